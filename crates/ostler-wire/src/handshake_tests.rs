@@ -1,0 +1,265 @@
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::*;
+
+const MODERN: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},
+    "serverInfo":{"name":"s"},"instructions":"be kind"}"#;
+const LEGACY: &str =
+    r#"{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}},"serverInfo":{"name":"l"}}"#;
+
+/// A handshake and the server's side of it.
+struct Talk(Handshake);
+
+impl Talk {
+    fn new(remembered: Option<Era>) -> Talk {
+        let client = ClientIdentity { name: "ostler".into(), version: "0.1.0".into() };
+        Talk(Handshake::new(client, remembered, r#"{"roots":{}}"#))
+    }
+
+    fn says(&mut self, text: &str) -> Step {
+        self.0.on_message(&Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap())
+    }
+
+    /// Answers the last request with a result.
+    fn answers(&mut self, result: &str) -> Step {
+        let id = self.0.last_id;
+        self.says(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    }
+
+    /// Answers the last request with an error.
+    fn refuses(&mut self, code: i64, data: Value) -> Step {
+        let id = self.0.last_id;
+        self.says(&json!({"id": id, "error": {"code": code, "message": "no", "data": data}}).to_string())
+    }
+}
+
+/// The request in a step.
+fn sent(step: Step) -> Value {
+    let Step::Send(bytes) = step else { panic!("{step:?}") };
+    assert_eq!(bytes.last(), Some(&b'\n'));
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn is_sent(step: Step, method: &str) -> bool {
+    sent(step)["method"] == method
+}
+
+fn refusal(method: &'static str, code: i64) -> Step {
+    Step::Fail(HandshakeError::Refused { method, code, message: "no".into() })
+}
+
+#[test]
+fn a_modern_server_is_open_after_its_discovery() {
+    let mut talk = Talk::new(None);
+    assert_eq!(
+        sent(talk.0.begin()),
+        json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
+            "io.modelcontextprotocol/clientInfo": {"name": "ostler", "version": "0.1.0"},
+        }}})
+    );
+    assert!(talk.0.awaits_probe());
+    let Step::Done(hello) = talk.answers(MODERN) else { panic!("a modern hello") };
+    assert_eq!((hello.era, hello.version.as_str()), (Era::Modern, "2026-07-28"));
+    assert!(hello.has_capability("tools") && hello.session_meta.is_some());
+    assert_eq!(hello.instructions.as_deref(), Some("be kind"));
+}
+
+#[test]
+fn a_legacy_server_refuses_the_probe_and_is_initialized() {
+    for code in [-32601, -32602, -32600, -32000, -32002, 0] {
+        for remembered in [None, Some(Era::Modern)] {
+            let mut talk = Talk::new(remembered);
+            talk.0.begin();
+            assert_eq!(
+                sent(talk.refuses(code, Value::Null)),
+                json!({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"roots": {}},
+                    "clientInfo": {"name": "ostler", "version": "0.1.0"},
+                }})
+            );
+            assert!(!talk.0.awaits_probe());
+            let Step::DoneAfter(hello, bytes) = talk.answers(LEGACY) else { panic!("a legacy hello") };
+            assert_eq!((hello.era, hello.version.as_str()), (Era::Legacy, "2025-06-18"));
+            assert_eq!(hello.session_meta, None);
+            assert_eq!(bytes, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        }
+    }
+}
+
+#[test]
+fn a_strange_result_of_the_probe_means_legacy() {
+    for result in [
+        "null",
+        "{}",
+        "[]",
+        r#"{"supportedVersions":"2026-07-28"}"#,
+        r#"{"supportedVersions":["2025-06-18"]}"#,
+    ] {
+        let mut talk = Talk::new(None);
+        talk.0.begin();
+        assert!(is_sent(talk.answers(result), "initialize"), "{result}");
+    }
+}
+
+#[test]
+fn an_error_without_an_id_answers_the_probe() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    assert!(is_sent(talk.says(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600}}"#), "initialize"));
+}
+
+#[test]
+fn an_unsupported_version_is_negotiated_or_named() {
+    let table = [
+        (json!({"supported": ["2025-06-18", "2027-01-01"]}), None),
+        (Value::Null, None),
+        (json!({"supported": "2025-06-18"}), None),
+        (json!({"supported": ["2027-01-01"]}), Some(vec!["2027-01-01".to_owned()])),
+        (json!({"supported": []}), Some(vec![])),
+    ];
+    for (data, said) in table {
+        let mut talk = Talk::new(None);
+        talk.0.begin();
+        let step = talk.refuses(UNSUPPORTED_VERSION, data.clone());
+        match said {
+            None => assert!(is_sent(step, "initialize"), "{data}"),
+            Some(said) => assert_eq!(step, Step::Fail(HandshakeError::UnsupportedVersion { said })),
+        }
+    }
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    let Step::Fail(HandshakeError::UnsupportedVersion { said }) =
+        talk.answers(r#"{"supportedVersions":["2028-01-01"]}"#)
+    else {
+        panic!("unsupported")
+    };
+    assert_eq!(said, ["2028-01-01"]);
+}
+
+#[test]
+fn a_modern_refusal_is_not_taken_for_a_legacy_server() {
+    for code in [HEADER_MISMATCH, MISSING_CAPABILITY] {
+        let mut talk = Talk::new(None);
+        talk.0.begin();
+        assert_eq!(talk.refuses(code, Value::Null), refusal("server/discover", code));
+    }
+}
+
+#[test]
+fn a_silent_probe_restarts_the_child_and_initializes() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    assert_eq!(talk.0.on_silence(), Step::Restart);
+    assert_eq!(talk.0.on_silence(), Step::Wait);
+    assert!(is_sent(talk.0.begin(), "initialize"));
+    assert!(matches!(talk.answers(LEGACY), Step::DoneAfter(..)));
+}
+
+#[test]
+fn a_server_that_exits_at_the_probe_is_started_once_more() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    assert_eq!(talk.0.on_closed(), Step::Restart);
+    assert!(is_sent(talk.0.begin(), "initialize"));
+    assert_eq!(talk.0.on_closed(), Step::Fail(HandshakeError::Closed));
+}
+
+#[test]
+fn a_slow_modern_server_is_probed_again_after_refusing_initialize() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    talk.0.on_silence();
+    talk.0.begin();
+    assert!(is_sent(talk.refuses(METHOD_NOT_FOUND, Value::Null), "server/discover"));
+    assert!(matches!(talk.answers(MODERN), Step::Done(_)));
+}
+
+#[test]
+fn a_remembered_legacy_server_may_have_become_modern() {
+    for code in [METHOD_NOT_FOUND, UNSUPPORTED_VERSION] {
+        let mut talk = Talk::new(Some(Era::Legacy));
+        assert!(is_sent(talk.0.begin(), "initialize"));
+        assert!(is_sent(talk.refuses(code, Value::Null), "server/discover"));
+        assert!(matches!(talk.answers(MODERN), Step::Done(_)));
+    }
+}
+
+#[test]
+fn the_second_probe_is_the_last_word() {
+    let mut ends: Vec<fn(&mut Talk) -> Step> = Vec::new();
+    ends.push(|talk| talk.refuses(-32601, Value::Null));
+    ends.push(|talk| talk.answers("{}"));
+    ends.push(|talk| talk.0.on_silence());
+    ends.push(|talk| talk.0.on_closed());
+    for end in ends {
+        let mut talk = Talk::new(Some(Era::Legacy));
+        talk.0.begin();
+        talk.refuses(METHOD_NOT_FOUND, Value::Null);
+        assert_eq!(end(&mut talk), refusal("initialize", METHOD_NOT_FOUND));
+        assert_eq!(talk.answers(MODERN), Step::Wait);
+    }
+}
+
+#[test]
+fn a_refused_initialize_fails_after_an_answered_probe() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    talk.refuses(METHOD_NOT_FOUND, Value::Null);
+    assert_eq!(talk.refuses(METHOD_NOT_FOUND, Value::Null), refusal("initialize", METHOD_NOT_FOUND));
+    let mut talk = Talk::new(Some(Era::Legacy));
+    talk.0.begin();
+    assert_eq!(talk.refuses(-32603, Value::Null), refusal("initialize", -32603));
+}
+
+#[test]
+fn the_version_of_the_reply_is_checked() {
+    for version in LEGACY_VERSIONS {
+        let mut talk = Talk::new(Some(Era::Legacy));
+        talk.0.begin();
+        let step = talk.answers(&format!(r#"{{"protocolVersion":"{version}"}}"#));
+        assert!(
+            matches!(step, Step::DoneAfter(hello, _) if hello.version == version && hello.capabilities == "{}")
+        );
+    }
+    let mut talk = Talk::new(Some(Era::Legacy));
+    talk.0.begin();
+    let step = talk.answers(r#"{"protocolVersion":"1999-01-01"}"#);
+    assert_eq!(step, Step::Fail(HandshakeError::UnsupportedVersion { said: vec!["1999-01-01".into()] }));
+    for strange in ["{}", "null", r#"{"protocolVersion":7}"#] {
+        let mut talk = Talk::new(Some(Era::Legacy));
+        talk.0.begin();
+        assert_eq!(talk.answers(strange), Step::Fail(HandshakeError::BadReply { method: "initialize" }));
+    }
+}
+
+#[test]
+fn the_server_is_answered_while_it_is_being_asked() {
+    let mut talk = Talk::new(None);
+    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#), Step::Wait);
+    talk.0.begin();
+    // The server's id equals ours; direction is told by the method.
+    assert_eq!(
+        sent(talk.says(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)),
+        json!({"jsonrpc": "2.0", "id": 1, "result": {}})
+    );
+    let refused = sent(talk.says(r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#));
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("r"), &json!(-32601)));
+    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#), Step::Wait);
+    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","id":99,"result":{}}"#), Step::Wait);
+    assert!(matches!(talk.says(&format!(r#"{{"id":"1","result":{MODERN}}}"#)), Step::Done(_)));
+    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#), Step::Wait);
+}
+
+#[test]
+fn a_late_answer_to_the_probe_is_no_answer_to_initialize() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    talk.refuses(-32601, Value::Null);
+    assert_eq!(talk.says(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), Step::Wait);
+    assert!(matches!(talk.answers(LEGACY), Step::DoneAfter(..)));
+    assert!(talk.0.last_id < FIRST_SESSION_ID);
+}

@@ -1,0 +1,166 @@
+//! What a server said of itself.
+
+use bytes::Bytes;
+
+use crate::era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
+use crate::meta::SessionMeta;
+use crate::object::{is_object, members, open};
+use crate::text::decode_lossy;
+
+/// Where modern servers put their identity in a result's `_meta`.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// The outcome of a handshake. Its texts are copies, so that it does not keep the server's line alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// How the server wants to be spoken to.
+    pub era: Era,
+    /// The revision agreed on.
+    pub version: String,
+    /// The server's raw capabilities, always an object.
+    pub capabilities: Bytes,
+    /// The raw `serverInfo`, if the server says who it is. Never a source of names.
+    pub server: Option<Bytes>,
+    /// The server's advice on how to use it.
+    pub instructions: Option<String>,
+    /// What every request to this server says in `_meta`; `Some` in the modern era.
+    pub session_meta: Option<SessionMeta>,
+}
+
+impl Hello {
+    /// Whether the server declares a capability, named by its path (`tools`, `tools.listChanged`). Present and
+    /// neither `false` nor `null` counts. Keys may contain dots themselves, as extensions' do.
+    pub fn has_capability(&self, path: &str) -> bool {
+        std::str::from_utf8(&self.capabilities).is_ok_and(|capabilities| has_path(capabilities, path))
+    }
+}
+
+fn has_path(object: &str, path: &str) -> bool {
+    let mut is_found = false;
+    let walked = members(object, |key, value| {
+        let Some(rest) = path.strip_prefix(&*key.text()) else { return };
+        is_found |= match rest.strip_prefix('.') {
+            Some(rest) => is_object(value.as_bytes()) && has_path(value, rest),
+            None => rest.is_empty() && !matches!(value, "false" | "null"),
+        };
+    });
+    walked.is_ok() && is_found
+}
+
+/// What a `server/discover` result amounts to.
+pub(crate) enum Discovered {
+    Modern(Hello),
+    /// The versions the server speaks, ours not among them.
+    Others(Vec<String>),
+    /// Not a discover result at all.
+    Strange,
+}
+
+/// Reads the result of `server/discover`.
+pub(crate) fn read_discovery(raw: &[u8], capabilities: &str, client: &ClientIdentity) -> Discovered {
+    let keys = ["supportedVersions", "capabilities", "serverInfo", "instructions", "_meta"];
+    let Ok([Some(versions), offered, server, instructions, meta]) = open(raw, &keys) else {
+        return Discovered::Strange;
+    };
+    let Ok(versions) = serde_json::from_str::<Vec<String>>(versions) else { return Discovered::Strange };
+    if !versions.iter().any(|version| version == MODERN_VERSION) {
+        return Discovered::Others(versions);
+    }
+    let server = server.or_else(|| open(meta?.as_bytes(), &[SERVER_INFO]).ok()?[0]);
+    Discovered::Modern(Hello {
+        era: Era::Modern,
+        version: MODERN_VERSION.to_owned(),
+        capabilities: object_or_empty(offered),
+        server: server.and_then(object),
+        instructions: instructions.and_then(decode_lossy),
+        session_meta: Some(SessionMeta::modern(MODERN_VERSION, capabilities, client)),
+    })
+}
+
+/// What an `initialize` result amounts to.
+pub(crate) enum Initialized {
+    Legacy(Hello),
+    /// The version the server chose, none of ours.
+    Other(String),
+    /// Not an initialize result at all.
+    Strange,
+}
+
+/// Reads the result of `initialize`.
+pub(crate) fn read_initialized(raw: &[u8]) -> Initialized {
+    let keys = ["protocolVersion", "capabilities", "serverInfo", "instructions"];
+    let Ok([Some(version), offered, server, instructions]) = open(raw, &keys) else {
+        return Initialized::Strange;
+    };
+    let Some(version) = decode_lossy(version) else { return Initialized::Strange };
+    if !LEGACY_VERSIONS.contains(&version.as_str()) {
+        return Initialized::Other(version);
+    }
+    Initialized::Legacy(Hello {
+        era: Era::Legacy,
+        version,
+        capabilities: object_or_empty(offered),
+        server: server.and_then(object),
+        instructions: instructions.and_then(decode_lossy),
+        session_meta: None,
+    })
+}
+
+/// `data.supported` of an error, if it is there.
+pub(crate) fn supported_versions(error: &[u8]) -> Option<Vec<String>> {
+    let [data] = open(error, &["data"]).ok()?;
+    let [supported] = open(data?.as_bytes(), &["supported"]).ok()?;
+    serde_json::from_str(supported?).ok()
+}
+
+fn object(raw: &str) -> Option<Bytes> {
+    is_object(raw.as_bytes()).then(|| Bytes::copy_from_slice(raw.as_bytes()))
+}
+
+fn object_or_empty(raw: Option<&str>) -> Bytes {
+    raw.and_then(object).unwrap_or_else(|| Bytes::from_static(b"{}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_found_by_their_path() {
+        let raw = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":false},"logging":null,
+            "extensions":{"io.modelcontextprotocol/tasks":{"list":{}}}}"#;
+        let result = format!(r#"{{"protocolVersion":"2024-11-05","capabilities":{raw}}}"#);
+        let Initialized::Legacy(hello) = read_initialized(result.as_bytes()) else { panic!("a hello") };
+        let table = [
+            ("tools", true),
+            ("tools.listChanged", true),
+            ("tools.", false),
+            ("tool", false),
+            ("prompts", true),
+            ("prompts.listChanged", false),
+            ("logging", false),
+            ("extensions.io.modelcontextprotocol/tasks", true),
+            ("extensions.io.modelcontextprotocol/tasks.list", true),
+            ("extensions.io.modelcontextprotocol/tasks.cancel", false),
+            ("", false),
+        ];
+        for (path, is_there) in table {
+            assert_eq!(hello.has_capability(path), is_there, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_identity_is_found_in_both_places() {
+        let client = ClientIdentity { name: "c".into(), version: "1".into() };
+        for text in [
+            r#"{"supportedVersions":["2026-07-28"],"serverInfo":{"name":"s"}}"#,
+            r#"{"supportedVersions":["2026-07-28"],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}}"#,
+        ] {
+            let Discovered::Modern(hello) = read_discovery(text.as_bytes(), "{}", &client) else {
+                panic!("a hello")
+            };
+            assert_eq!(hello.server.unwrap(), r#"{"name":"s"}"#);
+            assert_eq!(hello.capabilities, "{}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The JSON-RPC envelope, opened in one pass.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::id::Id;
+use crate::object::{OpenError, open_text};
+use crate::text::{Text, decode, decode_lossy};
+
+/// The members of an envelope that we read, in the order [`Message::parse`] takes them apart.
+const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+/// One JSON-RPC message. Values are slices of the line it was read from, byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// The peer asks and waits for an answer under `id`.
+    Request {
+        /// The peer's id, to be given back as it is.
+        id: Id,
+        /// What is asked for.
+        method: Text,
+        /// The raw parameters; `null` counts as absent.
+        params: Option<Bytes>,
+    },
+    /// The peer tells something and expects no answer.
+    Notification {
+        /// What it is about.
+        method: Text,
+        /// The raw parameters; `null` counts as absent.
+        params: Option<Bytes>,
+    },
+    /// The peer answers.
+    Response {
+        /// Whose answer it is. `None` only with an error: the peer could not read our id.
+        id: Option<Id>,
+        /// What came of it.
+        outcome: Outcome,
+    },
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The raw `result`, of any JSON type.
+    Result(Bytes),
+    /// The peer refused or failed.
+    Error(RpcError),
+}
+
+/// A JSON-RPC error object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpcError {
+    /// The code, see [`crate::code`].
+    pub code: i64,
+    /// The text for people; never decides anything. Empty if the peer sent none.
+    pub message: String,
+    /// The whole error object as it was written, `data` included.
+    pub raw: Bytes,
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The bytes are no UTF-8.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// The text is no JSON.
+    #[error("not JSON: {why}")]
+    NotJson {
+        /// The parser's words and the place.
+        why: String,
+    },
+    /// JSON, but no object.
+    #[error("not a JSON object")]
+    NotAnObject,
+    /// A JSON array. Only revision 2025-03-26 knew batches; the edge that serves it takes them apart itself.
+    #[error("a batch; one message at a time is expected")]
+    Batch,
+    /// A member that decides something occurs twice, so two readers could understand different messages.
+    #[error("the key `{0}` occurs twice")]
+    DuplicateKey(&'static str),
+    /// The id is neither a string nor an integer.
+    #[error("the id is neither a string nor an integer")]
+    BadId,
+    /// A result without an id answers nobody.
+    #[error("a result without an id")]
+    MissingId,
+    /// `jsonrpc` is not "2.0", or a request leaves it out.
+    #[error("`jsonrpc` is not \"2.0\"")]
+    BadVersion,
+    /// `method` is no string.
+    #[error("`method` is not a string")]
+    BadMethod,
+    /// `error` is no object with an integer `code`.
+    #[error("`error` is not an object with an integer `code`")]
+    BadError,
+    /// A request or notification that also answers.
+    #[error("both `method` and `result` or `error`")]
+    BothMethodAndOutcome,
+    /// An answer that says yes and no.
+    #[error("both `result` and `error`")]
+    BothResultAndError,
+    /// No `method`, and no answer either.
+    #[error("neither `method` nor `result` nor `error`")]
+    NeitherResultNorError,
+}
+
+impl Message {
+    /// Reads one message from a line or a body.
+    ///
+    /// Direction is told by `method` alone, never by the id: a server's request may carry an id that one of
+    /// ours has too. A wrong `jsonrpc` is always refused. A missing one is refused in a request, which makes
+    /// us act, and tolerated in answers and notifications: sloppy servers leave it out, the rest of the message
+    /// is unambiguous, and failing a call that has been executed helps nobody.
+    ///
+    /// Nothing is allocated but an unknown method's name and an error's text.
+    pub fn parse(line: Bytes) -> Result<Message, Malformed> {
+        let text = std::str::from_utf8(&line).map_err(|_| Malformed::NotUtf8)?;
+        let [version, id, method, params, result, error] = match open_text(text, &KEYS) {
+            Ok(members) => members,
+            Err(why) => return Err(refusal(text, why)),
+        };
+        let part = |text: &str| line.slice_ref(text.as_bytes());
+
+        match version.map(decode) {
+            None if method.is_some() && id.is_some() => return Err(Malformed::BadVersion),
+            None => {}
+            Some(Some(version)) if version == "2.0" => {}
+            Some(_) => return Err(Malformed::BadVersion),
+        }
+        if let Some(method) = method {
+            if result.is_some() || error.is_some() {
+                return Err(Malformed::BothMethodAndOutcome);
+            }
+            let method = Text::from(&*decode(method).ok_or(Malformed::BadMethod)?);
+            let params = params.filter(|raw| *raw != "null").map(part);
+            return Ok(match id {
+                Some(id) => Message::Request { id: Id::from_token(part(id))?, method, params },
+                None => Message::Notification { method, params },
+            });
+        }
+        let outcome = match (result, error) {
+            (Some(_), Some(_)) => return Err(Malformed::BothResultAndError),
+            (None, None) => return Err(Malformed::NeitherResultNorError),
+            (Some(result), None) => Outcome::Result(part(result)),
+            (None, Some(error)) => Outcome::Error(RpcError::open(part(error))?),
+        };
+        let id = id.filter(|raw| *raw != "null").map(|raw| Id::from_token(part(raw))).transpose()?;
+        if id.is_none() && matches!(outcome, Outcome::Result(_)) {
+            return Err(Malformed::MissingId);
+        }
+        Ok(Message::Response { id, outcome })
+    }
+}
+
+impl RpcError {
+    /// Reads an error object. The code must be there, for it decides; the text may be missing.
+    fn open(raw: Bytes) -> Result<RpcError, Malformed> {
+        let keys = ["code", "message"];
+        let [code, message] = crate::object::open(&raw, &keys).map_err(|why| match why {
+            OpenError::Duplicate(at) => Malformed::DuplicateKey(keys[at]),
+            _ => Malformed::BadError,
+        })?;
+        let code = code.and_then(|code| code.parse().ok()).ok_or(Malformed::BadError)?;
+        let message = message.and_then(decode_lossy).unwrap_or_default();
+        Ok(RpcError { code, message, raw })
+    }
+}
+
+/// Names what is wrong with a text that could not be opened. A log line like `[INFO] ready` is no batch,
+/// so what is no object is read to its end.
+fn refusal(text: &str, why: OpenError) -> Malformed {
+    match why {
+        OpenError::NotUtf8 => Malformed::NotUtf8,
+        OpenError::Duplicate(at) => Malformed::DuplicateKey(KEYS[at]),
+        OpenError::NotJson(error) => Malformed::NotJson { why: error.to_string() },
+        OpenError::NotAnObject => match serde_json::from_str::<&RawValue>(text) {
+            Err(error) => Malformed::NotJson { why: error.to_string() },
+            Ok(value) if value.get().starts_with('[') => Malformed::Batch,
+            Ok(_) => Malformed::NotAnObject,
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

@@ -1,0 +1,237 @@
+//! `_meta`: what we read of it and what we put into it.
+
+use std::borrow::Cow;
+
+use crate::era::ClientIdentity;
+use crate::object::open;
+use crate::params::Params;
+use crate::text::{push_number, push_string};
+
+/// The entries of `_meta` that we read or write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaKey {
+    /// The modern protocol version of the request.
+    ProtocolVersion,
+    /// What the client can do.
+    ClientCapabilities,
+    /// Who the client says it is.
+    ClientInfo,
+    /// How much the client wants to be told.
+    LogLevel,
+    /// Under which token the client wants to hear of progress.
+    ProgressToken,
+    /// The trace that the request belongs to.
+    Traceparent,
+    /// The same for every attempt of one call.
+    IdempotencyKey,
+}
+
+impl MetaKey {
+    /// All keys, in the order of their discriminants.
+    pub const ALL: [MetaKey; 7] = [
+        MetaKey::ProtocolVersion,
+        MetaKey::ClientCapabilities,
+        MetaKey::ClientInfo,
+        MetaKey::LogLevel,
+        MetaKey::ProgressToken,
+        MetaKey::Traceparent,
+        MetaKey::IdempotencyKey,
+    ];
+
+    /// The key on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MetaKey::ProtocolVersion => "io.modelcontextprotocol/protocolVersion",
+            MetaKey::ClientCapabilities => "io.modelcontextprotocol/clientCapabilities",
+            MetaKey::ClientInfo => "io.modelcontextprotocol/clientInfo",
+            MetaKey::LogLevel => "io.modelcontextprotocol/logLevel",
+            MetaKey::ProgressToken => "progressToken",
+            MetaKey::Traceparent => "traceparent",
+            MetaKey::IdempotencyKey => "dev.ostler/idempotencyKey",
+        }
+    }
+
+    pub(crate) fn of(name: &str) -> Option<MetaKey> {
+        MetaKey::ALL.into_iter().find(|key| key.name() == name)
+    }
+}
+
+/// What a request of ours says in `_meta`. Entries set here replace the client's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meta<'a> {
+    /// The modern session's part; `None` for legacy servers, and where the client's own part is passed on.
+    pub session: Option<&'a SessionMeta>,
+    /// The same for every attempt of one call, so that a server can tell a repetition.
+    pub idempotency_key: Option<&'a str>,
+    /// Our own token. Tokens of different clients collide, so a client's token never goes upstream: it is
+    /// replaced by this one, or removed.
+    pub progress_token: Option<u64>,
+}
+
+impl Meta<'_> {
+    fn is_empty(&self) -> bool {
+        self.session.is_none() && self.idempotency_key.is_none() && self.progress_token.is_none()
+    }
+
+    /// Whether an entry of the client must not stay.
+    fn takes(&self, key: MetaKey) -> bool {
+        match key {
+            MetaKey::ProtocolVersion | MetaKey::ClientCapabilities | MetaKey::ClientInfo => {
+                self.session.is_some()
+            }
+            MetaKey::IdempotencyKey => self.idempotency_key.is_some(),
+            MetaKey::ProgressToken => true,
+            MetaKey::LogLevel | MetaKey::Traceparent => false,
+        }
+    }
+
+    /// Whether the parameters go out as they are.
+    pub(crate) fn leaves(&self, params: &Params) -> bool {
+        self.is_empty() && params.progress_token().is_none()
+    }
+
+    /// Appends the parameters with this `_meta` in them.
+    pub(crate) fn splice(&self, out: &mut Vec<u8>, params: &Params) {
+        let raw = params.raw();
+        if self.leaves(params) {
+            out.extend_from_slice(raw);
+            return;
+        }
+        match params.meta() {
+            Some(old) => {
+                let start = old.as_ptr() as usize - raw.as_ptr() as usize;
+                out.extend_from_slice(&raw[..start]);
+                self.write(out, params);
+                out.extend_from_slice(&raw[start + old.len()..]);
+            }
+            None => {
+                out.extend_from_slice(b"{\"_meta\":");
+                self.write(out, params);
+                if params.spans.has_members {
+                    out.push(b',');
+                }
+                out.extend_from_slice(&raw[1..]);
+            }
+        }
+    }
+
+    /// Appends the `_meta` object: our entries, then what stays of the client's.
+    fn write(&self, out: &mut Vec<u8>, params: &Params) {
+        out.push(b'{');
+        if let Some(session) = self.session {
+            out.extend_from_slice(&session.fragment);
+        }
+        if let Some(key) = self.idempotency_key {
+            push_key(out, MetaKey::IdempotencyKey);
+            push_string(out, key);
+        }
+        if let Some(token) = self.progress_token {
+            push_key(out, MetaKey::ProgressToken);
+            push_number(out, token);
+        }
+        for kept in self.kept(params) {
+            separate(out);
+            out.extend_from_slice(kept);
+        }
+        out.push(b'}');
+    }
+
+    /// The client's entries that stay, as runs of text between those that go.
+    fn kept<'p>(&self, params: &'p Params) -> impl Iterator<Item = &'p [u8]> {
+        let raw: &'p [u8] = params.raw();
+        let (start, end) = match params.meta() {
+            Some(meta) if meta.starts_with(b"{") => {
+                let start = meta.as_ptr() as usize - raw.as_ptr() as usize;
+                (start + 1, start + meta.len() - 1)
+            }
+            _ => (0, 0),
+        };
+        let mut gone = MetaKey::ALL.map(|key| {
+            let entry = params.spans.entry(key).filter(|_| self.takes(key));
+            entry.map_or((end, end), |entry| (entry.whole.start as usize, entry.whole.end as usize))
+        });
+        gone.sort_unstable();
+        let mut from = start;
+        gone.into_iter()
+            .chain([(end, end)])
+            .map(move |(hole, behind)| {
+                let run = &raw[from.min(hole)..hole];
+                from = behind;
+                trim_separators(run)
+            })
+            .filter(|run| !run.is_empty())
+    }
+}
+
+/// Takes whitespace and commas off both ends. A run of entries begins with a key's quote and ends with a
+/// value, so what is taken off stands between entries and never inside one.
+fn trim_separators(mut run: &[u8]) -> &[u8] {
+    let is_separator = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
+    while let [first, rest @ ..] = run
+        && is_separator(first)
+    {
+        run = rest;
+    }
+    while let [rest @ .., last] = run
+        && is_separator(last)
+    {
+        run = rest;
+    }
+    run
+}
+
+/// Appends a comma unless the object has just been opened.
+fn separate(out: &mut Vec<u8>) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+}
+
+fn push_key(out: &mut Vec<u8>, key: MetaKey) {
+    separate(out);
+    push_string(out, key.name());
+    out.push(b':');
+}
+
+/// What every request to a modern server says of version, capabilities and identity, written out once per
+/// session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionMeta {
+    /// Three entries of an object, without braces, on one line.
+    fragment: Vec<u8>,
+}
+
+impl SessionMeta {
+    /// Prepares the entries. `capabilities_json` is a JSON object; anything else is sent as `{}`, since
+    /// claiming nothing is always safe.
+    pub fn modern(version: &str, capabilities_json: &str, client: &ClientIdentity) -> SessionMeta {
+        let mut fragment = Vec::new();
+        // The first entry has no comma in front of it.
+        push_string(&mut fragment, MetaKey::ProtocolVersion.name());
+        fragment.push(b':');
+        push_string(&mut fragment, version);
+        push_key(&mut fragment, MetaKey::ClientCapabilities);
+        fragment.extend_from_slice(object_line(capabilities_json).as_bytes());
+        push_key(&mut fragment, MetaKey::ClientInfo);
+        push_identity(&mut fragment, client);
+        SessionMeta { fragment }
+    }
+}
+
+/// `json` on one line if it is an object, else an empty object.
+pub(crate) fn object_line(json: &str) -> Cow<'_, str> {
+    match open(json.as_bytes(), &[]) {
+        Ok([]) if json.contains(['\n', '\r']) => Cow::Owned(json.replace(['\n', '\r'], " ")),
+        Ok([]) => Cow::Borrowed(json),
+        Err(_) => Cow::Borrowed("{}"),
+    }
+}
+
+/// Appends `clientInfo`'s value.
+pub(crate) fn push_identity(out: &mut Vec<u8>, client: &ClientIdentity) {
+    out.extend_from_slice(b"{\"name\":");
+    push_string(out, &client.name);
+    out.extend_from_slice(b",\"version\":");
+    push_string(out, &client.version);
+    out.push(b'}');
+}

@@ -1,0 +1,133 @@
+//! One level of a JSON object, borrowed.
+//!
+//! Every reader of this crate stands on [`members`]: it walks the members of one object and hands out the
+//! raw text of keys and values, so that offsets can be kept and nothing is copied. `serde_json` skips nested
+//! values with an explicit stack on the heap, hence deep nesting costs one byte per level and no recursion.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::text::decode;
+
+/// A member's key as it is written, quotes included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a>(pub(crate) &'a str);
+
+impl<'a> Key<'a> {
+    /// The key's meaning. A key that is no valid Unicode keeps its raw text, quotes included, which equals
+    /// none of the names we look for.
+    pub(crate) fn text(self) -> Cow<'a, str> {
+        decode(self.0).unwrap_or(Cow::Borrowed(self.0))
+    }
+}
+
+/// Why an object could not be opened.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    NotUtf8,
+    NotAnObject,
+    NotJson(serde_json::Error),
+    /// The key at this index of the wanted keys occurs twice.
+    Duplicate(usize),
+}
+
+/// Whether the first token of `json` opens an object.
+pub(crate) fn is_object(json: &[u8]) -> bool {
+    json.trim_ascii_start().first() == Some(&b'{')
+}
+
+/// Calls `visit` with every member of the object `json`, in order, and checks that the whole text is JSON.
+pub(crate) fn members<'a>(
+    json: &'a str,
+    visit: impl FnMut(Key<'a>, &'a str),
+) -> Result<(), serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_str(json);
+    reader.deserialize_map(Walk(visit))?;
+    reader.end()
+}
+
+/// The raw values of the wanted `keys`; each may occur once, others are passed over.
+pub(crate) fn open<'a, const N: usize>(
+    json: &'a [u8],
+    keys: &[&str; N],
+) -> Result<[Option<&'a str>; N], OpenError> {
+    let text = std::str::from_utf8(json).map_err(|_| OpenError::NotUtf8)?;
+    open_text(text, keys)
+}
+
+/// As [`open`], for text that is known to be UTF-8.
+pub(crate) fn open_text<'a, const N: usize>(
+    text: &'a str,
+    keys: &[&str; N],
+) -> Result<[Option<&'a str>; N], OpenError> {
+    if !is_object(text.as_bytes()) {
+        return Err(OpenError::NotAnObject);
+    }
+    let mut values = [None; N];
+    let mut duplicate = None;
+    members(text, |key, value| {
+        let key = key.text();
+        let Some(at) = keys.iter().position(|wanted| *wanted == key) else { return };
+        if values[at].replace(value).is_some() {
+            duplicate.get_or_insert(at);
+        }
+    })
+    .map_err(OpenError::NotJson)?;
+    match duplicate {
+        Some(at) => Err(OpenError::Duplicate(at)),
+        None => Ok(values),
+    }
+}
+
+/// The elements of the array `json`, raw; `None` if it is not an array.
+pub(crate) fn elements(json: &str) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(json).ok()
+}
+
+struct Walk<F>(F);
+
+impl<'a, F: FnMut(Key<'a>, &'a str)> Visitor<'a> for Walk<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some((key, value)) = map.next_entry::<&'a RawValue, &'a RawValue>()? {
+            (self.0)(Key(key.get()), value.get());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_borrowed_as_they_are_written() {
+        let mut seen = Vec::new();
+        members(r#" { "a\u0062" : [1,  2] ,"c":null} "#, |key, value| seen.push((key.0, key.text(), value)))
+            .unwrap();
+        assert_eq!(seen, [(r#""a\u0062""#, "ab".into(), "[1,  2]"), (r#""c""#, "c".into(), "null")]);
+    }
+
+    #[test]
+    fn an_escaped_spelling_of_a_key_is_the_same_key() {
+        assert!(matches!(open(br#"{"id":1,"\u0069d":2}"#, &["id"]), Err(OpenError::Duplicate(0))));
+    }
+
+    #[test]
+    fn a_key_with_a_lone_surrogate_is_nobodys_key() {
+        assert_eq!(open(br#"{"\ud800":1,"id":2}"#, &["id"]).unwrap(), [Some("2")]);
+    }
+
+    #[test]
+    fn what_follows_the_object_is_refused() {
+        assert!(matches!(open(b"{} x", &["id"]), Err(OpenError::NotJson(_))));
+    }
+}

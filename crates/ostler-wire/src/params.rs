@@ -1,0 +1,259 @@
+//! The parameters of a request: raw text, opened one level.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use crate::meta::MetaKey;
+use crate::object::is_object;
+use crate::spans::{FIELDS, Field, Span, Spans};
+use crate::text::{decode, push_string};
+
+/// A parameters object. Its text is kept as it was written, beside the places of the members that decide
+/// something, so that reading and rewriting need no second parse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// One JSON object without surrounding whitespace.
+    raw: Bytes,
+    /// Fits `raw`.
+    pub(crate) spans: Spans,
+}
+
+/// Why bytes are no parameters.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamsError {
+    /// The bytes are no UTF-8.
+    #[error("params are not UTF-8")]
+    NotUtf8,
+    /// The text is no JSON.
+    #[error("params are not JSON: {why}")]
+    NotJson {
+        /// The parser's words and the place.
+        why: String,
+    },
+    /// MCP knows parameters by name only.
+    #[error("params are not a JSON object")]
+    NotAnObject,
+    /// A member that decides something occurs twice.
+    #[error("the key `{0}` occurs twice in params")]
+    Duplicate(&'static str),
+    /// `_meta` is no object.
+    #[error("`_meta` is not a JSON object")]
+    MetaNotAnObject,
+    /// `arguments` is no object.
+    #[error("`arguments` is not a JSON object")]
+    ArgumentsNotAnObject,
+    /// The text has 4 GiB or more.
+    #[error("params are too large")]
+    TooLarge,
+}
+
+impl Params {
+    /// No parameters; written as an absent `params` where nothing else is to be said.
+    pub fn empty() -> Params {
+        Params { raw: Bytes::from_static(b"{}"), spans: Spans::default() }
+    }
+
+    /// Opens the text of a parameters object. Members we read may occur once, in `_meta` too.
+    pub fn parse(raw: Bytes) -> Result<Params, ParamsError> {
+        let raw = raw.slice_ref(raw.trim_ascii());
+        let text = std::str::from_utf8(&raw).map_err(|_| ParamsError::NotUtf8)?;
+        let spans = Spans::locate(text)?;
+        Ok(Params { raw, spans })
+    }
+
+    /// Parameters of `tools/call`. The arguments' text is taken over untouched.
+    pub fn tool_call(name: &str, arguments: Option<&RawValue>) -> Result<Params, ParamsError> {
+        Params::named(name, arguments)
+    }
+
+    /// Parameters of `prompts/get`.
+    pub fn prompt_get(name: &str, arguments: Option<&RawValue>) -> Result<Params, ParamsError> {
+        Params::named(name, arguments)
+    }
+
+    /// Parameters of `resources/read`.
+    pub fn resource_read(uri: &str) -> Params {
+        let mut draft = Draft::new(uri.len());
+        draft.text(Field::Uri, uri);
+        draft.finish()
+    }
+
+    /// Parameters of a list method: the first page without a cursor, or the page behind it.
+    pub fn list(cursor: Option<&str>) -> Params {
+        let Some(cursor) = cursor else { return Params::empty() };
+        let mut draft = Draft::new(cursor.len());
+        draft.text(Field::Cursor, cursor);
+        draft.finish()
+    }
+
+    fn named(name: &str, arguments: Option<&RawValue>) -> Result<Params, ParamsError> {
+        let mut draft = Draft::new(name.len() + arguments.map_or(0, |arguments| arguments.get().len()));
+        draft.text(Field::Name, name);
+        if let Some(arguments) = arguments {
+            if !is_object(arguments.get().as_bytes()) {
+                return Err(ParamsError::ArgumentsNotAnObject);
+            }
+            draft.raw(Field::Arguments, arguments.get());
+        }
+        if u32::try_from(draft.out.len()).is_err() {
+            return Err(ParamsError::TooLarge);
+        }
+        Ok(draft.finish())
+    }
+
+    /// The whole object, as it was written.
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// `name` of a tool or prompt; `None` if absent or no string.
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::Name)
+    }
+
+    /// `uri` of a resource; `None` if absent or no string.
+    pub fn uri(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::Uri)
+    }
+
+    /// `cursor` of a list; `None` if absent or no string.
+    pub fn cursor(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::Cursor)
+    }
+
+    /// `taskId` of a task; `None` if absent or no string.
+    pub fn task_id(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::TaskId)
+    }
+
+    /// The raw `arguments`, of any JSON type.
+    pub fn arguments(&self) -> Option<&[u8]> {
+        self.field(Field::Arguments)
+    }
+
+    /// The raw `_meta`: an object or `null`.
+    pub fn meta(&self) -> Option<&[u8]> {
+        self.field(Field::Meta)
+    }
+
+    /// The raw value of one entry of `_meta`.
+    pub fn meta_entry(&self, key: MetaKey) -> Option<&[u8]> {
+        self.spans.entry(key).map(|entry| entry.value.of(&self.raw))
+    }
+
+    /// The raw `inputResponses` of a continued request.
+    pub fn input_responses(&self) -> Option<&[u8]> {
+        self.field(Field::InputResponses)
+    }
+
+    /// The raw `requestState` of a continued request, to be passed on byte for byte.
+    pub fn request_state(&self) -> Option<&[u8]> {
+        self.field(Field::RequestState)
+    }
+
+    /// The raw progress token the client asked to be told about.
+    pub fn progress_token(&self) -> Option<&[u8]> {
+        self.meta_entry(MetaKey::ProgressToken)
+    }
+
+    /// Whether the request continues an earlier one. Such a request is never repeated.
+    pub fn is_continuation(&self) -> bool {
+        self.input_responses().is_some() || self.request_state().is_some()
+    }
+
+    /// Whether `_meta` names a protocol version, which tells the modern era before any method is looked at.
+    pub fn has_modern_meta(&self) -> bool {
+        self.meta_entry(MetaKey::ProtocolVersion).is_some()
+    }
+
+    /// The same parameters under another `name`; every other byte stays. A missing name is added in front.
+    ///
+    /// Costs one copy of the text. Name and text together stay below 4 GiB.
+    #[must_use]
+    pub fn with_name(&self, name: &str) -> Params {
+        let mut value = Vec::with_capacity(name.len() + 2);
+        push_string(&mut value, name);
+        let key: &[u8] = if self.spans.field(Field::Name).is_some() { b"" } else { b"\"name\":" };
+        let comma: &[u8] = if key.is_empty() || !self.spans.has_members { b"" } else { b"," };
+        let old = self.spans.field(Field::Name).unwrap_or(Span { start: 1, end: 1 });
+
+        let mut out = Vec::with_capacity(self.raw.len() + key.len() + value.len() + comma.len());
+        out.extend_from_slice(&self.raw[..old.start as usize]);
+        out.extend_from_slice(key);
+        let start = out.len() as u32;
+        out.extend_from_slice(&value);
+        let end = out.len() as u32;
+        out.extend_from_slice(comma);
+        out.extend_from_slice(&self.raw[old.end as usize..]);
+
+        let mut spans = self.spans.clone();
+        spans.shift(old.end, out.len() as i64 - self.raw.len() as i64);
+        spans.put(Field::Name, Span { start, end });
+        Params { raw: out.into(), spans }
+    }
+
+    fn field(&self, field: Field) -> Option<&[u8]> {
+        self.spans.field(field).map(|span| span.of(&self.raw))
+    }
+
+    fn text(&self, field: Field) -> Option<Cow<'_, str>> {
+        decode(std::str::from_utf8(self.field(field)?).ok()?)
+    }
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params::empty()
+    }
+}
+
+/// Parameters being written, with their places noted on the way.
+struct Draft {
+    out: Vec<u8>,
+    spans: Spans,
+}
+
+impl Draft {
+    /// With room for texts of `size` bytes and what stands around them.
+    fn new(size: usize) -> Draft {
+        let mut out = Vec::with_capacity(size + 48);
+        out.push(b'{');
+        Draft { out, spans: Spans::default() }
+    }
+
+    fn text(&mut self, field: Field, text: &str) {
+        let start = self.begin(field);
+        push_string(&mut self.out, text);
+        self.end(field, start);
+    }
+
+    fn raw(&mut self, field: Field, json: &str) {
+        let start = self.begin(field);
+        self.out.extend_from_slice(json.as_bytes());
+        self.end(field, start);
+    }
+
+    fn begin(&mut self, field: Field) -> usize {
+        if self.spans.has_members {
+            self.out.push(b',');
+        }
+        push_string(&mut self.out, FIELDS[field as usize]);
+        self.out.push(b':');
+        self.out.len()
+    }
+
+    fn end(&mut self, field: Field, start: usize) {
+        self.spans.put(field, Span { start: start as u32, end: self.out.len() as u32 });
+    }
+
+    fn finish(mut self) -> Params {
+        self.out.push(b'}');
+        Params { raw: self.out.into(), spans: self.spans }
+    }
+}
+
+#[cfg(test)]
+#[path = "params_tests.rs"]
+mod tests;

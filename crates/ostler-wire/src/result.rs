@@ -1,0 +1,225 @@
+//! Results, opened one level: what decides over caching and paging, and the items of a list.
+
+use std::collections::HashSet;
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::object::{OpenError, elements, open, open_text};
+use crate::text::decode;
+
+/// The members of a result that [`ResultHead`] reads.
+const KEYS: [&str; 5] = ["resultType", "isError", "ttlMs", "cacheScope", "nextCursor"];
+
+/// The part of a result that decides something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResultHead {
+    /// What kind of answer this is.
+    pub kind: ResultKind,
+    /// The tool itself reports an error. Anything but `false` or `null` counts, so that doubt forbids caching.
+    pub is_error: bool,
+    /// How long the server lets the result live, in milliseconds: fractions rounded down, huge values
+    /// clamped, negative ones kept. `None` if absent or no number.
+    pub ttl_ms: Option<i64>,
+    /// Who may share it.
+    pub scope: Scope,
+    /// Where the next page begins. An empty cursor is a cursor.
+    pub next_cursor: Option<String>,
+}
+
+/// `resultType`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ResultKind {
+    /// The whole answer; also when the type is absent, as in the legacy era.
+    #[default]
+    Complete,
+    /// The server needs input before it can answer.
+    InputRequired,
+    /// The server works on it as a task.
+    Task,
+    /// An extension's type, or the raw text of something that is no string.
+    Other(String),
+}
+
+/// `cacheScope`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// The same for every caller.
+    Public,
+    /// For one caller only; also when the scope is absent or unknown.
+    #[default]
+    Private,
+}
+
+/// Why a result could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResultError {
+    /// The bytes are no UTF-8.
+    #[error("the result is not UTF-8")]
+    NotUtf8,
+    /// The text is no JSON.
+    #[error("the result is not JSON: {why}")]
+    NotJson {
+        /// The parser's words and the place.
+        why: String,
+    },
+    /// Results of MCP are objects.
+    #[error("the result is not a JSON object")]
+    NotAnObject,
+    /// A member that decides something occurs twice.
+    #[error("the key `{0}` occurs twice in the result")]
+    Duplicate(String),
+    /// `nextCursor` is no string; reading on would silently cut the list short.
+    #[error("`nextCursor` is not a string")]
+    BadCursor,
+    /// The list itself is missing, which is not the same as an empty list.
+    #[error("the result has no list `{0}`")]
+    NoList(String),
+}
+
+/// Whether a result may say anything that [`ResultHead`] reads. A search over the bytes, many times faster
+/// than a parse, and never wrong in the direction that matters: inside strings quotes are escaped, so the usual text
+/// content does not match, and `\u00` stands for every escaped spelling of a key, since all other escapes
+/// stand for no letter. `cacheScope` alone is not looked for: without a lifetime it decides nothing.
+pub fn may_carry_hints(raw: &[u8]) -> bool {
+    const NEEDLES: [&[u8]; 5] =
+        [b"\"isError\"", b"\"resultType\"", b"\"ttlMs\"", b"\"nextCursor\"", b"\\u00"];
+    NEEDLES.iter().any(|needle| memmem::find(raw, needle).is_some())
+}
+
+/// Whether a result may say how long it is good for; see [`may_carry_hints`].
+pub fn may_carry_ttl(raw: &[u8]) -> bool {
+    // Asked for every answer, so the needles are prepared once.
+    static NEEDLES: LazyLock<[memmem::Finder<'static>; 2]> =
+        LazyLock::new(|| [memmem::Finder::new("\"ttlMs\""), memmem::Finder::new("\\u00")]);
+    NEEDLES.iter().any(|needle| needle.find(raw).is_some())
+}
+
+impl ResultHead {
+    /// Reads the head of a result. A result without a trace of a hint is not parsed a second time and has
+    /// the default head; [`crate::Message::parse`] has seen already that it is JSON.
+    pub fn open(raw: &[u8]) -> Result<ResultHead, ResultError> {
+        if raw.first() != Some(&b'{') {
+            return Err(ResultError::NotAnObject);
+        }
+        if !may_carry_hints(raw) {
+            return Ok(ResultHead::default());
+        }
+        let members = open(raw, &KEYS).map_err(|why| refusal(why, &KEYS))?;
+        ResultHead::of(members)
+    }
+
+    fn of(members: [Option<&str>; 5]) -> Result<ResultHead, ResultError> {
+        let [kind, is_error, ttl, scope, cursor] = members;
+        Ok(ResultHead {
+            kind: kind.map_or(ResultKind::Complete, ResultKind::of),
+            is_error: !matches!(is_error, None | Some("false" | "null")),
+            ttl_ms: ttl.and_then(milliseconds),
+            scope: match scope.and_then(decode).as_deref() {
+                Some("public") => Scope::Public,
+                _ => Scope::Private,
+            },
+            next_cursor: match cursor {
+                None | Some("null") => None,
+                Some(raw) => Some(decode(raw).ok_or(ResultError::BadCursor)?.into_owned()),
+            },
+        })
+    }
+}
+
+impl ResultKind {
+    fn of(raw: &str) -> ResultKind {
+        match decode(raw).as_deref() {
+            Some("complete") => ResultKind::Complete,
+            Some("input_required") => ResultKind::InputRequired,
+            Some("task") => ResultKind::Task,
+            other => ResultKind::Other(other.unwrap_or(raw).to_owned()),
+        }
+    }
+}
+
+/// A JSON number as whole milliseconds. The cast saturates, which is the clamp.
+fn milliseconds(raw: &str) -> Option<i64> {
+    raw.parse::<i64>().ok().or_else(|| raw.parse::<f64>().ok().map(|float| float.floor() as i64))
+}
+
+/// One page of a list result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPage {
+    /// The good items, in the server's order; no name occurs twice.
+    pub items: Vec<Item>,
+    /// The items that were left out.
+    pub dropped: Vec<Dropped>,
+    /// Cache hints and the next page.
+    pub head: ResultHead,
+}
+
+/// One item of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The value of its name key.
+    pub name: String,
+    /// The whole item, as it was written.
+    pub raw: Bytes,
+}
+
+/// An item that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// Its place in the page.
+    pub index: usize,
+    /// What is wrong with it, for people.
+    pub why: String,
+}
+
+impl ListPage {
+    /// Opens the list under `key`, whose items are named by `name_key`. A bad item is dropped alone.
+    pub fn open(raw: &Bytes, key: &str, name_key: &str) -> Result<ListPage, ResultError> {
+        let [a, b, c, d, e] = KEYS;
+        let keys = [a, b, c, d, e, key];
+        let [head @ .., list] = open(raw, &keys).map_err(|why| refusal(why, &keys))?;
+        let head = ResultHead::of(head)?;
+        let list = list.and_then(elements).ok_or_else(|| ResultError::NoList(key.to_owned()))?;
+
+        let mut page = ListPage { items: Vec::with_capacity(list.len()), dropped: Vec::new(), head };
+        let mut names = HashSet::with_capacity(list.len());
+        for (index, item) in list.into_iter().enumerate() {
+            match item_name(item.get(), name_key) {
+                Ok(name) if names.insert(name.clone()) => {
+                    page.items.push(Item { name, raw: raw.slice_ref(item.get().as_bytes()) });
+                }
+                Ok(name) => {
+                    page.dropped.push(Dropped { index, why: format!("the {name_key} `{name}` is taken") });
+                }
+                Err(why) => page.dropped.push(Dropped { index, why }),
+            }
+        }
+        Ok(page)
+    }
+}
+
+fn item_name(item: &str, name_key: &str) -> Result<String, String> {
+    match open_text(item, &[name_key]) {
+        Ok([Some(raw)]) => {
+            decode(raw).map(|name| name.into_owned()).ok_or_else(|| format!("`{name_key}` is not a string"))
+        }
+        Ok([None]) => Err(format!("no `{name_key}`")),
+        Err(OpenError::Duplicate(_)) => Err(format!("`{name_key}` occurs twice")),
+        Err(_) => Err("not an object".to_owned()),
+    }
+}
+
+fn refusal<const N: usize>(why: OpenError, keys: &[&str; N]) -> ResultError {
+    match why {
+        OpenError::NotUtf8 => ResultError::NotUtf8,
+        OpenError::NotAnObject => ResultError::NotAnObject,
+        OpenError::NotJson(error) => ResultError::NotJson { why: error.to_string() },
+        OpenError::Duplicate(at) => ResultError::Duplicate(keys[at].to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[path = "result_tests.rs"]
+mod tests;

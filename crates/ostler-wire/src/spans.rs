@@ -1,0 +1,140 @@
+//! Where the members of a parameters object stand in its text.
+
+use crate::meta::MetaKey;
+use crate::object::{is_object, members};
+use crate::params::ParamsError;
+
+/// The members of `params` that we open, by their names on the wire.
+pub(crate) const FIELDS: [&str; 8] =
+    ["name", "uri", "cursor", "taskId", "arguments", "_meta", "inputResponses", "requestState"];
+
+/// Index into [`FIELDS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    Name,
+    Uri,
+    Cursor,
+    TaskId,
+    Arguments,
+    Meta,
+    InputResponses,
+    RequestState,
+}
+
+/// A piece of the text, never empty. 32 bits keep the table of spans small; longer texts are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Span {
+    pub(crate) fn of(self, text: &[u8]) -> &[u8] {
+        &text[self.start as usize..self.end as usize]
+    }
+
+    fn shift(&mut self, from: u32, by: i64) {
+        if self.start >= from {
+            // The text has been checked to fit 32 bits, before and after the change.
+            self.start = (i64::from(self.start) + by) as u32;
+            self.end = (i64::from(self.end) + by) as u32;
+        }
+    }
+}
+
+/// One entry of `_meta`: its whole text and its value's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// From the key's opening quote to the value's end.
+    pub(crate) whole: Span,
+    pub(crate) value: Span,
+}
+
+/// The places of everything we open. Offsets count from the beginning of the parameters' text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spans {
+    /// Whether the object has any member at all.
+    pub(crate) has_members: bool,
+    fields: [Option<Span>; FIELDS.len()],
+    entries: [Option<Entry>; MetaKey::ALL.len()],
+}
+
+impl Spans {
+    /// Opens the object `text` one level, and its `_meta` one more.
+    pub(crate) fn locate(text: &str) -> Result<Spans, ParamsError> {
+        if u32::try_from(text.len()).is_err() {
+            return Err(ParamsError::TooLarge);
+        }
+        if !is_object(text.as_bytes()) {
+            return Err(ParamsError::NotAnObject);
+        }
+        let mut spans = Spans::default();
+        let mut duplicate = None;
+        members(text, |key, value| {
+            spans.has_members = true;
+            let key = key.text();
+            let Some(at) = FIELDS.iter().position(|field| *field == key) else { return };
+            if spans.fields[at].replace(place(text, value)).is_some() {
+                duplicate.get_or_insert(FIELDS[at]);
+            }
+        })
+        .map_err(|error| ParamsError::NotJson { why: error.to_string() })?;
+        if let Some(key) = duplicate {
+            return Err(ParamsError::Duplicate(key));
+        }
+        spans.locate_entries(text)?;
+        Ok(spans)
+    }
+
+    /// Opens `_meta`. `null` is taken for an absent one; some clients write out every unset member.
+    fn locate_entries(&mut self, text: &str) -> Result<(), ParamsError> {
+        let Some(meta) = self.field(Field::Meta) else { return Ok(()) };
+        let meta = &text[meta.start as usize..meta.end as usize];
+        if meta == "null" {
+            return Ok(());
+        }
+        if !is_object(meta.as_bytes()) {
+            return Err(ParamsError::MetaNotAnObject);
+        }
+        let mut duplicate = None;
+        members(meta, |key, value| {
+            let Some(ours) = MetaKey::of(&key.text()) else { return };
+            let (key, value) = (place(text, key.0), place(text, value));
+            let entry = Entry { whole: Span { start: key.start, end: value.end }, value };
+            if self.entries[ours as usize].replace(entry).is_some() {
+                duplicate.get_or_insert(ours.name());
+            }
+        })
+        .map_err(|error| ParamsError::NotJson { why: error.to_string() })?;
+        duplicate.map_or(Ok(()), |key| Err(ParamsError::Duplicate(key)))
+    }
+
+    pub(crate) fn field(&self, field: Field) -> Option<Span> {
+        self.fields[field as usize]
+    }
+
+    pub(crate) fn entry(&self, key: MetaKey) -> Option<Entry> {
+        self.entries[key as usize]
+    }
+
+    /// Notes a field at a place; for texts that are being written.
+    pub(crate) fn put(&mut self, field: Field, span: Span) {
+        self.fields[field as usize] = Some(span);
+        self.has_members = true;
+    }
+
+    /// Moves everything that starts at `from` or behind it.
+    pub(crate) fn shift(&mut self, from: u32, by: i64) {
+        self.fields.iter_mut().flatten().for_each(|span| span.shift(from, by));
+        for entry in self.entries.iter_mut().flatten() {
+            entry.whole.shift(from, by);
+            entry.value.shift(from, by);
+        }
+    }
+}
+
+/// Where `part`, a slice of `text`, stands in it. The text's length fits 32 bits.
+fn place(text: &str, part: &str) -> Span {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    Span { start: start as u32, end: (start + part.len()) as u32 }
+}

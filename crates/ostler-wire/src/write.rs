@@ -1,0 +1,95 @@
+//! Writing frames: one line each, newline included.
+
+use memchr::memchr2;
+
+use crate::id::Id;
+use crate::meta::Meta;
+use crate::params::Params;
+use crate::text::{push_number, push_string};
+
+/// Appends a request of ours under the number `id`.
+///
+/// The client's parameters go out byte for byte, except that `_meta` gets our entries (see [`Meta`]) and that
+/// line breaks between tokens become spaces. Without parameters and with nothing to say, `params` is left out.
+pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &Params, meta: &Meta<'_>) {
+    let start = out.len();
+    out.reserve(params.raw().len() + method.len() + 64);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    push_number(out, id);
+    out.extend_from_slice(b",\"method\":");
+    push_string(out, method);
+    if params.spans.has_members || !meta.leaves(params) {
+        out.extend_from_slice(b",\"params\":");
+        meta.splice(out, params);
+    }
+    end_line(out, start);
+}
+
+/// Appends a notification. `params` is the text of a JSON value.
+pub fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&[u8]>) {
+    let start = out.len();
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
+    push_string(out, method);
+    if let Some(params) = params {
+        out.extend_from_slice(b",\"params\":");
+        out.extend_from_slice(params);
+    }
+    end_line(out, start);
+}
+
+/// Appends `notifications/cancelled` for a request of ours.
+pub fn write_cancelled(out: &mut Vec<u8>, request_id: u64, reason: &str) {
+    let mut params = b"{\"requestId\":".to_vec();
+    push_number(&mut params, request_id);
+    params.extend_from_slice(b",\"reason\":");
+    push_string(&mut params, reason);
+    params.push(b'}');
+    write_notification(out, "notifications/cancelled", Some(&params));
+}
+
+/// Appends an answer. `result` is the text of a JSON value.
+pub fn write_result(out: &mut Vec<u8>, id: &Id, result: &[u8]) {
+    let start = begin_answer(out, id, result.len());
+    out.extend_from_slice(b",\"result\":");
+    out.extend_from_slice(result);
+    end_line(out, start);
+}
+
+/// Appends a refusal. `data` is the text of a JSON value.
+pub fn write_error(out: &mut Vec<u8>, id: &Id, code: i64, message: &str, data: Option<&[u8]>) {
+    let start = begin_answer(out, id, message.len() + data.map_or(0, <[u8]>::len));
+    out.extend_from_slice(b",\"error\":{\"code\":");
+    out.extend_from_slice(code.to_string().as_bytes());
+    out.extend_from_slice(b",\"message\":");
+    push_string(out, message);
+    if let Some(data) = data {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(data);
+    }
+    out.push(b'}');
+    end_line(out, start);
+}
+
+fn begin_answer(out: &mut Vec<u8>, id: &Id, body: usize) -> usize {
+    let start = out.len();
+    out.reserve(id.raw().len() + body + 64);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.raw());
+    start
+}
+
+/// Closes the frame that began at `start`. JSON allows raw line breaks only between tokens, where a space
+/// means the same, so a pretty-printed value becomes one line without being parsed. Carriage returns go too:
+/// peers that read in text mode take one for the end of a line.
+fn end_line(out: &mut Vec<u8>, start: usize) {
+    let mut rest = &mut out[start..];
+    while let Some(at) = memchr2(b'\n', b'\r', rest) {
+        rest[at] = b' ';
+        rest = &mut rest[at + 1..];
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;
