@@ -1,0 +1,119 @@
+//! How long to wait before the next start.
+//!
+//! ```text
+//!   reset ──▶ first ──next──▶ 2·first ──next──▶ 4·first ── … ──▶ max ─┐
+//!     ▲                                                           ▲  next
+//!     └───────────────────────── reset ───────────────────────────┴───┘
+//! ```
+//!
+//! These are ceilings. The wait itself is drawn evenly from nothing up to the
+//! ceiling ("full jitter"), so that servers which failed together do not come
+//! back together.
+
+use std::time::Duration;
+
+/// A doubling ceiling and the draw below it.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    /// Never below `first`.
+    max: Duration,
+    /// Of the next draw; between `first` and `max`.
+    ceiling: Duration,
+}
+
+impl Backoff {
+    /// Ceilings from `first`, doubling, up to `max`; a `max` below `first` is taken as `first`.
+    ///
+    /// A `first` of zero never grows: the operator wants no waiting at all.
+    pub fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max: max.max(first), ceiling: first }
+    }
+
+    /// The wait before the next start.
+    pub fn next(&mut self, rng: &mut fastrand::Rng) -> Duration {
+        let ceiling = self.ceiling;
+        self.ceiling = ceiling.saturating_mul(2).min(self.max);
+        // Saturates at 584 years, which nobody waits for.
+        let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(rng.u64(0..=nanos))
+    }
+
+    /// The server is well again: the next failure starts at the first ceiling.
+    pub fn reset(&mut self) {
+        self.ceiling = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::ms;
+
+    #[test]
+    fn the_ceiling_doubles_up_to_the_maximum_and_starts_over_after_a_reset() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut backoff = Backoff::new(ms(100), ms(5_000));
+        for expected in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
+            assert_eq!(backoff.ceiling, ms(expected));
+            assert!(backoff.next(&mut rng) <= ms(expected));
+        }
+        backoff.reset();
+        assert_eq!(backoff.ceiling, ms(100));
+    }
+
+    #[test]
+    fn draws_are_spread_over_the_whole_range() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut backoff = Backoff::new(ms(1_000), ms(1_000));
+        let mut quarters = [0; 4];
+        for _ in 0..4_000 {
+            quarters[usize::try_from(backoff.next(&mut rng).as_millis() / 250).unwrap().min(3)] += 1;
+        }
+        assert!(quarters.iter().all(|&hits| (850..1_150).contains(&hits)), "{quarters:?}");
+    }
+
+    #[test]
+    fn a_million_failures_overflow_nothing() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut backoff = Backoff::new(Duration::from_nanos(1), Duration::MAX);
+        for _ in 0..1_000_000 {
+            backoff.next(&mut rng);
+        }
+        assert_eq!(backoff.ceiling, Duration::MAX);
+    }
+
+    #[test]
+    fn a_maximum_below_the_first_is_taken_as_the_first() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut backoff = Backoff::new(ms(100), ms(10));
+        backoff.next(&mut rng);
+        assert_eq!(backoff.ceiling, ms(100));
+    }
+
+    proptest! {
+        #[test]
+        fn every_wait_stays_below_its_doubled_ceiling(
+            first in 0u64..5_000,
+            max in 0u64..60_000,
+            seed: u64,
+            events in prop::collection::vec(prop::bool::weighted(0.8), 0..60),
+        ) {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut backoff = Backoff::new(ms(first), ms(max));
+            let mut ceiling = first;
+            for is_failure in events {
+                if is_failure {
+                    prop_assert!(backoff.next(&mut rng) <= ms(ceiling));
+                    ceiling = (ceiling * 2).min(max.max(first));
+                } else {
+                    backoff.reset();
+                    ceiling = first;
+                }
+                prop_assert_eq!(backoff.ceiling, ms(ceiling));
+            }
+        }
+    }
+}

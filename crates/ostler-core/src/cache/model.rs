@@ -1,0 +1,167 @@
+//! The cache against a plain list.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock::{at, ms};
+
+/// One remembered answer of the reference.
+#[derive(Debug, Clone)]
+struct Row {
+    key: Key,
+    owner: Option<&'static str>,
+    body: Bytes,
+    until: u64,
+}
+
+/// The reference: rows in order of use, and how often each server was invalidated.
+#[derive(Default)]
+struct Model {
+    rows: Vec<Row>,
+    epochs: HashMap<ServerName, u32>,
+}
+
+const PER_SUBJECT: usize = 2;
+const MAX_BYTES: usize = 1_500;
+
+impl Model {
+    fn bytes(&self) -> usize {
+        self.rows.iter().map(|row| cost(&row.key, &row.body)).sum()
+    }
+
+    fn lookup(&mut self, key: &Key, principal: &str, now: u64) -> Option<Row> {
+        for owner in [Some(principal), None] {
+            let Some(i) = self.rows.iter().position(|row| row.key == *key && row.owner == owner) else {
+                continue;
+            };
+            let row = self.rows.remove(i);
+            if now < row.until {
+                self.rows.push(row.clone());
+                return Some(row);
+            }
+        }
+        None
+    }
+
+    fn store(&mut self, new: Row, principal: &str) {
+        self.rows
+            .retain(|row| !(row.key == new.key && (row.owner == Some(principal) || row.owner.is_none())));
+        let subject = |key: &Key| (key.server.clone(), key.method, key.subject.clone());
+        let siblings = |row: &Row| subject(&row.key) == subject(&new.key);
+        if self.rows.iter().filter(|row| siblings(row)).count() == PER_SUBJECT {
+            let oldest = self.rows.iter().position(siblings).unwrap();
+            self.rows.remove(oldest);
+        }
+        while self.bytes() + cost(&new.key, &new.body) > MAX_BYTES {
+            self.rows.remove(0);
+        }
+        self.rows.push(new);
+    }
+
+    fn purge(&mut self, server: &ServerName, method: Option<&str>) {
+        self.rows
+            .retain(|row| row.key.server != *server || method.is_some_and(|method| method != row.key.method));
+        *self.epochs.entry(server.clone()).or_default() += 1;
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Lookup(Key, &'static str),
+    /// Takes a ticket for this server, to be used by a later store.
+    Ask(ServerName),
+    Store(Key, &'static str, Scope, u8),
+    PurgeServer(ServerName),
+    PurgeMethod(ServerName, &'static str),
+}
+
+fn servers() -> impl Strategy<Value = ServerName> {
+    prop::sample::select(vec!["a", "b"]).prop_map(|text| ServerName::new(text).unwrap())
+}
+
+fn methods() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["tools/list", "tools/call"])
+}
+
+fn keys() -> impl Strategy<Value = Key> {
+    (servers(), methods(), prop::sample::select(vec!["", "t"]), prop::sample::select(vec!["1", "2", "3"]))
+        .prop_map(|(server, method, subject, params)| Key {
+            server,
+            spec: 0,
+            method,
+            subject: subject.into(),
+            params: Bytes::from_static(params.as_bytes()),
+        })
+}
+
+fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
+    let principals = || prop::sample::select(vec!["ada", "bob"]);
+    let scopes = prop::sample::select(vec![Scope::Public, Scope::Private]);
+    let event = prop_oneof![
+        8 => (keys(), principals()).prop_map(|(key, who)| Event::Lookup(key, who)),
+        2 => servers().prop_map(Event::Ask),
+        8 => (keys(), principals(), scopes, any::<u8>())
+            .prop_map(|(key, who, scope, size)| Event::Store(key, who, scope, size)),
+        1 => servers().prop_map(Event::PurgeServer),
+        1 => (servers(), methods()).prop_map(|(server, method)| Event::PurgeMethod(server, method)),
+    ];
+    prop::collection::vec((0u64..10, event), 0..150)
+}
+
+const TTL: u64 = 60;
+
+proptest! {
+    #[test]
+    fn the_cache_agrees_with_a_list_in_order_of_use(events in events()) {
+        let bounds = Bounds { per_subject: PER_SUBJECT, max_bytes: MAX_BYTES, max_ttl: ms(TTL) };
+        let (mut cache, mut model) = (Cache::new(bounds), Model::default());
+        let mut tickets: HashMap<ServerName, (Ticket, u32)> = HashMap::new();
+        let mut now = 0;
+        for (i, (step, event)) in events.into_iter().enumerate() {
+            now += step;
+            match event {
+                Event::Lookup(key, who) => {
+                    let hit = cache.lookup(&key, who, at(now));
+                    let row = model.lookup(&key, who, now);
+                    prop_assert_eq!(hit, row.map(|row| Hit {
+                        body: row.body,
+                        remaining: ms(row.until - now),
+                        scope: if row.owner.is_some() { Scope::Private } else { Scope::Public },
+                    }));
+                }
+                Event::Ask(server) => {
+                    let epoch = *model.epochs.entry(server.clone()).or_default();
+                    tickets.insert(server.clone(), (cache.ticket(&server), epoch));
+                    // A shelf of its own keeps the others' invalidations away from this server.
+                    let nothing = Key { server, spec: 9, method: "", subject: "".into(), params: Bytes::new() };
+                    prop_assert_eq!(cache.lookup(&nothing, "", at(now)), None);
+                }
+                Event::Store(key, who, scope, size) => {
+                    let Some(&(ticket, epoch)) = tickets.get(&key.server) else { continue };
+                    let body = Bytes::from(format!("{i}{}", "x".repeat(usize::from(size))));
+                    let fresh = Fresh { body: body.clone(), ttl: ms(TTL * 2), scope };
+                    let is_current = epoch == model.epochs[&key.server];
+                    prop_assert_eq!(cache.store(ticket, key.clone(), who, fresh, at(now)), is_current);
+                    if is_current {
+                        let owner = match scope { Scope::Public => None, Scope::Private => Some(who) };
+                        model.store(Row { key, owner, body, until: now + TTL }, who);
+                    }
+                }
+                Event::PurgeServer(server) => {
+                    cache.purge_server(&server);
+                    model.purge(&server, None);
+                }
+                Event::PurgeMethod(server, method) => {
+                    cache.purge_method(&server, method);
+                    model.purge(&server, Some(method));
+                }
+            }
+            let stats = cache.stats();
+            prop_assert_eq!((stats.entries, stats.bytes), (model.rows.len(), model.bytes()));
+            prop_assert!(stats.bytes <= MAX_BYTES);
+            let shelves = cache.shelves.values().map(|shelf| shelf.stats);
+            let sums = shelves.fold((0, 0), |sum, of| (sum.0 + of.entries, sum.1 + of.bytes));
+            prop_assert_eq!(sums, (stats.entries, stats.bytes));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+use super::*;
+use crate::clock::{at, ms};
+
+fn name(text: &str) -> ServerName {
+    ServerName::new(text).unwrap()
+}
+
+fn key(server: &str, subject: &str, params: &str) -> Key {
+    Key {
+        server: name(server),
+        spec: 1,
+        method: "tools/call",
+        subject: subject.into(),
+        params: Bytes::copy_from_slice(params.as_bytes()),
+    }
+}
+
+fn fresh(body: &str, ttl: u64, scope: Scope) -> Fresh {
+    Fresh { body: Bytes::copy_from_slice(body.as_bytes()), ttl: ms(ttl), scope }
+}
+
+fn cache(per_subject: usize, max_bytes: usize) -> Cache {
+    Cache::new(Bounds { per_subject, max_bytes, ..Bounds::default() })
+}
+
+/// Asks and stores at once; whether it was stored.
+fn put(cache: &mut Cache, key: &Key, principal: &str, fresh: Fresh) -> bool {
+    let ticket = cache.ticket(&key.server);
+    cache.store(ticket, key.clone(), principal, fresh, at(0))
+}
+
+fn body(cache: &mut Cache, key: &Key, principal: &str, now: u64) -> Option<Bytes> {
+    cache.lookup(key, principal, at(now)).map(|hit| hit.body)
+}
+
+#[test]
+fn a_private_answer_is_its_callers_alone_and_a_public_one_everybodys() {
+    let mut cache = cache(64, 1 << 20);
+    let (own, shared) = (key("time", "now", "1"), key("time", "now", "2"));
+    put(&mut cache, &own, "ada", fresh("own", 100, Scope::Private));
+    put(&mut cache, &shared, "ada", fresh("shared", 100, Scope::Public));
+    assert_eq!(body(&mut cache, &own, "ada", 0).unwrap(), "own");
+    assert_eq!(body(&mut cache, &own, "bob", 0), None);
+    assert_eq!(body(&mut cache, &shared, "bob", 0).unwrap(), "shared");
+}
+
+#[test]
+fn no_part_of_the_key_is_overlooked() {
+    let mut cache = cache(64, 1 << 20);
+    let stored = key("time", "now", "{}");
+    put(&mut cache, &stored, "ada", fresh("x", 100, Scope::Public));
+    let others = [
+        Key { server: name("timer"), ..stored.clone() },
+        Key { spec: 2, ..stored.clone() },
+        Key { method: "resources/read", ..stored.clone() },
+        Key { subject: "no".into(), ..stored.clone() },
+        Key { params: Bytes::from_static(b"{ }"), ..stored.clone() },
+    ];
+    for other in others {
+        assert_eq!(body(&mut cache, &other, "ada", 0), None, "{other:?}");
+    }
+    assert!(body(&mut cache, &stored, "ada", 0).is_some());
+}
+
+#[test]
+fn an_answer_is_fresh_from_its_receipt_until_its_time_is_over() {
+    let mut cache = cache(64, 1 << 20);
+    let key = key("time", "now", "");
+    let ticket = cache.ticket(&key.server);
+    assert!(cache.store(ticket, key.clone(), "ada", fresh("x", 100, Scope::Private), at(5_000)));
+    let hit = cache.lookup(&key, "ada", at(5_099)).unwrap();
+    assert_eq!((hit.remaining, hit.scope), (ms(1), Scope::Private));
+    assert_eq!(cache.lookup(&key, "ada", at(5_100)), None);
+    assert_eq!(cache.stats(), Stats { entries: 0, bytes: 0, hits: 1, misses: 1 });
+}
+
+#[test]
+fn a_long_life_is_cut_and_none_is_not_stored() {
+    let mut cache = cache(64, 1 << 20);
+    let key = key("time", "now", "");
+    assert!(!put(&mut cache, &key, "ada", fresh("x", 0, Scope::Private)));
+    assert!(put(&mut cache, &key, "ada", Fresh { ttl: Duration::MAX, ..fresh("x", 0, Scope::Private) }));
+    assert_eq!(cache.lookup(&key, "ada", at(0)).unwrap().remaining, Duration::from_secs(86_400));
+}
+
+#[test]
+fn an_answer_asked_for_before_an_invalidation_is_not_stored() {
+    type Invalidation = fn(&mut Cache, &ServerName);
+    let invalidations: [Invalidation; 4] = [
+        |cache, server| cache.purge_server(server),
+        |cache, server| cache.purge_method(server, "tools/list"),
+        |cache, server| cache.forget_server(server),
+        |cache, server| {
+            cache.forget_server(server);
+            let _ = cache.lookup(&key("time", "now", ""), "ada", at(0));
+        },
+    ];
+    for (is_known, invalidate) in
+        [false, true].into_iter().flat_map(|known| invalidations.map(|i| (known, i)))
+    {
+        let mut cache = cache(64, 1 << 20);
+        let key = key("time", "now", "");
+        if is_known {
+            put(&mut cache, &key, "ada", fresh("old", 100, Scope::Private));
+        }
+        let ticket = cache.ticket(&key.server);
+        invalidate(&mut cache, &key.server);
+        assert!(!cache.store(ticket, key.clone(), "ada", fresh("late", 100, Scope::Private), at(0)));
+        assert!(put(&mut cache, &key, "ada", fresh("new", 100, Scope::Private)));
+    }
+}
+
+#[test]
+fn an_invalidation_of_another_server_does_not_matter() {
+    let mut cache = cache(64, 1 << 20);
+    let time = key("time", "now", "");
+    put(&mut cache, &time, "ada", fresh("old", 100, Scope::Private));
+    let ticket = cache.ticket(&time.server);
+    cache.purge_server(&name("git"));
+    cache.forget_server(&name("git"));
+    assert!(cache.store(ticket, time, "ada", fresh("new", 100, Scope::Private), at(0)));
+}
+
+#[test]
+fn a_purge_takes_what_it_names_and_nothing_else() {
+    let mut cache = cache(64, 1 << 20);
+    let call = key("time", "now", "");
+    let list = Key { method: "tools/list", subject: "".into(), ..call.clone() };
+    let other = key("git", "log", "");
+    for key in [&call, &list, &other] {
+        put(&mut cache, key, "ada", fresh("x", 100, Scope::Public));
+    }
+    cache.purge_method(&name("time"), "tools/list");
+    assert_eq!(body(&mut cache, &list, "ada", 0), None);
+    assert!(body(&mut cache, &call, "ada", 0).is_some());
+    cache.purge_server(&name("time"));
+    assert_eq!(body(&mut cache, &call, "ada", 0), None);
+    assert!(body(&mut cache, &other, "ada", 0).is_some());
+    assert_eq!(cache.stats_of(&name("time")), Stats { hits: 1, misses: 2, ..Stats::default() });
+    cache.forget_server(&name("time"));
+    assert_eq!(cache.stats_of(&name("time")), Stats::default());
+    assert_eq!((cache.stats().hits, cache.stats().misses), (2, 2));
+}
+
+#[test]
+fn a_full_subject_loses_its_own_least_recently_used_entry() {
+    let mut cache = cache(2, 1 << 20);
+    let keys = ["1", "2", "3"].map(|params| key("time", "now", params));
+    let stranger = key("time", "zone", "");
+    put(&mut cache, &stranger, "ada", fresh("x", 100, Scope::Public));
+    put(&mut cache, &keys[0], "ada", fresh("x", 100, Scope::Public));
+    put(&mut cache, &keys[1], "ada", fresh("x", 100, Scope::Public));
+    let _ = cache.lookup(&keys[0], "ada", at(0));
+    put(&mut cache, &keys[2], "ada", fresh("x", 100, Scope::Public));
+    let held = [&keys[0], &keys[1], &keys[2], &stranger].map(|key| body(&mut cache, key, "ada", 0).is_some());
+    assert_eq!(held, [true, false, true, true]);
+}
+
+#[test]
+fn overwriting_at_the_cap_evicts_no_stranger() {
+    let mut cache = cache(2, 1 << 20);
+    let keys = ["1", "2"].map(|params| key("time", "now", params));
+    for (key, text) in [(&keys[0], "a"), (&keys[1], "b"), (&keys[1], "c"), (&keys[1], "d")] {
+        assert!(put(&mut cache, key, "ada", fresh(text, 100, Scope::Private)));
+    }
+    assert_eq!(body(&mut cache, &keys[0], "ada", 0).unwrap(), "a");
+    assert_eq!(body(&mut cache, &keys[1], "ada", 0).unwrap(), "d");
+    assert_eq!(cache.stats().entries, 2);
+}
+
+#[test]
+fn too_many_bytes_drive_out_the_least_recently_used_of_all() {
+    let one = cost(&key("a", "t", "1"), &Bytes::from_static(b"x"));
+    let mut cache = cache(64, 2 * one);
+    let keys = [key("a", "t", "1"), key("b", "t", "1"), key("c", "t", "1")];
+    put(&mut cache, &keys[0], "ada", fresh("x", 100, Scope::Public));
+    put(&mut cache, &keys[1], "ada", fresh("x", 100, Scope::Public));
+    let _ = cache.lookup(&keys[0], "ada", at(0));
+    put(&mut cache, &keys[2], "ada", fresh("x", 100, Scope::Public));
+    assert_eq!(keys.map(|key| body(&mut cache, &key, "ada", 0).is_some()), [true, false, true]);
+    assert_eq!(cache.stats().bytes, 2 * one);
+}
+
+#[test]
+fn one_answer_beyond_the_bound_drives_out_nobody() {
+    let mut cache = cache(64, 1_000);
+    let small = key("time", "now", "");
+    put(&mut cache, &small, "ada", fresh("x", 100, Scope::Public));
+    assert!(!put(&mut cache, &key("time", "zone", ""), "ada", fresh(&"x".repeat(1_000), 100, Scope::Public)));
+    assert!(body(&mut cache, &small, "ada", 0).is_some());
+}
+
+#[test]
+fn an_answer_that_turned_private_is_no_longer_given_to_others() {
+    let mut cache = cache(64, 1 << 20);
+    let key = key("time", "now", "");
+    put(&mut cache, &key, "ada", fresh("public", 100, Scope::Public));
+    put(&mut cache, &key, "bob", fresh("bob's", 100, Scope::Private));
+    assert_eq!(body(&mut cache, &key, "ada", 0), None);
+    assert_eq!(body(&mut cache, &key, "bob", 0).unwrap(), "bob's");
+}

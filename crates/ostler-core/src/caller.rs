@@ -1,0 +1,128 @@
+//! Who asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The principal and the role of callers on this machine without a credential.
+const LOCAL: &str = "local";
+
+/// A principal and its role, from a credential and never from a message.
+///
+/// Cloning is cheap, and clones share one dispatch budget.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    principal: Arc<str>,
+    role: Arc<str>,
+    /// The client session it asks from, where there is one.
+    session: Option<Arc<str>>,
+    /// Calls left to this dispatch, shared by all clones; without one nothing is counted.
+    budget: Option<Arc<AtomicU32>>,
+}
+
+/// The dispatch has no calls left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the call budget of this dispatch is used up")]
+pub struct Spent;
+
+impl Caller {
+    /// A caller as its credential names it, without a dispatch budget.
+    pub fn new(principal: impl Into<Arc<str>>, role: impl Into<Arc<str>>) -> Self {
+        Self { principal: principal.into(), role: role.into(), session: None, budget: None }
+    }
+
+    /// A caller on this machine that showed no credential.
+    pub fn local() -> Self {
+        Self::new(LOCAL, LOCAL)
+    }
+
+    /// Who it is: the partition of private answers.
+    pub fn principal(&self) -> &str {
+        &self.principal
+    }
+
+    /// What it may do.
+    pub fn role(&self) -> &str {
+        &self.role
+    }
+
+    /// The same caller, asking from one client session.
+    pub fn in_session(mut self, session: impl Into<Arc<str>>) -> Self {
+        self.session = Some(session.into());
+        self
+    }
+
+    /// The client session it asks from, where there is one.
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Allows this caller and its clones `calls` calls together, apart from the
+    /// caller it was made from.
+    pub fn with_budget(mut self, calls: u32) -> Self {
+        self.budget = Some(Arc::new(AtomicU32::new(calls)));
+        self
+    }
+
+    /// Takes one call from the dispatch budget, before it is sent.
+    pub fn spend(&self) -> Result<(), Spent> {
+        // Only the count itself is shared, so no ordering with other memory is needed.
+        match &self.budget {
+            None => Ok(()),
+            Some(left) => left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .map(drop)
+                .map_err(|_| Spent),
+        }
+    }
+
+    /// Gives one call back that was spent and not sent after all.
+    pub fn refund(&self) {
+        if let Some(left) = &self.budget {
+            left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the guarantee is about threads")]
+    fn of_a_hundred_parallel_calls_with_a_budget_of_ten_exactly_ten_pass() {
+        let caller = Caller::new("ada", "researcher").with_budget(10);
+        let threads: Vec<_> = (0..100)
+            .map(|_| caller.clone())
+            .map(|clone| std::thread::spawn(move || clone.spend().is_ok()))
+            .collect();
+        let passed =
+            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|&passed| passed).count();
+        assert_eq!(passed, 10);
+        assert_eq!(caller.spend(), Err(Spent));
+    }
+
+    #[test]
+    fn a_refunded_call_can_be_spent_again() {
+        let caller = Caller::local().with_budget(1);
+        caller.spend().unwrap();
+        caller.refund();
+        assert_eq!(caller.spend(), Ok(()));
+        assert_eq!(caller.spend(), Err(Spent));
+    }
+
+    #[test]
+    fn a_new_budget_is_apart_from_the_one_it_was_made_from() {
+        let outer = Caller::local().with_budget(1);
+        let inner = outer.clone().with_budget(2);
+        inner.spend().unwrap();
+        inner.spend().unwrap();
+        assert_eq!(outer.spend(), Ok(()));
+    }
+
+    #[test]
+    fn a_caller_without_a_budget_spends_freely() {
+        let caller = Caller::local();
+        assert_eq!((caller.principal(), caller.role()), ("local", "local"));
+        assert!((0..1_000).all(|_| caller.spend().is_ok()));
+    }
+}

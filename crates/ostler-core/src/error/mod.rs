@@ -1,0 +1,333 @@
+//! Why a call did not bring a result, as callers and people see it.
+//!
+//! Every variant has a stable [`code`](CallError::code), and each of the tables
+//! to JSON-RPC, to exit codes and to words exists once, here.
+
+mod shown;
+mod unavailable;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use self::shown::Shown;
+pub use self::shown::is_deceptive;
+pub use self::unavailable::{Unavailable, UnavailableState};
+use crate::catalog::nearest;
+use crate::fault::{Delivery, Span};
+use crate::name::ServerName;
+
+/// Why a call did not bring a result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// There is no such tool, or the caller may not see it: the same error,
+    /// byte for byte, made by [`unknown_tool`](Self::unknown_tool).
+    #[error("unknown tool `{}`", Shown(.name))]
+    UnknownTool {
+        /// What was asked for.
+        name: String,
+        /// What was probably meant, among the names the caller may see.
+        nearest: Option<String>,
+    },
+    /// There is no such server, or the caller may not see it; made by
+    /// [`unknown_server`](Self::unknown_server).
+    #[error("unknown server `{}`", Shown(.name))]
+    UnknownServer {
+        /// What was asked for.
+        name: String,
+        /// What was probably meant, among the names the caller may see.
+        nearest: Option<String>,
+    },
+    /// The caller has no calls left.
+    #[error("the call budget is used up")]
+    OverBudget {
+        /// When the next call fits; `None` when the budget does not refill.
+        reset_after: Option<Duration>,
+    },
+    /// The server can't be called now.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The request left and no answer came; it may have been executed.
+    #[error("the outcome of {} on server `{server}` is unknown: it may have been executed", what(.tool))]
+    OutcomeUnknown {
+        /// Where it was sent.
+        server: ServerName,
+        /// The server's own name of the tool, for tool calls.
+        tool: Option<String>,
+        /// What went wrong.
+        cause: String,
+    },
+    /// The time for the call ran out.
+    #[error("server `{server}` did not answer within {}", Span(*.after))]
+    TimedOut {
+        /// Who did not answer.
+        server: ServerName,
+        /// The time it had.
+        after: Duration,
+        /// What became of the request.
+        delivery: Delivery,
+    },
+    /// A limit is reached; nothing was sent.
+    #[error("overloaded: {}", Shown(.what))]
+    Overloaded {
+        /// Which limit, for people.
+        what: String,
+        /// When trying again makes sense.
+        retry_after: Duration,
+    },
+    /// The tool is not what was approved.
+    #[error("the definition of tool `{}` on server `{server}` is not the approved one", Shown(.tool))]
+    DefinitionChanged {
+        /// Whose tool it is.
+        server: ServerName,
+        /// The server's own name for it.
+        tool: String,
+    },
+    /// An answer came that is none: malformed, too long, of the wrong shape.
+    #[error("server `{server}` answered outside the protocol")]
+    UpstreamProtocol {
+        /// Who answered.
+        server: ServerName,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The server's own error, passed through unchanged.
+    #[error("server `{}` answered with error {}: {}", .0.server, .0.code, Shown(&.0.message))]
+    Rpc(RpcAnswer),
+    /// The request itself is wrong.
+    #[error("invalid argument: {}", Shown(.what))]
+    Invalid {
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
+}
+
+/// A JSON-RPC error as the server sent it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RpcAnswer {
+    /// Who sent it.
+    pub server: ServerName,
+    /// Its code.
+    pub code: i64,
+    /// Its message.
+    pub message: String,
+    /// The whole error object, byte for byte; what the caller is given.
+    pub raw: Bytes,
+}
+
+/// The first thing to do about a request that may have been executed.
+const CHECK_FIRST: &str = "check whether it took effect before trying again";
+
+fn what(tool: &Option<String>) -> String {
+    tool.as_deref().map_or_else(|| "the request".into(), |tool| format!("tool `{}`", Shown(tool)))
+}
+
+impl CallError {
+    /// The error for a tool that does not exist and for one the caller may not
+    /// use; `visible` are the names it may see.
+    pub fn unknown_tool<'a>(name: &str, visible: impl Iterator<Item = &'a str>) -> Self {
+        Self::UnknownTool { name: name.to_owned(), nearest: nearest(name, visible).map(str::to_owned) }
+    }
+
+    /// The error for a server that does not exist and for one the caller may
+    /// not use; `visible` are the names it may see.
+    pub fn unknown_server<'a>(name: &str, visible: impl Iterator<Item = &'a str>) -> Self {
+        Self::UnknownServer { name: name.to_owned(), nearest: nearest(name, visible).map(str::to_owned) }
+    }
+
+    /// The stable name of the error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownTool { .. } => "unknown-tool",
+            Self::UnknownServer { .. } => "unknown-server",
+            Self::OverBudget { .. } => "over-budget",
+            Self::Unavailable(_) => "server-unavailable",
+            Self::OutcomeUnknown { .. } => "outcome-unknown",
+            Self::TimedOut { .. } => "timed-out",
+            Self::Overloaded { .. } => "overloaded",
+            Self::DefinitionChanged { .. } => "definition-changed",
+            Self::UpstreamProtocol { .. } => "upstream-protocol",
+            Self::Rpc(_) => "upstream-error",
+            Self::Invalid { .. } => "invalid-argument",
+        }
+    }
+
+    /// The code of the JSON-RPC error.
+    pub fn rpc_code(&self) -> i64 {
+        match self {
+            Self::UnknownTool { .. } | Self::UnknownServer { .. } | Self::Invalid { .. } => -32602,
+            Self::OverBudget { .. } => -31001,
+            Self::Unavailable(_) => -31002,
+            Self::OutcomeUnknown { .. } => -31003,
+            Self::TimedOut { .. } => -31004,
+            Self::Overloaded { .. } => -31005,
+            Self::DefinitionChanged { .. } => -31006,
+            Self::UpstreamProtocol { .. } => -31007,
+            Self::Rpc(answer) => answer.code,
+        }
+    }
+
+    /// The exit code of the command line.
+    ///
+    /// Whatever may have been executed without a usable answer exits 8, late and
+    /// malformed answers included: a script must know that before it tries again.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Invalid { .. } => 2,
+            Self::UnknownTool { .. } | Self::UnknownServer { .. } | Self::DefinitionChanged { .. } => 5,
+            Self::OutcomeUnknown { .. } | Self::UpstreamProtocol { .. } => 8,
+            Self::TimedOut { delivery, .. } => match delivery {
+                Delivery::NotSent | Delivery::Rejected => 6,
+                Delivery::Unknown | Delivery::Answered => 8,
+            },
+            Self::Unavailable(_) | Self::Overloaded { .. } => 6,
+            Self::Rpc(_) => 7,
+            Self::OverBudget { .. } => 9,
+        }
+    }
+
+    /// Why it happened, where that is more than what happened.
+    pub fn cause(&self) -> Option<String> {
+        let cause = match self {
+            Self::Unavailable(Unavailable { cause, .. }) | Self::OutcomeUnknown { cause, .. } => cause,
+            Self::UpstreamProtocol { detail, .. } => detail,
+            Self::TimedOut { delivery, .. } => match delivery {
+                Delivery::NotSent => "the request was not sent",
+                Delivery::Rejected => "the server had not accepted the request",
+                Delivery::Unknown => "the request was sent and may have been executed",
+                Delivery::Answered => "its answer came too late",
+            },
+            Self::UnknownTool { .. }
+            | Self::UnknownServer { .. }
+            | Self::OverBudget { .. }
+            | Self::Overloaded { .. }
+            | Self::DefinitionChanged { .. }
+            | Self::Rpc(_)
+            | Self::Invalid { .. } => return None,
+        };
+        Some(Shown(cause).to_string()).filter(|cause| !cause.is_empty())
+    }
+
+    /// What to do next.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::UnknownTool { nearest: Some(name), .. }
+            | Self::UnknownServer { nearest: Some(name), .. } => {
+                format!("did you mean `{}`?", Shown(name))
+            }
+            Self::UnknownTool { .. } => "list the tools to see what can be called (`ostler tools`)".into(),
+            Self::UnknownServer { .. } => "list the servers to see what can be used (`ostler list`)".into(),
+            Self::OverBudget { reset_after: Some(wait) } => format!("the next call fits in {}", Span(*wait)),
+            Self::OverBudget { reset_after: None } => "whoever made the caller sets its budget".into(),
+            Self::Unavailable(unavailable) => unavailable.hint(),
+            Self::OutcomeUnknown { tool: Some(_), .. } => {
+                format!("{CHECK_FIRST}; with `retry = \"safe\"` for the tool Ostler repeats it")
+            }
+            Self::OutcomeUnknown { tool: None, .. } => CHECK_FIRST.into(),
+            Self::TimedOut { server, delivery, .. } => match delivery {
+                Delivery::NotSent | Delivery::Rejected => {
+                    format!("try again, or raise `call_timeout` of `{server}`")
+                }
+                Delivery::Unknown | Delivery::Answered => {
+                    format!("{CHECK_FIRST}; a longer `call_timeout` of `{server}` may help")
+                }
+            },
+            Self::Overloaded { retry_after, .. } => format!("try again in {}", Span(*retry_after)),
+            Self::DefinitionChanged { server, tool } => {
+                format!("review tool `{}` of `{server}`, then approve it", Shown(tool))
+            }
+            Self::UpstreamProtocol { .. } => format!("{CHECK_FIRST}; the fault is the server's"),
+            Self::Rpc(_) => return None,
+            Self::Invalid { hint, .. } => Shown(hint).to_string(),
+        };
+        Some(hint).filter(|hint| !hint.is_empty())
+    }
+
+    /// The server it is about, unless that is what is unknown.
+    pub fn server(&self) -> Option<&ServerName> {
+        match self {
+            Self::Unavailable(Unavailable { server, .. })
+            | Self::OutcomeUnknown { server, .. }
+            | Self::TimedOut { server, .. }
+            | Self::DefinitionChanged { server, .. }
+            | Self::UpstreamProtocol { server, .. }
+            | Self::Rpc(RpcAnswer { server, .. }) => Some(server),
+            Self::UnknownTool { .. }
+            | Self::UnknownServer { .. }
+            | Self::OverBudget { .. }
+            | Self::Overloaded { .. }
+            | Self::Invalid { .. } => None,
+        }
+    }
+
+    /// When trying again makes sense, where time alone can help.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::OverBudget { reset_after: wait }
+            | Self::Unavailable(Unavailable { retry_after: wait, .. }) => *wait,
+            Self::Overloaded { retry_after, .. } => Some(*retry_after),
+            Self::UnknownTool { .. }
+            | Self::UnknownServer { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::TimedOut { .. }
+            | Self::DefinitionChanged { .. }
+            | Self::UpstreamProtocol { .. }
+            | Self::Rpc(_)
+            | Self::Invalid { .. } => None,
+        }
+    }
+
+    /// What became of the request; `None` where it never was on its way.
+    pub fn delivery(&self) -> Option<Delivery> {
+        match self {
+            Self::OutcomeUnknown { .. }
+            | Self::Unavailable(Unavailable { state: UnavailableState::Lost, .. }) => Some(Delivery::Unknown),
+            Self::TimedOut { delivery, .. } => Some(*delivery),
+            Self::UpstreamProtocol { .. } | Self::Rpc(_) => Some(Delivery::Answered),
+            Self::UnknownTool { .. }
+            | Self::UnknownServer { .. }
+            | Self::OverBudget { .. }
+            | Self::Unavailable(_)
+            | Self::Overloaded { .. }
+            | Self::DefinitionChanged { .. }
+            | Self::Invalid { .. } => None,
+        }
+    }
+
+    /// `error.data` of the JSON-RPC error.
+    pub fn data(&self) -> Value {
+        let state = if let Self::Unavailable(it) = self { Some(it.state.as_str()) } else { None };
+        let fields = [
+            ("code", Some(json!(self.code()))),
+            ("server", self.server().map(|server| json!(server))),
+            ("state", state.map(Value::from)),
+            ("retryAfterMs", self.retry_after().map(|wait| json!(whole_millis(wait)))),
+            ("delivery", self.delivery().map(|delivery| json!(delivery))),
+            ("hint", self.hint().map(Value::from)),
+        ];
+        let present = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(present.collect::<Map<_, _>>())
+    }
+
+    /// What happened, why, and what to do next, on up to three lines for people.
+    pub fn render(&self) -> String {
+        let mut text = format!("error: {self}");
+        for (label, line) in [("cause", self.cause()), ("hint", self.hint())] {
+            if let Some(line) = line {
+                text.push_str(&format!("\n  {label}: {line}"));
+            }
+        }
+        text
+    }
+}
+
+/// Rounded up, so that nobody who waits exactly that long comes too early.
+fn whole_millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Why a server can't be called now.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::fault::Span;
+use crate::name::ServerName;
+
+/// A server that can't be called now, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("server `{server}` {state}")]
+pub struct Unavailable {
+    /// Which one.
+    pub server: ServerName,
+    /// What keeps it.
+    pub state: UnavailableState,
+    /// What led there, for people; may be empty.
+    pub cause: String,
+    /// When trying again makes sense; `None` when somebody has to act first, or nobody knows.
+    pub retry_after: Option<Duration>,
+}
+
+/// What keeps a server from being called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnavailableState {
+    /// It is being started, for longer than the caller could wait.
+    Starting,
+    /// It failed and waits to be started again.
+    Backoff,
+    /// It failed too often in a row; calls are held back for a while.
+    BreakerOpen,
+    /// It failed too often; an operator must act.
+    Ejected,
+    /// An operator stopped it.
+    Stopped,
+    /// A person must authorize it.
+    NeedsAuth,
+    /// It could not be started.
+    StartFailed,
+    /// It ended with a request in its hands that asks and changes nothing.
+    Lost,
+}
+
+impl UnavailableState {
+    /// The word in `error.data.state`; that of the status where both exist.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Backoff => "backoff",
+            Self::BreakerOpen => "breaker_open",
+            Self::Ejected => "ejected",
+            Self::Stopped => "stopped",
+            Self::NeedsAuth => "needs_auth",
+            Self::StartFailed => "start_failed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+impl fmt::Display for UnavailableState {
+    /// The end of the sentence that begins with the server.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "is still starting",
+            Self::Backoff => "failed and waits to be started again",
+            Self::BreakerOpen => "keeps failing and gets no calls for a while",
+            Self::Ejected => "is ejected",
+            Self::Stopped => "is stopped",
+            Self::NeedsAuth => "needs authorization",
+            Self::StartFailed => "could not be started",
+            Self::Lost => "ended before it answered",
+        })
+    }
+}
+
+impl Unavailable {
+    pub(super) fn hint(&self) -> String {
+        let server = &self.server;
+        match self.state {
+            UnavailableState::Ejected => format!("fix the cause, then reload `{server}`"),
+            UnavailableState::Stopped => format!("start `{server}`"),
+            UnavailableState::NeedsAuth => format!("renew its credentials, then reload `{server}`"),
+            UnavailableState::StartFailed => format!("fix the cause, then start `{server}` again"),
+            UnavailableState::Starting
+            | UnavailableState::Backoff
+            | UnavailableState::BreakerOpen
+            | UnavailableState::Lost => match self.retry_after {
+                Some(wait) => format!("try again in {}", Span(wait)),
+                None => "try again in a moment".into(),
+            },
+        }
+    }
+}

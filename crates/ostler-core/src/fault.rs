@@ -1,0 +1,142 @@
+//! What went wrong below, told where it happened.
+//!
+//! A [`Fault`] is built by the transport at the place the error is born, by an
+//! exhaustive match over what can happen there. It says what became of the
+//! request, which alone decides whether a call may be repeated, and what kind
+//! of failure it was, which alone decides what supervision makes of it. Text
+//! inside a fault is for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// No byte of it left us: it did not run.
+    NotSent,
+    /// The server answered that it did not run it.
+    Rejected,
+    /// Bytes left us and no final answer came: it may have run.
+    Unknown,
+    /// A final answer came.
+    Answered,
+}
+
+/// A failed attempt: what became of the request, and what happened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}")]
+pub struct Fault {
+    /// Decides whether the call may be repeated.
+    pub delivery: Delivery,
+    /// Decides what supervision makes of it.
+    pub kind: FaultKind,
+}
+
+impl Fault {
+    /// A fault before any byte of the request left.
+    pub fn not_sent(kind: FaultKind) -> Self {
+        Self { delivery: Delivery::NotSent, kind }
+    }
+
+    /// A fault after bytes of the request left and before its answer came.
+    pub fn unknown(kind: FaultKind) -> Self {
+        Self { delivery: Delivery::Unknown, kind }
+    }
+}
+
+/// The kinds of failure of an upstream server or of the way to it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FaultKind {
+    /// The process could not be started, or the connection not made.
+    #[error("could not start: {0}")]
+    Start(String),
+    /// The server did not finish its handshake in time.
+    #[error("no handshake within {}", Span(*.0))]
+    StartTimeout(Duration),
+    /// The server answered the handshake with something we can't work with.
+    #[error("handshake failed: {0}")]
+    Handshake(String),
+    /// The process ended.
+    #[error("the process ended ({0})")]
+    Exited(Exit),
+    /// The server closed its output.
+    #[error("the server closed the connection")]
+    Closed,
+    /// Writing to the server failed.
+    #[error("could not write to the server: {0}")]
+    Write(String),
+    /// An answer that is not a JSON-RPC message, or not of the shape its method demands.
+    #[error("malformed answer: {0}")]
+    Malformed(String),
+    /// An answer longer than the limit.
+    #[error("answer longer than {0} bytes")]
+    Oversize(usize),
+    /// Our own time for the call ran out.
+    #[error("no answer within {}", Span(*.0))]
+    TimedOut(Duration),
+    /// The server stopped answering liveness probes and was ended.
+    #[error("the server hangs: {0} liveness probes went unanswered")]
+    Hung(u32),
+    /// We closed the session ourselves: stop, reload, replacement or eviction.
+    #[error("the session was closed by the host")]
+    Retired,
+    /// The session has no room for the request.
+    #[error("the server does not take more requests")]
+    Congested,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+    /// Nobody could tell.
+    Untold,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Untold => f.write_str("status unknown"),
+        }
+    }
+}
+
+/// A duration as people write it: `250ms`, `3s`, `5m`.
+#[derive(Debug, Clone, Copy)]
+pub struct Span(pub Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.as_millis();
+        match ms {
+            0..1_000 => write!(f, "{ms}ms"),
+            _ if ms.is_multiple_of(3_600_000) => write!(f, "{}h", ms / 3_600_000),
+            _ if ms.is_multiple_of(60_000) => write!(f, "{}m", ms / 60_000),
+            _ if ms.is_multiple_of(1_000) => write!(f, "{}s", ms / 1_000),
+            _ => write!(f, "{:.1}s", self.0.as_secs_f64()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_written_as_people_write_them() {
+        let table =
+            [(0, "0ms"), (250, "250ms"), (3_000, "3s"), (1_500, "1.5s"), (300_000, "5m"), (7_200_000, "2h")];
+        for (ms, text) in table {
+            assert_eq!(Span(Duration::from_millis(ms)).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Ostler decides: supervision, policy, budgets, cache and config.
+//!
+//! Everything here is a value. Machines take events (`on_*`) and the time of
+//! the event, answer one question (`next_wake`), and return what should be
+//! done; the host does it. Nothing in this crate reads a clock, draws from a
+//! random source of its own, or touches a file, socket or process: its
+//! `clippy.toml` forbids those calls.
+
+pub mod backoff;
+pub mod breaker;
+pub mod budget;
+pub mod cache;
+pub mod caller;
+pub mod catalog;
+#[cfg(test)]
+mod clock;
+pub mod error;
+pub mod fault;
+pub mod liveness;
+pub mod meter;
+pub mod name;
+pub mod policy;
+pub mod pool;
+pub mod repeat;
+pub mod restart;
+pub mod spec;
+pub mod status;
+pub mod supervisor;
+pub mod weigh;

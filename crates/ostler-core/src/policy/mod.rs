@@ -1,0 +1,186 @@
+//! Who may use what: verdicts, filters and the embedder's hook.
+
+pub mod glob;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::caller::Caller;
+
+/// The answer of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The caller may.
+    Allow,
+    /// The caller may not. The reason is for the operator; the caller sees what
+    /// it would see if the thing did not exist.
+    Deny {
+        /// Which rule said so, and why.
+        reason: String,
+    },
+}
+
+impl Verdict {
+    /// Whether the caller may.
+    pub fn is_allowed(&self) -> bool {
+        match self {
+            Self::Allow => true,
+            Self::Deny { .. } => false,
+        }
+    }
+}
+
+/// A rule of the embedding program, asked beside the configured ones: caller,
+/// server, and the tool if one is meant.
+pub type Hook = dyn Fn(&Caller, &str, Option<&str>) -> Verdict + Send + Sync;
+
+/// Allow and deny patterns over names; deny wins, an empty `allow` is a lockout.
+///
+/// Patterns are [globs](glob): `*` is any run of characters, `/` included, and
+/// `?` is any one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Filter {
+    /// Patterns of which at least one must match.
+    pub allow: Vec<String>,
+    /// Patterns of which none may match.
+    pub deny: Vec<String>,
+}
+
+/// What decided about a name, for people who ask why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule<'a> {
+    /// This allow pattern matches, and no deny pattern does.
+    Allowed(&'a str),
+    /// This deny pattern matches.
+    Denied(&'a str),
+    /// No allow pattern matches.
+    Unmatched,
+    /// There is no allow pattern at all.
+    LockedOut,
+}
+
+impl Rule<'_> {
+    /// Whether the name passes.
+    pub fn is_allowed(&self) -> bool {
+        match self {
+            Self::Allowed(_) => true,
+            Self::Denied(_) | Self::Unmatched | Self::LockedOut => false,
+        }
+    }
+}
+
+impl fmt::Display for Rule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allowed(pattern) => write!(f, "allow pattern `{pattern}` matches"),
+            Self::Denied(pattern) => write!(f, "deny pattern `{pattern}` matches"),
+            Self::Unmatched => f.write_str("no allow pattern matches"),
+            Self::LockedOut => f.write_str("the allow list is empty"),
+        }
+    }
+}
+
+impl Filter {
+    /// Lets every name pass.
+    pub fn everything() -> Self {
+        Self { allow: vec!["*".into()], deny: Vec::new() }
+    }
+
+    /// Whether the name passes. Allocates nothing.
+    pub fn allows(&self, name: &str) -> bool {
+        self.rule(name).is_allowed()
+    }
+
+    /// The verdict, with the deciding pattern in the reason.
+    pub fn decide(&self, name: &str) -> Verdict {
+        let rule = self.rule(name);
+        if rule.is_allowed() { Verdict::Allow } else { Verdict::Deny { reason: rule.to_string() } }
+    }
+
+    /// What decides about the name: the first deny pattern that matches, else
+    /// the first allow pattern that does.
+    pub fn rule(&self, name: &str) -> Rule<'_> {
+        if let Some(pattern) = first_match(&self.deny, name) {
+            return Rule::Denied(pattern);
+        }
+        match first_match(&self.allow, name) {
+            Some(pattern) => Rule::Allowed(pattern),
+            None if self.allow.is_empty() => Rule::LockedOut,
+            None => Rule::Unmatched,
+        }
+    }
+}
+
+fn first_match<'a>(patterns: &'a [String], name: &str) -> Option<&'a str> {
+    patterns.iter().map(String::as_str).find(|pattern| glob::is_match(pattern, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn filter(allow: &[&str], deny: &[&str]) -> Filter {
+        let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+        Filter { allow: owned(allow), deny: owned(deny) }
+    }
+
+    #[test]
+    fn the_verdict_names_the_pattern_that_decided() {
+        let researcher = filter(&["time/*", "git/git_log", "*/delete_me"], &["*/delete_*"]);
+        let table = [
+            ("time/get", Rule::Allowed("time/*")),
+            ("git/git_log", Rule::Allowed("git/git_log")),
+            ("git/git_push", Rule::Unmatched),
+            ("git/delete_me", Rule::Denied("*/delete_*")),
+        ];
+        for (name, rule) in table {
+            assert_eq!(researcher.rule(name), rule, "{name}");
+            assert_eq!(researcher.decide(name).is_allowed(), rule.is_allowed(), "{name}");
+        }
+        let reason = "deny pattern `*/delete_*` matches".to_owned();
+        assert_eq!(researcher.decide("time/delete_all"), Verdict::Deny { reason });
+    }
+
+    #[test]
+    fn an_empty_allow_list_is_a_lockout() {
+        let reason = "the allow list is empty".to_owned();
+        assert_eq!(filter(&[], &[]).decide("time/get"), Verdict::Deny { reason });
+    }
+
+    #[test]
+    fn everything_lets_every_name_pass() {
+        assert!(Filter::everything().allows("") && Filter::everything().allows("a/b"));
+    }
+
+    fn patterns() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec("[ab/*?]{0,5}", 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn adding_a_deny_never_widens(
+            allow in patterns(), deny in patterns(), added in "[ab/*?]{0,5}", place: prop::sample::Index,
+            name in "[ab/]{0,6}",
+        ) {
+            let before = Filter { allow, deny };
+            let mut after = before.clone();
+            after.deny.insert(place.index(before.deny.len() + 1), added.clone());
+            prop_assert!(before.allows(&name) || !after.allows(&name));
+            prop_assert!(!(glob::is_match(&added, &name) && after.allows(&name)));
+        }
+
+        #[test]
+        fn the_order_of_patterns_does_not_change_who_passes(
+            allow in patterns(), deny in patterns(), name in "[ab/]{0,6}",
+        ) {
+            let forward = Filter { allow, deny };
+            let mut backward = forward.clone();
+            backward.allow.reverse();
+            backward.deny.reverse();
+            prop_assert_eq!(forward.allows(&name), backward.allows(&name));
+        }
+    }
+}

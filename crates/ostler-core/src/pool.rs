@@ -1,0 +1,254 @@
+//! How many processes may live at once, and which idle one goes first.
+//!
+//! ```text
+//!             admit: Granted            set_idle
+//!   (absent) ────────────────▶  Busy ───────────▶  Idle
+//!      ▲                         ▲ ▲                │ │ admit of another: Evict(this)
+//!      │                         │ └── set_busy ────┘ ▼
+//!      │                         └──── set_busy ──── Leaving
+//!      └──────────────── release, from any ─────────────┘
+//! ```
+//!
+//! An entry counts from its grant until its release, also while it is leaving:
+//! a process that is being closed still holds its memory.
+
+use std::hash::Hash;
+use std::time::Instant;
+
+use hashlink::LinkedHashMap;
+
+/// The answer to a newcomer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission<K> {
+    /// It has a place, and is busy until told otherwise.
+    Granted,
+    /// This idle one must be closed first; the newcomer asks again after its release.
+    Evict(K),
+    /// Nothing is idle; the newcomer asks again after the next release or idling.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Starting or in use.
+    Busy,
+    /// May be offered for eviction.
+    Idle,
+    /// Has been offered for eviction and is not offered again.
+    Leaving,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// The last time anything was said about it.
+    used: Instant,
+}
+
+/// The places for live processes.
+#[derive(Debug)]
+pub struct Pool<K> {
+    max: usize,
+    /// Never more than `max`. Kept in the order of arrival, so that of two used
+    /// at the same instant always the same one goes first.
+    entries: LinkedHashMap<K, Entry>,
+}
+
+impl<K: Clone + Eq + Hash> Pool<K> {
+    /// Room for `max` processes; 0 means none, not one.
+    pub fn new(max: usize) -> Self {
+        Self { max, entries: LinkedHashMap::new() }
+    }
+
+    /// Asks for a place for `key`.
+    ///
+    /// One that has a place keeps it and is busy from now on, except while it
+    /// is leaving: then its old process is still being closed and a new one
+    /// would be one too many, so it waits for its own release like anybody else.
+    pub fn admit(&mut self, key: K, now: Instant) -> Admission<K> {
+        match self.entries.get(&key).map(|entry| entry.place) {
+            Some(Place::Leaving) => return Admission::Full,
+            Some(Place::Busy | Place::Idle) => {
+                self.set(&key, Place::Busy, now);
+                return Admission::Granted;
+            }
+            None => {}
+        }
+        if self.entries.len() < self.max {
+            self.entries.insert(key, Entry { place: Place::Busy, used: now });
+            return Admission::Granted;
+        }
+        let idle = self.entries.iter_mut().filter(|(_, entry)| entry.place == Place::Idle);
+        match idle.min_by_key(|(_, entry)| entry.used) {
+            Some((key, entry)) => {
+                entry.place = Place::Leaving;
+                Admission::Evict(key.clone())
+            }
+            None => Admission::Full,
+        }
+    }
+
+    /// It is in use. One that was leaving stays: a lease came before its closing did.
+    pub fn set_busy(&mut self, key: &K, now: Instant) {
+        self.set(key, Place::Busy, now);
+    }
+
+    /// Nobody uses it; it may be evicted. One that is leaving goes on leaving.
+    pub fn set_idle(&mut self, key: &K, now: Instant) {
+        self.set(key, Place::Idle, now);
+    }
+
+    fn set(&mut self, key: &K, place: Place, now: Instant) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.used = now;
+        if !(entry.place == Place::Leaving && place == Place::Idle) {
+            entry.place = place;
+        }
+    }
+
+    /// Its process is gone, and its place is free.
+    pub fn release(&mut self, key: &K) {
+        self.entries.remove(key);
+    }
+
+    /// Places taken.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no place is taken.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Places in all.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::at;
+
+    #[test]
+    fn the_least_recently_used_idle_one_goes_first_and_is_offered_once() {
+        let mut pool = Pool::new(3);
+        for key in ["a", "b", "c"] {
+            assert_eq!(pool.admit(key, at(0)), Admission::Granted);
+        }
+        pool.set_idle(&"b", at(1));
+        pool.set_idle(&"a", at(2));
+        assert_eq!(pool.admit("d", at(3)), Admission::Evict("b"));
+        assert_eq!(pool.admit("e", at(3)), Admission::Evict("a"));
+        assert_eq!(pool.admit("f", at(3)), Admission::Full);
+        assert_eq!(pool.len(), 3);
+        pool.release(&"b");
+        assert_eq!(pool.admit("d", at(4)), Admission::Granted);
+        assert_eq!(pool.len(), 3);
+    }
+
+    #[test]
+    fn using_an_idle_one_again_makes_it_the_most_recently_used() {
+        let mut pool = Pool::new(2);
+        for (key, now) in [("a", 0), ("b", 1)] {
+            let _ = pool.admit(key, at(now));
+            pool.set_idle(&key, at(now));
+        }
+        assert_eq!(pool.admit("a", at(2)), Admission::Granted);
+        pool.set_idle(&"a", at(3));
+        assert_eq!(pool.admit("c", at(4)), Admission::Evict("b"));
+    }
+
+    #[test]
+    fn none_allowed_means_none_and_not_one() {
+        assert_eq!(Pool::new(0).admit("a", at(0)), Admission::Full);
+    }
+
+    #[test]
+    fn a_lease_that_came_before_the_closing_keeps_the_process() {
+        let mut pool = Pool::new(1);
+        let _ = pool.admit("a", at(0));
+        pool.set_idle(&"a", at(0));
+        assert_eq!(pool.admit("b", at(1)), Admission::Evict("a"));
+        pool.set_busy(&"a", at(2));
+        assert_eq!(pool.admit("b", at(3)), Admission::Full);
+        assert_eq!(pool.admit("a", at(3)), Admission::Granted);
+    }
+
+    #[test]
+    fn one_that_is_leaving_gets_a_new_process_only_after_its_old_one_is_gone() {
+        let mut pool = Pool::new(1);
+        let _ = pool.admit("a", at(0));
+        pool.set_idle(&"a", at(0));
+        let _ = pool.admit("b", at(1));
+        pool.set_idle(&"a", at(2));
+        assert_eq!(pool.admit("a", at(2)), Admission::Full);
+        pool.release(&"a");
+        assert_eq!(pool.admit("a", at(3)), Admission::Granted);
+    }
+
+    #[test]
+    fn talk_about_strangers_takes_no_place() {
+        let mut pool = Pool::new(1);
+        pool.set_busy(&"a", at(0));
+        pool.set_idle(&"a", at(0));
+        pool.release(&"a");
+        assert!(pool.is_empty());
+    }
+
+    proptest! {
+        /// The model is a list in order of last use, with a letter for each place.
+        #[test]
+        fn the_pool_agrees_with_a_list_in_order_of_use(
+            max in 0usize..4,
+            events in prop::collection::vec((0u8..4, 0u8..6), 0..120),
+        ) {
+            let mut pool = Pool::new(max);
+            let mut list: Vec<(u8, char)> = Vec::new();
+            for (now, (event, key)) in events.into_iter().enumerate() {
+                let now = at(now as u64);
+                let position = list.iter().position(|&(other, _)| other == key);
+                let held = position.map(|i| list[i].1);
+                match event {
+                    0 => {
+                        let expected = match held {
+                            Some('l') => Admission::Full,
+                            Some(_) => Admission::Granted,
+                            None if list.len() < max => Admission::Granted,
+                            None => match list.iter_mut().find(|(_, place)| *place == 'i') {
+                                Some((victim, place)) => {
+                                    *place = 'l';
+                                    Admission::Evict(*victim)
+                                }
+                                None => Admission::Full,
+                            },
+                        };
+                        prop_assert_eq!(pool.admit(key, now), expected.clone());
+                        if expected == Admission::Granted {
+                            list.retain(|&(other, _)| other != key);
+                            list.push((key, 'b'));
+                        }
+                    }
+                    1 | 2 => {
+                        if event == 1 { pool.set_busy(&key, now) } else { pool.set_idle(&key, now) }
+                        if let Some(i) = position {
+                            let (_, was) = list.remove(i);
+                            let place = if event == 1 { 'b' } else if was == 'l' { 'l' } else { 'i' };
+                            list.push((key, place));
+                        }
+                    }
+                    _ => {
+                        pool.release(&key);
+                        list.retain(|&(other, _)| other != key);
+                    }
+                }
+                prop_assert_eq!(pool.len(), list.len());
+                prop_assert!(pool.len() <= max);
+            }
+        }
+    }
+}

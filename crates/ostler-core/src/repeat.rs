@@ -1,0 +1,160 @@
+//! When a call may be sent again.
+//!
+//! ```text
+//!   continuation of a conversation ─▶ no, always
+//!   NotSent  ─▶ yes: it did not run
+//!   Rejected ─▶ only if something changed since
+//!   Unknown  ─▶ once, and only if running twice does no harm
+//!   Answered ─▶ no: there is an answer
+//! ```
+//!
+//! Deadlines are not asked here: they end the attempts from outside.
+
+use crate::fault::Delivery;
+use crate::spec::RetryRule;
+
+/// What a method does, as far as repeating is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MethodKind {
+    /// List, read, get, discover, complete: asking twice changes nothing.
+    Read,
+    /// A tool call or anything we do not know.
+    Call,
+}
+
+/// An attempt that ended, and what is known about the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// What became of the request.
+    pub delivery: Delivery,
+    /// What the method does.
+    pub kind: MethodKind,
+    /// What the operator says about the tool.
+    pub retry: RetryRule,
+    /// The server is trusted, and the pinned definition says that running twice does no harm.
+    pub is_trusted_idempotent: bool,
+    /// The request carries `inputResponses` or `requestState`: it answers a
+    /// question which the server may have forgotten by now.
+    pub is_continuation: bool,
+    /// How often this call has been repeated after an unknown outcome.
+    pub repeats_of_unknown: u32,
+    /// What the server rejected is different now: version, headers, or the time it asked us to wait.
+    pub is_something_changed: bool,
+}
+
+/// Whether the call may be sent again on the current session.
+pub fn may_repeat(attempt: &Attempt) -> bool {
+    if attempt.is_continuation {
+        return false;
+    }
+    match attempt.delivery {
+        Delivery::NotSent => true,
+        Delivery::Rejected => attempt.is_something_changed,
+        Delivery::Unknown => attempt.repeats_of_unknown == 0 && is_harmless_twice(attempt),
+        Delivery::Answered => false,
+    }
+}
+
+fn is_harmless_twice(attempt: &Attempt) -> bool {
+    let is_read = match attempt.kind {
+        MethodKind::Read => true,
+        MethodKind::Call => false,
+    };
+    let is_vouched_for = match attempt.retry {
+        RetryRule::Safe => true,
+        RetryRule::Never => false,
+    };
+    is_read || is_vouched_for || attempt.is_trusted_idempotent
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A plain tool call about which nobody said anything.
+    fn call(delivery: Delivery) -> Attempt {
+        Attempt {
+            delivery,
+            kind: MethodKind::Call,
+            retry: RetryRule::Never,
+            is_trusted_idempotent: false,
+            is_continuation: false,
+            repeats_of_unknown: 0,
+            is_something_changed: false,
+        }
+    }
+
+    #[test]
+    fn each_rule_has_its_row() {
+        let unknown = call(Delivery::Unknown);
+        let rejected = call(Delivery::Rejected);
+        let table = [
+            ("not sent", call(Delivery::NotSent), true),
+            ("not sent, often", Attempt { repeats_of_unknown: 9, ..call(Delivery::NotSent) }, true),
+            ("rejected", rejected, false),
+            ("rejected, changed", Attempt { is_something_changed: true, ..rejected }, true),
+            ("unknown", unknown, false),
+            ("unknown, changed", Attempt { is_something_changed: true, ..unknown }, false),
+            ("unknown read", Attempt { kind: MethodKind::Read, ..unknown }, true),
+            ("unknown, vouched for", Attempt { retry: RetryRule::Safe, ..unknown }, true),
+            ("unknown, trusted", Attempt { is_trusted_idempotent: true, ..unknown }, true),
+            ("second unknown", Attempt { kind: MethodKind::Read, repeats_of_unknown: 1, ..unknown }, false),
+            ("answered", Attempt { kind: MethodKind::Read, ..call(Delivery::Answered) }, false),
+            ("continuation", Attempt { is_continuation: true, ..call(Delivery::NotSent) }, false),
+        ];
+        for (what, attempt, expected) in table {
+            assert_eq!(may_repeat(&attempt), expected, "{what}");
+        }
+    }
+
+    fn attempts() -> impl Strategy<Value = Attempt> {
+        let delivery = prop::sample::select(vec![
+            Delivery::NotSent,
+            Delivery::Rejected,
+            Delivery::Unknown,
+            Delivery::Answered,
+        ]);
+        let kind = prop::sample::select(vec![MethodKind::Read, MethodKind::Call]);
+        let retry = prop::sample::select(vec![RetryRule::Never, RetryRule::Safe]);
+        (delivery, kind, retry, any::<[bool; 3]>(), 0u32..3).prop_map(
+            |(delivery, kind, retry, [trusted, continuation, changed], repeats_of_unknown)| Attempt {
+                delivery,
+                kind,
+                retry,
+                is_trusted_idempotent: trusted,
+                is_continuation: continuation,
+                repeats_of_unknown,
+                is_something_changed: changed,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_call_nobody_vouched_for_is_never_sent_again_once_bytes_left(attempt in attempts()) {
+            let attempt = Attempt {
+                delivery: Delivery::Unknown,
+                kind: MethodKind::Call,
+                retry: RetryRule::Never,
+                is_trusted_idempotent: false,
+                ..attempt
+            };
+            prop_assert!(!may_repeat(&attempt));
+        }
+
+        #[test]
+        fn an_unknown_outcome_is_repeated_once_at_most(attempt in attempts()) {
+            let attempt = Attempt { delivery: Delivery::Unknown, ..attempt };
+            let again = Attempt { repeats_of_unknown: attempt.repeats_of_unknown + 1, ..attempt };
+            prop_assert!(!may_repeat(&again));
+        }
+
+        #[test]
+        fn a_continuation_is_never_repeated(attempt in attempts()) {
+            let continuation = Attempt { is_continuation: true, ..attempt };
+            prop_assert!(!may_repeat(&continuation));
+        }
+    }
+}

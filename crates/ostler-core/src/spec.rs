@@ -1,0 +1,266 @@
+//! What an operator says about one server: the checked, complete form.
+//!
+//! A [`ServerSpec`] is what the config file and the library's builder both
+//! end in. Every field has its final value; nothing in it is optional because
+//! somebody forgot it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::name::ServerName;
+use crate::policy::Filter;
+
+/// One upstream MCP server, as the operator wants it run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServerSpec {
+    /// The operator's name; the server's own `serverInfo.name` is never used.
+    pub name: ServerName,
+    /// How the server is reached.
+    pub transport: Transport,
+    /// Lazy servers start at their first use and end `keep_alive` after their last.
+    pub lazy: bool,
+    /// How long a lazy server outlives its last lease.
+    pub keep_alive: Duration,
+    /// Who shares a process of this server.
+    pub isolation: Isolation,
+    /// From the spawn to the end of the handshake.
+    pub start_timeout: Duration,
+    /// One call; progress may extend it up to `max_call_time`.
+    pub call_timeout: Duration,
+    /// The hard end of a call, whatever progress it reports.
+    pub max_call_time: Duration,
+    /// Calls at the server at once.
+    pub max_in_flight: usize,
+    /// Callers waiting for a place among those; one more is shed.
+    pub max_queued: usize,
+    /// Longest line accepted from the server, in bytes.
+    pub max_line: usize,
+    /// How long calls in flight may finish when the server is stopped or replaced.
+    pub drain: Duration,
+    /// Restart budget and delays.
+    pub restart: RestartSettings,
+    /// When calls stop being sent to a failing server.
+    pub breaker: BreakerSettings,
+    /// Whether the server's pinned `readOnlyHint`/`idempotentHint` are believed.
+    pub trust: bool,
+    /// Which of the server's tools exist as far as anybody here is concerned.
+    pub tools: Filter,
+    /// Rules for single tools, by the server's own tool names.
+    pub tool: BTreeMap<String, ToolRules>,
+    /// Where the server's card is found: a path or a URL.
+    pub card: Option<String>,
+}
+
+impl ServerSpec {
+    /// A server behind a child process, with every default of the
+    /// documentation, that is started at once and stays up.
+    pub fn stdio(name: ServerName, command: impl Into<String>) -> Self {
+        let process = Process { command: command.into(), args: Vec::new(), env: BTreeMap::new(), cwd: None };
+        Self::with_transport(name, Transport::Stdio(process))
+    }
+
+    /// A server with every default of the documentation, that is started at
+    /// once and stays up. (Servers of a config file are lazy unless it says
+    /// otherwise: a file lists what may be needed, code what is.)
+    pub fn with_transport(name: ServerName, transport: Transport) -> Self {
+        Self {
+            name,
+            transport,
+            lazy: false,
+            keep_alive: Duration::from_secs(300),
+            isolation: Isolation::Shared,
+            start_timeout: Duration::from_secs(20),
+            call_timeout: Duration::from_secs(60),
+            max_call_time: Duration::from_secs(600),
+            max_in_flight: 64,
+            max_queued: 256,
+            max_line: 16 << 20,
+            drain: Duration::from_secs(5),
+            restart: RestartSettings::default(),
+            breaker: BreakerSettings::default(),
+            trust: false,
+            tools: Filter::everything(),
+            tool: BTreeMap::new(),
+            card: None,
+        }
+    }
+
+    /// Appends arguments to the command line of a stdio server; no effect on others.
+    #[must_use]
+    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        if let Transport::Stdio(process) = &mut self.transport {
+            process.args.extend(args.into_iter().map(Into::into));
+        }
+        self
+    }
+
+    /// Starts the server at its first use and ends it `keep_alive` after its last.
+    #[must_use]
+    pub fn lazy(mut self) -> Self {
+        self.lazy = true;
+        self
+    }
+
+    /// The rules of one tool; those of an unmentioned tool are the defaults.
+    pub fn rules(&self, tool: &str) -> ToolRules {
+        self.tool.get(tool).copied().unwrap_or_default()
+    }
+
+    /// Equal fingerprints mean that a respawn would change nothing.
+    pub fn fingerprint(&self) -> Fingerprint {
+        #[expect(clippy::expect_used, reason = "maps have string keys and no field can fail to serialize")]
+        let text = serde_json::to_vec(self).expect("a spec is plain JSON");
+        Fingerprint(Sha256::digest(text).into())
+    }
+}
+
+/// The SHA-256 of a spec.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// A child process that speaks over its stdin and stdout.
+    Stdio(Process),
+    /// A Streamable HTTP endpoint.
+    Http(Endpoint),
+}
+
+impl Transport {
+    /// The word used in status output.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Stdio(_) => "stdio",
+            Self::Http(_) => "http",
+        }
+    }
+}
+
+/// A child process. Values may hold `${env:X}` and `${file:path}` references,
+/// which are resolved when the process is started and at no other time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Process {
+    /// A program name looked up in `PATH`, or a path; never a shell line.
+    pub command: String,
+    /// The argument vector, without the program itself.
+    pub args: Vec<String>,
+    /// Variables added to the cleared environment.
+    pub env: BTreeMap<String, String>,
+    /// The working directory; the host's own when absent.
+    pub cwd: Option<PathBuf>,
+}
+
+/// A remote server. Header values may hold references like [`Process`] values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Endpoint {
+    /// `http://` or `https://`.
+    pub url: String,
+    /// Sent with every request.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Who shares a process of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// One process for everybody.
+    #[default]
+    Shared,
+    /// A process per principal.
+    Caller,
+    /// A process per client session.
+    Session,
+}
+
+/// How often and how fast a failing server is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RestartSettings {
+    /// Restarts allowed in `window`; the failure after the last one ejects.
+    pub max: u32,
+    /// The sliding window over which restarts are counted.
+    pub window: Duration,
+    /// The first delay before a restart; doubles from there.
+    pub first_delay: Duration,
+    /// The longest delay.
+    pub max_delay: Duration,
+    /// How long an ejected server stays out; `None` leaves it to an operator.
+    pub readmit_after: Option<Duration>,
+}
+
+impl Default for RestartSettings {
+    fn default() -> Self {
+        Self {
+            max: 5,
+            window: Duration::from_secs(300),
+            first_delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(5),
+            readmit_after: None,
+        }
+    }
+}
+
+/// When calls stop being sent to a failing server.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BreakerSettings {
+    /// Consecutive failures that open the breaker; 0 switches it off.
+    pub failures: u32,
+    /// How long it stays open the first time; doubles with each failed probe.
+    pub reset: Duration,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self { failures: 5, reset: Duration::from_secs(30) }
+    }
+}
+
+/// What an operator says about one tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct ToolRules {
+    /// Whether results may be remembered.
+    pub cache: CacheRule,
+    /// Whether a call whose outcome is unknown may be repeated.
+    pub retry: RetryRule,
+}
+
+/// Whether results of a tool may be remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheRule {
+    /// As long as the server's own hint says.
+    #[default]
+    Hint,
+    /// This long, whatever the server says.
+    For(Duration),
+    /// Never, whatever the server says.
+    Never,
+}
+
+/// Whether a call whose outcome is unknown may be repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum RetryRule {
+    /// Not repeated: the tool runs at most once per call.
+    #[default]
+    Never,
+    /// The operator vouches that running it twice does no harm.
+    Safe,
+}

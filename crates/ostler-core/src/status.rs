@@ -1,0 +1,242 @@
+//! What an operator sees of a server.
+
+use serde::Serialize;
+
+use crate::breaker;
+use crate::cache::Stats;
+use crate::fault::Exit;
+use crate::name::ServerName;
+use crate::spec::ServerSpec;
+
+/// Everything known about one server at one moment. The field names are the
+/// public JSON shape of `ostler status --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServerStatus {
+    /// The operator's name for it.
+    pub name: ServerName,
+    /// Where it stands in its life.
+    pub state: State,
+    /// `stdio` or `http`.
+    pub transport: &'static str,
+    /// Whether it starts at its first use and ends when idle.
+    pub lazy: bool,
+    /// Whether a session is live.
+    pub active: bool,
+    /// Of the live child process.
+    pub pid: Option<u32>,
+    /// The protocol revision spoken with the live session.
+    pub protocol: Option<String>,
+    /// Of the current session, or of the last one; 0 before the first.
+    pub generation: u64,
+    /// Held by calls and binders.
+    pub leases: usize,
+    /// Calls at the server.
+    pub in_flight: usize,
+    /// Callers waiting for a place among those.
+    pub queued: usize,
+    /// Of the restart budget.
+    pub restarts: Restarts,
+    /// Starts tried since the server was registered, failed ones included.
+    pub starts_total: u64,
+    /// Failures since the last success.
+    pub consecutive_failures: u32,
+    /// Of the breaker.
+    pub circuit: Circuit,
+    /// When a call may pass again, while none may.
+    pub retry_after_ms: Option<u64>,
+    /// Whether only an operator brings it back.
+    pub ejected: bool,
+    /// What went wrong last, also when it works again.
+    pub last_error: Option<LastError>,
+    /// Of the live session.
+    pub uptime_ms: Option<u64>,
+    /// Its part of the cache.
+    pub cache: Stats,
+    /// Tools in its last list, before any role filter; `None` before the first list.
+    pub tools: Option<usize>,
+    /// Tools with an approved definition; `None` without a lock file.
+    pub pinned: Option<usize>,
+    /// Tools that are new or differ from their approved definition; `None` without a lock file.
+    pub changed: Option<usize>,
+    /// What ends its processes if the host can't.
+    pub containment: Containment,
+    /// Lines of output that were not JSON-RPC messages, or were too long.
+    pub skipped_lines: u64,
+    /// Notifications beyond the rate limit.
+    pub dropped_notifications: u64,
+}
+
+impl ServerStatus {
+    /// A server that is registered and has never been started.
+    pub fn registered(spec: &ServerSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            state: State::Idle,
+            transport: spec.transport.kind(),
+            lazy: spec.lazy,
+            active: false,
+            pid: None,
+            protocol: None,
+            generation: 0,
+            leases: 0,
+            in_flight: 0,
+            queued: 0,
+            restarts: Restarts { used: 0, budget: spec.restart.max },
+            starts_total: 0,
+            consecutive_failures: 0,
+            circuit: Circuit::Closed,
+            retry_after_ms: None,
+            ejected: false,
+            last_error: None,
+            uptime_ms: None,
+            cache: Stats::default(),
+            tools: None,
+            pinned: None,
+            changed: None,
+            containment: Containment::None,
+            skipped_lines: 0,
+            dropped_notifications: 0,
+        }
+    }
+}
+
+/// Where a server stands in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Not running; the next call starts it.
+    Idle,
+    /// Being started or shaking hands.
+    Starting,
+    /// Answering calls.
+    Ready,
+    /// Finishing its calls, taking no new ones.
+    Draining,
+    /// Stopped by an operator.
+    Stopped,
+    /// Failed, and waiting to be started again.
+    Backoff,
+    /// Failed too often; out until an operator reloads it.
+    Ejected,
+    /// Waits for a person to authorize it.
+    NeedsAuth,
+}
+
+impl State {
+    /// The word in JSON, metrics and tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Backoff => "backoff",
+            Self::Ejected => "ejected",
+            Self::NeedsAuth => "needs_auth",
+        }
+    }
+}
+
+/// Of the restart budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Restarts {
+    /// Restarts in the current window.
+    pub used: u32,
+    /// Restarts allowed in a window.
+    pub budget: u32,
+}
+
+/// The breaker, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Circuit {
+    /// Calls pass.
+    Closed,
+    /// No call passes.
+    Open,
+    /// One call passes as a probe.
+    HalfOpen,
+}
+
+impl From<breaker::Circuit> for Circuit {
+    fn from(circuit: breaker::Circuit) -> Self {
+        match circuit {
+            breaker::Circuit::Closed { .. } => Self::Closed,
+            breaker::Circuit::Open { .. } => Self::Open,
+            breaker::Circuit::HalfOpen { .. } => Self::HalfOpen,
+        }
+    }
+}
+
+/// What went wrong last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LastError {
+    /// One line.
+    pub message: String,
+    /// How the process ended, if it did.
+    pub exit: Option<Exit>,
+    /// Its last lines on stderr, control characters escaped.
+    pub stderr: Vec<String>,
+    /// How long ago.
+    pub seconds_ago: u64,
+}
+
+/// What ends a server's processes if the host can't.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Containment {
+    /// A guard process that outlives the host and ends every descendant.
+    Guard,
+    /// The process group, which misses descendants that left it.
+    ProcessGroup,
+    /// There is no process of ours to end.
+    None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time() -> ServerStatus {
+        ServerStatus::registered(
+            &ServerSpec::stdio(ServerName::new("time").unwrap(), "mcp-server-time").lazy(),
+        )
+    }
+
+    #[test]
+    fn a_server_that_never_ran_shows_every_field() {
+        insta::assert_snapshot!(serde_json::to_string_pretty(&time()).unwrap());
+    }
+
+    #[test]
+    fn an_ejected_server_tells_how_it_ended() {
+        let status = ServerStatus {
+            state: State::Ejected,
+            generation: 6,
+            restarts: Restarts { used: 5, budget: 5 },
+            starts_total: 6,
+            consecutive_failures: 6,
+            circuit: breaker::Circuit::HalfOpen { is_probing: true }.into(),
+            retry_after_ms: Some(1_000),
+            ejected: true,
+            last_error: Some(LastError {
+                message: "the process ended (code 1)".into(),
+                exit: Some(Exit::Code(1)),
+                stderr: vec!["missing GITHUB_TOKEN".into()],
+                seconds_ago: 12,
+            }),
+            containment: Containment::ProcessGroup,
+            ..time()
+        };
+        insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap());
+    }
+
+    #[test]
+    fn the_word_of_a_state_is_its_json() {
+        use State::*;
+        for state in [Idle, Starting, Ready, Draining, Stopped, Backoff, Ejected, NeedsAuth] {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! One server's supervision: when it starts, when it ends, and who gets in.
+//!
+//! ```text
+//!            wanted, or eager            started
+//!   idle ───────────────────▶ starting ──────────▶ ready ───stop───▶ draining ──▶ stopped
+//!    ▲ ▲                        ▲  │                │ │                              │
+//!    │ └──────unused, evicted───┼──┼────────────────┼─┘              start           │
+//!    │                          │  │ failed         │ lost                           │
+//!    │ nobody waits      delay  │  ▼                ▼                                │
+//!    └──────────────────────── backoff ◀── within the restart budget                 │
+//!    ▲                                              │ budget spent                   │
+//!    └───────────reload, readmitted──────────── ejected                              │
+//!    └───────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Every session has a generation. An event names the generation it is about,
+//! and one that isn't current changes nothing, so a crash seen by sixty-four
+//! calls, the exit watcher and the reader is one crash. Invalidating a
+//! generation does not depend on who still holds a lease of it.
+//!
+//! Callers and the server's task share one supervisor behind a short lock:
+//! callers enter and leave, the task alone carries out [`Action`]s.
+
+mod action;
+mod failure;
+mod malformed;
+#[cfg(test)]
+mod model;
+mod phase;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::backoff::Backoff;
+use crate::breaker::{Breaker, Circuit, Mark, Permit, Refused};
+use crate::restart::{Budget, Decision};
+use crate::spec::{RestartSettings, ServerSpec};
+use crate::weigh::{Effect, Weight};
+
+pub use action::{Action, Manner};
+pub use failure::Failure;
+use malformed::Malformed;
+pub use phase::{Entry, Phase};
+
+/// Uptime after which, with one good answer, delays start from the beginning again.
+pub const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+
+/// The supervision of one server.
+#[derive(Debug)]
+pub struct Supervisor {
+    is_lazy: bool,
+    keep_alive: Duration,
+    restart: RestartSettings,
+    phase: Phase,
+    /// The newest generation; numbers only go up.
+    generation: u64,
+    budget: Budget,
+    backoff: Backoff,
+    breaker: Breaker,
+    /// Leases out, over all generations.
+    leases: usize,
+    /// Callers that wait for a session.
+    waiters: usize,
+    /// Binders that want the server kept up.
+    binders: usize,
+    /// The ejection of a server that has been stopped since.
+    ejection: Option<Phase>,
+    /// An operator wants a session though nobody waits for one.
+    is_wanted: bool,
+    /// When the last lease ended, or the session began.
+    last_use: Instant,
+    /// Malformed answers of the session in use.
+    malformed: Malformed,
+    failure: Option<Failure>,
+    /// Sessions to be ended, in order.
+    retiring: VecDeque<Action>,
+}
+
+impl Supervisor {
+    /// A server that has not been started.
+    pub fn new(spec: &ServerSpec, now: Instant) -> Self {
+        Self {
+            is_lazy: spec.lazy,
+            keep_alive: spec.keep_alive,
+            restart: spec.restart,
+            phase: Phase::Idle,
+            generation: 0,
+            budget: Budget::new(spec.restart.max, spec.restart.window),
+            backoff: Backoff::new(spec.restart.first_delay, spec.restart.max_delay),
+            breaker: Breaker::new(spec.breaker),
+            leases: 0,
+            waiters: 0,
+            binders: 0,
+            ejection: None,
+            is_wanted: false,
+            last_use: now,
+            malformed: Malformed::default(),
+            failure: None,
+            retiring: VecDeque::new(),
+        }
+    }
+
+    // What callers do.
+
+    /// Asks the breaker. The permit must come back through [`settle`](Self::settle).
+    pub fn admit(&mut self, now: Instant) -> Result<Permit, Refused> {
+        self.breaker.admit(now)
+    }
+
+    /// Whether a permit was given before anything that changes who may pass.
+    pub fn is_current(&self, permit: &Permit) -> bool {
+        self.breaker.is_current(permit)
+    }
+
+    /// Whether there is a session to use now.
+    pub fn entry(&self) -> Entry<'_> {
+        match &self.phase {
+            Phase::Ready { generation, .. } => Entry::Open(*generation),
+            Phase::Idle | Phase::Starting { .. } | Phase::Backoff { .. } => Entry::Wait,
+            Phase::Ejected { cause, .. } => Entry::Ejected(cause),
+            Phase::Draining { .. } | Phase::Stopped => Entry::Stopped,
+        }
+    }
+
+    /// One more caller waits for a session.
+    pub fn on_wait(&mut self) {
+        self.waiters += 1;
+    }
+
+    /// A caller has stopped waiting, whatever for.
+    pub fn on_wait_over(&mut self) {
+        self.waiters = self.waiters.saturating_sub(1);
+    }
+
+    /// A lease begins.
+    pub fn on_lease(&mut self) {
+        self.leases += 1;
+    }
+
+    /// A lease ends. True for the last one: the keep-alive clock starts.
+    pub fn on_release(&mut self, now: Instant) -> bool {
+        self.leases = self.leases.saturating_sub(1);
+        self.last_use = now;
+        self.leases == 0
+    }
+
+    /// A binder wants the server kept up, for longer than a call.
+    pub fn on_bind(&mut self) {
+        self.binders += 1;
+    }
+
+    /// A binder lets go; the last one starts the keep-alive clock.
+    pub fn on_unbind(&mut self, now: Instant) {
+        self.binders = self.binders.saturating_sub(1);
+        self.last_use = now;
+    }
+
+    /// Gives a permit back with what became of the call. True when the task
+    /// has something to do because of it.
+    pub fn settle(&mut self, permit: Permit, generation: u64, weight: Weight, now: Instant) -> bool {
+        let has_babbled = match &mut self.phase {
+            Phase::Ready { generation: current, is_proven, .. } if *current == generation => {
+                *is_proven |= weight.mark == Mark::Success;
+                weight.effect == Effect::CountMalformed && self.malformed.count(now)
+            }
+            _ => false,
+        };
+        // The end of a session is counted once, by `on_lost`, and not again by
+        // the calls that ended it or were in flight.
+        let is_end = has_babbled || weight.effect == Effect::Restart;
+        self.breaker.settle(permit, if is_end { Mark::Neutral } else { weight.mark }, now);
+        has_babbled
+    }
+
+    /// Gives a permit back for a call that never reached the server.
+    pub fn give_back(&mut self, permit: Permit, now: Instant) {
+        self.breaker.settle(permit, Mark::Neutral, now);
+    }
+
+    // What the server's task reports.
+
+    /// The session of this generation is up. False if nobody wants it any
+    /// more; the task must end it then.
+    pub fn on_started(&mut self, generation: u64, now: Instant) -> bool {
+        if self.phase != (Phase::Starting { generation }) {
+            return false;
+        }
+        self.phase = Phase::Ready { generation, since: now, is_proven: false };
+        self.last_use = now;
+        // Whoever asked for a session while this one was on its way has it now.
+        self.is_wanted = false;
+        true
+    }
+
+    /// This generation could not be started.
+    pub fn on_start_failed(&mut self, generation: u64, failure: Failure, rng: &mut fastrand::Rng) {
+        if self.phase == (Phase::Starting { generation }) {
+            self.fail(failure, rng);
+        }
+    }
+
+    /// Starting was given up for a reason that is not the server's.
+    pub fn on_start_abandoned(&mut self, generation: u64) {
+        if self.phase == (Phase::Starting { generation }) {
+            self.phase = Phase::Idle;
+        }
+    }
+
+    /// The session of this generation ended by itself, or hangs. True if it was the current one.
+    pub fn on_lost(&mut self, generation: u64, failure: Failure, rng: &mut fastrand::Rng) -> bool {
+        let Phase::Ready { generation: current, since, is_proven } = self.phase else { return false };
+        if current != generation {
+            return false;
+        }
+        if is_proven && failure.at.saturating_duration_since(since) >= HEALTHY_AFTER {
+            self.backoff.reset();
+        }
+        self.retire(generation, Manner::Now);
+        self.fail(failure, rng);
+        true
+    }
+
+    /// A session that was draining is gone.
+    pub fn on_closed(&mut self, generation: u64) {
+        if self.phase == (Phase::Draining { generation }) {
+            self.phase = Phase::Stopped;
+        }
+    }
+
+    // What operators do.
+
+    /// Ends the session after its calls; nobody gets in until [`on_resume`](Self::on_resume).
+    pub fn on_stop(&mut self) {
+        self.phase = match self.phase {
+            Phase::Ready { generation, .. } => {
+                self.retire(generation, Manner::Drain);
+                Phase::Draining { generation }
+            }
+            Phase::Draining { generation } => Phase::Draining { generation },
+            Phase::Ejected { .. } => {
+                self.ejection = Some(std::mem::replace(&mut self.phase, Phase::Stopped));
+                Phase::Stopped
+            }
+            _ => Phase::Stopped,
+        };
+    }
+
+    /// A stopped or sleeping server is brought up.
+    pub fn on_resume(&mut self) {
+        if matches!(self.phase, Phase::Draining { .. } | Phase::Stopped) {
+            // Stopping and starting is no way around an ejection.
+            self.phase = self.ejection.take().unwrap_or(Phase::Idle);
+        }
+        self.is_wanted = !matches!(self.phase, Phase::Ready { .. });
+    }
+
+    /// A fresh session and a clean record: the old session finishes its calls.
+    pub fn on_reload(&mut self) {
+        if let Phase::Ready { generation, .. } = self.phase {
+            self.retire(generation, Manner::Drain);
+        }
+        self.budget.clear();
+        self.backoff.reset();
+        self.breaker.clear();
+        self.malformed.clear();
+        self.failure = None;
+        self.ejection = None;
+        self.phase = Phase::Idle;
+        self.is_wanted = true;
+    }
+
+    /// Room is needed. True if the session was unused and is being ended.
+    pub fn on_evict(&mut self) -> bool {
+        let Phase::Ready { generation, .. } = self.phase else { return false };
+        if !self.is_lazy || !self.is_unused() {
+            return false;
+        }
+        self.retire(generation, Manner::Now);
+        self.phase = Phase::Idle;
+        true
+    }
+
+    // What the task asks.
+
+    /// The next thing to do; asked until there is none.
+    pub fn poll(&mut self, now: Instant) -> Option<Action> {
+        if let Some(action) = self.retiring.pop_front() {
+            return Some(action);
+        }
+        match self.phase {
+            Phase::Backoff { until } if now >= until => self.phase = Phase::Idle,
+            Phase::Ejected { since, .. } if self.readmission(since).is_some_and(|at| now >= at) => {
+                self.budget.clear();
+                self.backoff.reset();
+                self.phase = Phase::Idle;
+            }
+            Phase::Ready { generation, .. } if self.is_over(now) => {
+                self.phase = Phase::Idle;
+                return Some(Action::Retire { generation, manner: Manner::Now });
+            }
+            _ => {}
+        }
+        if self.phase == Phase::Idle && self.has_demand() {
+            return Some(Action::Start { generation: self.begin() });
+        }
+        None
+    }
+
+    /// When [`poll`](Self::poll) has something to do if nothing else happens.
+    pub fn next_wake(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Backoff { until } => Some(until),
+            Phase::Ejected { since, .. } => self.readmission(since),
+            Phase::Ready { .. } if self.is_lazy && self.is_unused() => Some(self.last_use + self.keep_alive),
+            _ => None,
+        }
+    }
+
+    /// Whether the generation that is starting is still worth it.
+    pub fn is_starting(&self, generation: u64) -> bool {
+        self.phase == (Phase::Starting { generation })
+    }
+
+    /// Where the server stands.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The breaker as seen from outside.
+    pub fn circuit(&self, now: Instant) -> Circuit {
+        self.breaker.circuit(now)
+    }
+
+    /// Failures in a row that the breaker has counted.
+    pub fn consecutive_failures(&self) -> u32 {
+        self.breaker.consecutive_failures()
+    }
+
+    /// Restarts used in the window, and how many there are.
+    pub fn restarts(&self, now: Instant) -> (u32, u32) {
+        (self.budget.used(now), self.budget.max())
+    }
+
+    /// The newest generation, 0 before the first start.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Leases out now, those of binders included.
+    pub fn leases(&self) -> usize {
+        self.leases + self.binders
+    }
+
+    /// Callers that wait for a session now.
+    pub fn waiters(&self) -> usize {
+        self.waiters
+    }
+
+    /// The last thing that went wrong, until a reload.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Since when a ready server is unused, if it may be evicted.
+    pub fn idle_since(&self) -> Option<Instant> {
+        let is_evictable = matches!(self.phase, Phase::Ready { .. }) && self.is_lazy && self.is_unused();
+        is_evictable.then_some(self.last_use)
+    }
+
+    /// Whether somebody wants a session.
+    pub fn has_demand(&self) -> bool {
+        !self.is_lazy || self.waiters + self.binders > 0 || self.is_wanted
+    }
+
+    fn is_unused(&self) -> bool {
+        self.leases + self.waiters + self.binders == 0
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.is_lazy && self.is_unused() && now >= self.last_use + self.keep_alive
+    }
+
+    fn readmission(&self, since: Instant) -> Option<Instant> {
+        self.restart.readmit_after.map(|wait| since + wait)
+    }
+
+    fn begin(&mut self) -> u64 {
+        self.generation += 1;
+        self.is_wanted = false;
+        // What an earlier session said is not held against this one.
+        self.malformed.clear();
+        self.phase = Phase::Starting { generation: self.generation };
+        self.generation
+    }
+
+    fn retire(&mut self, generation: u64, manner: Manner) {
+        self.retiring.push_back(Action::Retire { generation, manner });
+    }
+
+    fn fail(&mut self, failure: Failure, rng: &mut fastrand::Rng) {
+        let now = failure.at;
+        self.breaker.fail(now);
+        self.phase = match self.budget.on_failure(now) {
+            Decision::Restart => Phase::Backoff { until: now + self.backoff.next(rng) },
+            Decision::Eject => Phase::Ejected { since: now, cause: self.epitaph(&failure) },
+        };
+        self.failure = Some(failure);
+    }
+
+    /// Why a server is out, in the words an operator needs.
+    fn epitaph(&self, failure: &Failure) -> String {
+        let times = match self.restart.max.saturating_add(1) {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let window = crate::fault::Span(self.restart.window);
+        format!("it failed {times} in {window} (last: {failure})")
+    }
+}

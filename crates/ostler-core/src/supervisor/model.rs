@@ -1,0 +1,253 @@
+//! Random lives of a server against a reference of a few lines.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock::{at, ms};
+use crate::fault::FaultKind;
+use crate::name::ServerName;
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Wait,
+    WaitOver,
+    Lease,
+    Release,
+    Bind,
+    Unbind,
+    Started,
+    StartFailed,
+    StartAbandoned,
+    Lost,
+    Closed,
+    Stop,
+    Resume,
+    Reload,
+    Evict,
+    Pass(u64),
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    use Event::*;
+    prop_oneof![
+        4 => prop::sample::select(vec![Wait, WaitOver, Lease, Release, Bind, Unbind]),
+        4 => prop::sample::select(vec![Started, Started, StartFailed, StartAbandoned, Lost, Closed]),
+        1 => prop::sample::select(vec![Stop, Resume, Resume, Reload, Evict]),
+        3 => (0u64..3_000).prop_map(Pass),
+    ]
+}
+
+/// What becomes of a generation; it only moves forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    Starting,
+    Live,
+    Over,
+}
+
+/// The reference: what was started, how it ended, and who is there.
+#[derive(Debug, Default)]
+struct Model {
+    fates: BTreeMap<u64, Fate>,
+    /// Failures since the record was last cleared.
+    failures: Vec<u64>,
+    leases: usize,
+    waiters: usize,
+    binders: usize,
+    /// An operator has asked for a session that has not come up since.
+    is_wished_for: bool,
+    now: u64,
+}
+
+const MAX: u32 = 3;
+const WINDOW: u64 = 10_000;
+const KEEP_ALIVE: u64 = 4_000;
+
+struct Run {
+    is_lazy: bool,
+    supervisor: Supervisor,
+    model: Model,
+    rng: fastrand::Rng,
+}
+
+impl Run {
+    fn new(is_lazy: bool, seed: u64) -> Self {
+        let mut spec = ServerSpec::stdio(ServerName::new("a").unwrap(), "a");
+        spec.lazy = is_lazy;
+        spec.keep_alive = ms(KEEP_ALIVE);
+        (spec.restart.max, spec.restart.window) = (MAX, ms(WINDOW));
+        let supervisor = Supervisor::new(&spec, at(0));
+        Self { is_lazy, supervisor, model: Model::default(), rng: fastrand::Rng::with_seed(seed) }
+    }
+
+    fn failure(&self) -> Failure {
+        Failure::new(FaultKind::Closed, at(self.model.now))
+    }
+
+    fn current(&self) -> u64 {
+        self.supervisor.generation()
+    }
+
+    fn fate(&mut self) -> Option<&mut Fate> {
+        self.model.fates.get_mut(&self.supervisor.generation())
+    }
+
+    fn is_phase(&self, word: &str) -> bool {
+        self.supervisor.phase().word() == word
+    }
+
+    fn happen(&mut self, event: Event) {
+        let (now, current) = (at(self.model.now), self.current());
+        let take = |count: &mut usize| count.checked_sub(1).map(|left| *count = left).is_some();
+        match event {
+            Event::Wait => {
+                self.model.waiters += 1;
+                self.supervisor.on_wait();
+            }
+            Event::WaitOver if take(&mut self.model.waiters) => self.supervisor.on_wait_over(),
+            Event::Lease if self.is_phase("ready") => {
+                self.model.leases += 1;
+                self.supervisor.on_lease();
+            }
+            Event::Release if take(&mut self.model.leases) => {
+                let is_last = self.supervisor.on_release(now);
+                assert_eq!(is_last, self.model.leases == 0);
+            }
+            Event::Bind => {
+                self.model.binders += 1;
+                self.supervisor.on_bind();
+            }
+            Event::Unbind if take(&mut self.model.binders) => self.supervisor.on_unbind(now),
+            Event::Started => self.start_over(current, true),
+            Event::StartFailed => self.start_over(current, false),
+            Event::StartAbandoned => {
+                if self.supervisor.is_starting(current) {
+                    self.model.fates.insert(current, Fate::Over);
+                }
+                self.supervisor.on_start_abandoned(current);
+            }
+            Event::Lost => {
+                let failure = self.failure();
+                let was_ready = self.is_phase("ready");
+                assert_eq!(self.supervisor.on_lost(current, failure, &mut self.rng), was_ready);
+                self.note_failure(was_ready);
+            }
+            Event::Closed => self.supervisor.on_closed(current),
+            Event::Stop => self.supervisor.on_stop(),
+            Event::Resume => {
+                self.model.is_wished_for = !self.is_phase("ready");
+                self.supervisor.on_resume();
+            }
+            Event::Reload => {
+                self.model.failures.clear();
+                self.model.is_wished_for = true;
+                self.supervisor.on_reload();
+            }
+            Event::Evict => {
+                let is_unused = self.model.leases + self.model.waiters + self.model.binders == 0;
+                assert!(!self.supervisor.on_evict() || is_unused);
+            }
+            Event::Pass(millis) => self.model.now += millis,
+            Event::WaitOver | Event::Lease | Event::Release | Event::Unbind => {}
+        }
+    }
+
+    /// The task reports a start; one that nobody wants any more is ended by the task.
+    fn start_over(&mut self, generation: u64, is_up: bool) {
+        if self.fate() != Some(&mut Fate::Starting) {
+            return;
+        }
+        let was_starting = self.supervisor.is_starting(generation);
+        if is_up {
+            assert_eq!(self.supervisor.on_started(generation, at(self.model.now)), was_starting);
+        } else {
+            let failure = self.failure();
+            self.supervisor.on_start_failed(generation, failure, &mut self.rng);
+            self.note_failure(was_starting);
+        }
+        self.model.is_wished_for &= !(is_up && was_starting);
+        let fate = if is_up && was_starting { Fate::Live } else { Fate::Over };
+        self.model.fates.insert(generation, fate);
+    }
+
+    /// Failures in a window never exceed the budget by more than the one that ejects.
+    fn note_failure(&mut self, is_counted: bool) {
+        if !is_counted {
+            return;
+        }
+        let now = self.model.now;
+        self.model.failures.push(now);
+        let recent = self.model.failures.iter().filter(|&&then| now - then < WINDOW).count();
+        assert!(recent <= MAX as usize + 1);
+        assert_eq!(recent == MAX as usize + 1, self.is_phase("ejected"), "{recent} failures");
+    }
+
+    fn has_demand(&self) -> bool {
+        !self.is_lazy || self.model.waiters + self.model.binders > 0 || self.model.is_wished_for
+    }
+
+    /// Carries out everything, as the server's task does.
+    fn carry_out(&mut self) {
+        loop {
+            let before = self.supervisor.phase().word();
+            let newest = self.current();
+            let Some(action) = self.supervisor.poll(at(self.model.now)) else { break };
+            match action {
+                Action::Start { generation } => {
+                    assert!(!["ejected", "stopped", "draining"].contains(&before), "started while {before}");
+                    assert!(generation > newest, "generations go up");
+                    assert!(self.has_demand(), "nobody wants a session");
+                    self.model.is_wished_for = false;
+                    // A start that this one replaces is dropped by the task.
+                    if let Some(fate @ Fate::Starting) = self.model.fates.get_mut(&newest) {
+                        *fate = Fate::Over;
+                    }
+                    let outstanding = self.model.fates.values().filter(|fate| **fate == Fate::Starting);
+                    assert_eq!(outstanding.count(), 0, "one start at a time");
+                    self.model.fates.insert(generation, Fate::Starting);
+                }
+                Action::Retire { generation, .. } => {
+                    let fate = self.model.fates.insert(generation, Fate::Over);
+                    assert_eq!(fate, Some(Fate::Live), "each session is retired once");
+                }
+            }
+        }
+        let wake = self.supervisor.next_wake();
+        assert!(wake.is_none_or(|wake| wake > at(self.model.now)), "there is something left to do");
+    }
+
+    /// What must hold whenever the task has done its work.
+    fn check(&self) {
+        let Model { leases, waiters, binders, .. } = self.model;
+        assert_eq!((self.supervisor.leases(), self.supervisor.waiters()), (leases + binders, waiters));
+        let live: Vec<u64> = self.with_fate(Fate::Live);
+        match *self.supervisor.phase() {
+            Phase::Ready { generation, .. } => assert_eq!(live, [generation]),
+            _ => assert_eq!(live, [0; 0], "only the session in use is alive"),
+        }
+    }
+
+    fn with_fate(&self, fate: Fate) -> Vec<u64> {
+        self.model.fates.iter().filter(|(_, it)| **it == fate).map(|(generation, _)| *generation).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_life_of_a_server_breaks_its_rules(
+        is_lazy: bool,
+        seed: u64,
+        events in prop::collection::vec(events(), 0..120),
+    ) {
+        let mut run = Run::new(is_lazy, seed);
+        for event in events {
+            run.happen(event);
+            run.carry_out();
+            run.check();
+        }
+    }
+}

@@ -1,0 +1,392 @@
+use super::*;
+use crate::clock::{at, ms};
+use crate::fault::Exit;
+use crate::fault::FaultKind;
+use crate::name::ServerName;
+
+/// A supervisor and the time, so that a test reads as a story.
+struct Story {
+    supervisor: Supervisor,
+    rng: fastrand::Rng,
+    /// Milliseconds since the beginning.
+    now: u64,
+}
+
+const KEEP_ALIVE: u64 = 60_000;
+
+fn spec() -> ServerSpec {
+    let mut spec = ServerSpec::stdio(ServerName::new("a").unwrap(), "a");
+    spec.keep_alive = ms(KEEP_ALIVE);
+    // The breaker has tests of its own; here it stays out of the way.
+    spec.breaker.failures = 0;
+    spec
+}
+
+impl Story {
+    fn of(spec: &ServerSpec) -> Self {
+        Self { supervisor: Supervisor::new(spec, at(0)), rng: fastrand::Rng::with_seed(7), now: 0 }
+    }
+
+    fn lazy() -> Self {
+        Self::of(&spec().lazy())
+    }
+
+    fn eager() -> Self {
+        Self::of(&spec())
+    }
+
+    /// A lazy server with one session and nobody who uses it.
+    fn ready() -> Self {
+        let mut story = Self::lazy();
+        story.supervisor.on_wait();
+        assert_eq!(story.poll(), [start(1)]);
+        story.supervisor.on_started(1, at(0));
+        story.supervisor.on_wait_over();
+        story
+    }
+
+    fn pass(&mut self, millis: u64) -> &mut Self {
+        self.now += millis;
+        self
+    }
+
+    /// Everything there is to do now.
+    fn poll(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.supervisor.poll(at(self.now))).collect()
+    }
+
+    fn crash(&mut self, generation: u64) -> bool {
+        let failure = Failure::new(FaultKind::Exited(Exit::Code(1)), at(self.now));
+        self.supervisor.on_lost(generation, failure, &mut self.rng)
+    }
+
+    fn fail_start(&mut self, generation: u64) {
+        let failure = Failure::new(FaultKind::Start("no such file".into()), at(self.now));
+        self.supervisor.on_start_failed(generation, failure, &mut self.rng);
+    }
+
+    /// Waits out the backoff and brings the next session up.
+    fn recover(&mut self) -> u64 {
+        let Phase::Backoff { until } = *self.supervisor.phase() else {
+            panic!("{:?}", self.supervisor.phase())
+        };
+        self.now = u64::try_from((until - at(0)).as_millis()).unwrap() + 1;
+        let generation = self.supervisor.generation() + 1;
+        assert!(self.poll().contains(&start(generation)));
+        assert!(self.supervisor.on_started(generation, at(self.now)));
+        generation
+    }
+
+    /// A call that the server answered with something of this weight.
+    fn answer(&mut self, generation: u64, mark: Mark, effect: Effect) -> bool {
+        let permit = self.supervisor.admit(at(self.now)).unwrap();
+        self.supervisor.settle(permit, generation, Weight { mark, effect }, at(self.now))
+    }
+
+    fn word(&self) -> &'static str {
+        self.supervisor.phase().word()
+    }
+}
+
+fn start(generation: u64) -> Action {
+    Action::Start { generation }
+}
+
+fn retire(generation: u64, manner: Manner) -> Action {
+    Action::Retire { generation, manner }
+}
+
+#[test]
+fn a_lazy_server_starts_when_somebody_waits_and_not_before() {
+    let mut story = Story::lazy();
+    assert_eq!(story.poll(), []);
+    for _ in 0..100 {
+        story.supervisor.on_wait();
+    }
+    assert_eq!(story.poll(), [start(1)]);
+    assert_eq!(story.supervisor.entry(), Entry::Wait);
+    assert!(story.supervisor.on_started(1, at(5)));
+    assert_eq!(story.supervisor.entry(), Entry::Open(1));
+}
+
+#[test]
+fn an_eager_server_starts_and_restarts_by_itself() {
+    let mut story = Story::eager();
+    assert_eq!(story.poll(), [start(1)]);
+    story.supervisor.on_started(1, at(0));
+    assert!(story.crash(1));
+    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.recover(), 2);
+}
+
+#[test]
+fn one_crash_seen_many_times_is_one_restart() {
+    let mut story = Story::ready();
+    let seen: Vec<bool> = (0..64).map(|_| story.crash(1)).collect();
+    assert_eq!(seen.iter().filter(|&&was_first| was_first).count(), 1);
+    assert_eq!(story.supervisor.restarts(at(0)), (1, 5));
+    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+}
+
+#[test]
+fn the_sixth_generation_that_fails_is_the_last() {
+    for is_crash in [true, false] {
+        let mut story = Story::eager();
+        for generation in 1..=6 {
+            story.pass(5_001);
+            let actions = story.poll();
+            assert_eq!(actions.last(), Some(&start(generation)), "{actions:?}");
+            if is_crash {
+                story.supervisor.on_started(generation, at(story.now));
+                story.crash(generation);
+            } else {
+                story.fail_start(generation);
+            }
+        }
+        assert!(
+            matches!(story.supervisor.entry(), Entry::Ejected(cause) if cause.starts_with("it failed 6 times in 5m"))
+        );
+        story.pass(3_600_000).poll();
+        assert_eq!(story.word(), "ejected");
+        assert_eq!(story.supervisor.next_wake(), None);
+    }
+}
+
+#[test]
+fn a_reload_clears_ejection_budget_breaker_and_the_last_failure() {
+    let mut strict = spec();
+    (strict.restart.max, strict.breaker.failures) = (0, 1);
+    let mut story = Story::of(&strict);
+    story.poll();
+    story.fail_start(1);
+    assert_eq!(story.word(), "ejected");
+    assert!(matches!(story.supervisor.circuit(at(0)), Circuit::Open { .. }));
+    story.supervisor.on_reload();
+    assert_eq!(story.poll(), [start(2)]);
+    assert_eq!(story.supervisor.circuit(at(0)), Circuit::Closed { consecutive: 0 });
+    assert_eq!((story.supervisor.restarts(at(0)), story.supervisor.failure()), ((0, 0), None));
+}
+
+#[test]
+fn a_reload_lets_the_old_session_finish_and_begins_a_new_one_at_once() {
+    let mut story = Story::ready();
+    story.supervisor.on_lease();
+    story.supervisor.on_reload();
+    assert_eq!(story.poll(), [retire(1, Manner::Drain), start(2)]);
+}
+
+#[test]
+fn events_of_another_generation_change_nothing() {
+    let mut story = Story::ready();
+    story.crash(1);
+    story.poll();
+    story.supervisor.on_wait();
+    assert_eq!(story.recover(), 2);
+    let before = story.supervisor.phase().clone();
+    assert!(!story.crash(1));
+    story.fail_start(1);
+    story.fail_start(2);
+    story.supervisor.on_start_abandoned(1);
+    story.supervisor.on_closed(1);
+    story.supervisor.on_closed(2);
+    assert!(!story.supervisor.on_started(1, at(story.now)));
+    assert!(!story.answer(1, Mark::Failure, Effect::CountMalformed));
+    assert_eq!((story.supervisor.phase(), story.supervisor.restarts(at(0)).0), (&before, 1));
+}
+
+#[test]
+fn a_lazy_server_that_nobody_waits_for_goes_idle_after_its_backoff() {
+    let mut story = Story::ready();
+    story.crash(1);
+    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.word(), "backoff");
+    assert_eq!(story.pass(5_000).poll(), []);
+    assert_eq!(story.word(), "idle");
+    story.supervisor.on_wait();
+    assert_eq!(story.poll(), [start(2)]);
+}
+
+#[test]
+fn a_lazy_server_ends_keep_alive_after_the_end_of_its_last_lease() {
+    let mut story = Story::ready();
+    story.supervisor.on_lease();
+    story.supervisor.on_lease();
+    assert_eq!(story.supervisor.next_wake(), None);
+    story.pass(10 * KEEP_ALIVE);
+    assert!(!story.supervisor.on_release(at(story.now)));
+    assert_eq!(story.poll(), []);
+    story.pass(1_000);
+    assert!(story.supervisor.on_release(at(story.now)));
+    assert_eq!(story.supervisor.next_wake(), Some(at(story.now + KEEP_ALIVE)));
+    assert_eq!(story.pass(KEEP_ALIVE - 1).poll(), []);
+    assert_eq!(story.pass(1).poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.word(), "idle");
+}
+
+#[test]
+fn an_eager_server_stays_up_however_long_nobody_uses_it() {
+    let mut story = Story::eager();
+    story.poll();
+    story.supervisor.on_started(1, at(0));
+    assert_eq!(story.supervisor.next_wake(), None);
+    assert_eq!(story.pass(100 * KEEP_ALIVE).poll(), []);
+}
+
+#[test]
+fn a_binder_keeps_a_server_up_and_its_leaving_starts_the_clock() {
+    let mut story = Story::lazy();
+    story.supervisor.on_bind();
+    assert_eq!(story.poll(), [start(1)]);
+    story.supervisor.on_started(1, at(0));
+    assert_eq!(story.pass(10 * KEEP_ALIVE).poll(), []);
+    story.crash(1);
+    story.poll();
+    assert_eq!(story.recover(), 2);
+    assert_eq!(story.supervisor.leases(), 1);
+    story.supervisor.on_unbind(at(story.now));
+    assert_eq!(story.supervisor.next_wake(), Some(at(story.now + KEEP_ALIVE)));
+    assert_eq!(story.pass(KEEP_ALIVE).poll(), [retire(2, Manner::Now)]);
+}
+
+#[test]
+fn a_wish_to_start_is_fulfilled_once() {
+    let mut story = Story::lazy();
+    story.supervisor.on_wait();
+    assert_eq!(story.poll(), [start(1)]);
+    story.supervisor.on_resume();
+    story.supervisor.on_started(1, at(0));
+    story.supervisor.on_wait_over();
+    assert_eq!(story.pass(KEEP_ALIVE).poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.word(), "idle");
+}
+
+#[test]
+fn a_stop_while_starting_ends_what_was_started() {
+    let mut story = Story::eager();
+    assert_eq!(story.poll(), [start(1)]);
+    story.supervisor.on_stop();
+    assert!(!story.supervisor.is_starting(1));
+    assert!(!story.supervisor.on_started(1, at(10)));
+    assert_eq!((story.poll(), story.supervisor.entry()), (vec![], Entry::Stopped));
+}
+
+#[test]
+fn a_stopped_server_drains_and_stays_down_until_it_is_resumed() {
+    let mut story = Story::ready();
+    story.supervisor.on_stop();
+    story.supervisor.on_stop();
+    assert_eq!(story.poll(), [retire(1, Manner::Drain)]);
+    assert_eq!((story.word(), story.supervisor.entry()), ("draining", Entry::Stopped));
+    story.supervisor.on_closed(1);
+    assert_eq!(story.word(), "stopped");
+    story.supervisor.on_wait();
+    assert_eq!(story.pass(3_600_000).poll(), []);
+    story.supervisor.on_resume();
+    assert_eq!(story.poll(), [start(2)]);
+}
+
+#[test]
+fn only_an_unused_lazy_session_is_evicted() {
+    let mut eager = Story::eager();
+    eager.poll();
+    eager.supervisor.on_started(1, at(0));
+    assert!(!eager.supervisor.on_evict());
+    let mut story = Story::ready();
+    story.supervisor.on_lease();
+    assert!(!story.supervisor.on_evict());
+    story.supervisor.on_release(at(0));
+    story.supervisor.on_bind();
+    assert!(!story.supervisor.on_evict());
+    story.supervisor.on_unbind(at(0));
+    assert_eq!(story.supervisor.idle_since(), Some(at(0)));
+    assert!(story.supervisor.on_evict());
+    assert!(!story.supervisor.on_evict());
+    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+}
+
+#[test]
+fn three_malformed_answers_in_half_a_minute_restart_and_are_then_forgotten() {
+    let mut story = Story::ready();
+    let malformed =
+        |story: &mut Story, generation| story.answer(generation, Mark::Failure, Effect::CountMalformed);
+    assert!(!malformed(&mut story, 1));
+    assert!(!malformed(story.pass(15_000), 1));
+    assert!(!malformed(story.pass(15_000), 1), "the first is half a minute old");
+    assert!(malformed(&mut story, 1));
+    let (now, mut rng) = (at(story.now), fastrand::Rng::with_seed(1));
+    assert!(story.supervisor.on_lost(1, Failure::babble(now), &mut rng));
+    story.poll();
+    story.supervisor.on_wait();
+    assert_eq!(story.recover(), 2);
+    assert!(!malformed(&mut story, 2), "what another session said is not held against this one");
+}
+
+#[test]
+fn ten_healthy_seconds_with_a_good_answer_start_the_delays_over() {
+    let table = [(10_000, true, 100), (10_000, false, 400), (9_999, true, 400)];
+    for (uptime, is_proven, ceiling) in table {
+        let longest = (0..200).map(|seed| third_delay(seed, uptime, is_proven)).max().unwrap();
+        assert!((ceiling / 2..=ceiling).contains(&longest), "{uptime} ms, proven {is_proven}: {longest} ms");
+    }
+}
+
+/// The delay after the third crash in a row, whose session lived `uptime`.
+fn third_delay(seed: u64, uptime: u64, is_proven: bool) -> u64 {
+    let mut story = Story::eager();
+    story.rng = fastrand::Rng::with_seed(seed);
+    story.poll();
+    story.supervisor.on_started(1, at(0));
+    let mut generation = 1;
+    for _ in 0..2 {
+        story.crash(generation);
+        story.poll();
+        generation = story.recover();
+    }
+    if is_proven {
+        story.answer(generation, Mark::Success, Effect::None);
+    }
+    story.pass(uptime);
+    story.crash(generation);
+    let Phase::Backoff { until } = *story.supervisor.phase() else { panic!("no backoff") };
+    u64::try_from((until - at(story.now)).as_millis()).unwrap()
+}
+
+#[test]
+fn an_ejected_server_comes_back_by_itself_only_if_the_operator_says_when() {
+    let mut patient = spec();
+    (patient.restart.max, patient.restart.readmit_after) = (0, Some(ms(60_000)));
+    let mut story = Story::of(&patient);
+    story.poll();
+    story.fail_start(1);
+    assert_eq!(story.supervisor.next_wake(), Some(at(60_000)));
+    assert_eq!(story.pass(59_999).poll(), []);
+    assert_eq!(story.pass(1).poll(), [start(2)]);
+}
+
+#[test]
+fn stopping_and_starting_is_no_way_around_an_ejection() {
+    let mut strict = spec();
+    strict.restart.max = 0;
+    let mut story = Story::of(&strict);
+    story.poll();
+    story.fail_start(1);
+    story.supervisor.on_stop();
+    assert_eq!(story.word(), "stopped");
+    story.supervisor.on_resume();
+    assert_eq!((story.word(), story.poll()), ("ejected", vec![]));
+    story.supervisor.on_stop();
+    story.supervisor.on_reload();
+    assert_eq!(story.poll(), [start(2)]);
+}
+
+#[test]
+fn a_crash_counts_once_for_the_breaker_however_many_calls_it_ended() {
+    let mut story = Story::ready();
+    let permits: Vec<_> = (0..64).map(|_| story.supervisor.admit(at(0)).unwrap()).collect();
+    story.crash(1);
+    for permit in permits {
+        let weight = Weight { mark: Mark::Failure, effect: Effect::Restart };
+        assert!(!story.supervisor.settle(permit, 1, weight, at(0)));
+    }
+    assert_eq!(story.supervisor.consecutive_failures(), 1);
+}

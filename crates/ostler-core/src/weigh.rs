@@ -1,0 +1,130 @@
+//! What the end of an attempt says about its server: the table "what counts".
+
+use crate::breaker::Mark;
+use crate::fault::FaultKind;
+
+/// How an attempt ended, as far as supervision cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// Any result, `isError` and `input_required` included.
+    Result,
+    /// A JSON-RPC error of the server's own, by its code.
+    RpcError(i64),
+    /// The server or the way to it failed.
+    Fault(&'a FaultKind),
+    /// The caller cancelled or went away.
+    CallerGone,
+    /// Time ran out before the server had its share of it: by the caller's own
+    /// deadline, or because most of it was spent on waiting.
+    CutShort,
+    /// We refused the call ourselves.
+    Refused,
+}
+
+/// What supervision makes of an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weight {
+    /// For the breaker.
+    pub mark: Mark,
+    /// For the session.
+    pub effect: Effect,
+}
+
+/// What happens to the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// It is over; a child process is started again.
+    Restart,
+    /// One more answer we can't use; the third within 30 s ends the session.
+    CountMalformed,
+    /// A liveness probe decides whether the server hangs.
+    Probe,
+}
+
+/// Weighs an outcome. Only failures of the server or of the way to it count
+/// against it: a server that says no is a server that works.
+pub fn weigh(outcome: &Outcome<'_>) -> Weight {
+    let (mark, effect) = match outcome {
+        Outcome::Result => (Mark::Success, Effect::None),
+        Outcome::RpcError(code) => (mark_of_code(*code), Effect::None),
+        Outcome::Fault(kind) => weigh_fault(kind),
+        Outcome::CallerGone | Outcome::CutShort | Outcome::Refused => (Mark::Neutral, Effect::None),
+    };
+    Weight { mark, effect }
+}
+
+/// Parse error, invalid request and internal error are the codes with which a
+/// server says that it could not handle a message; we only send valid ones.
+fn mark_of_code(code: i64) -> Mark {
+    match code {
+        -32700 | -32600 | -32603 => Mark::Failure,
+        _ => Mark::Success,
+    }
+}
+
+fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
+    match kind {
+        FaultKind::Start(_)
+        | FaultKind::StartTimeout(_)
+        | FaultKind::Handshake(_)
+        | FaultKind::Exited(_)
+        | FaultKind::Closed
+        | FaultKind::Write(_)
+        | FaultKind::Hung(_) => (Mark::Failure, Effect::Restart),
+        FaultKind::Malformed(_) | FaultKind::Oversize(_) => (Mark::Failure, Effect::CountMalformed),
+        FaultKind::TimedOut(_) => (Mark::Failure, Effect::Probe),
+        // Our own doing: closing a session or filling it up tells nothing about the server.
+        FaultKind::Retired | FaultKind::Congested => (Mark::Neutral, Effect::None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::fault::Exit;
+
+    #[test]
+    fn each_outcome_has_its_row_in_the_table() {
+        use {Effect as E, Mark as M, Outcome as O};
+        let text = || String::from("connect error: timed out, please restart");
+        let second = Duration::from_secs(1);
+        let faults = [
+            (FaultKind::Start(text()), M::Failure, E::Restart),
+            (FaultKind::StartTimeout(second), M::Failure, E::Restart),
+            (FaultKind::Handshake(text()), M::Failure, E::Restart),
+            (FaultKind::Exited(Exit::Code(0)), M::Failure, E::Restart),
+            (FaultKind::Closed, M::Failure, E::Restart),
+            (FaultKind::Write(text()), M::Failure, E::Restart),
+            (FaultKind::Hung(3), M::Failure, E::Restart),
+            (FaultKind::Malformed(text()), M::Failure, E::CountMalformed),
+            (FaultKind::Oversize(1), M::Failure, E::CountMalformed),
+            (FaultKind::TimedOut(second), M::Failure, E::Probe),
+            (FaultKind::Retired, M::Neutral, E::None),
+            (FaultKind::Congested, M::Neutral, E::None),
+        ];
+        for (kind, mark, effect) in &faults {
+            assert_eq!(weigh(&O::Fault(kind)), Weight { mark: *mark, effect: *effect }, "{kind:?}");
+        }
+        let others = [
+            (O::Result, M::Success),
+            (O::RpcError(-32700), M::Failure),
+            (O::RpcError(-32600), M::Failure),
+            (O::RpcError(-32603), M::Failure),
+            (O::RpcError(-32601), M::Success),
+            (O::RpcError(-32602), M::Success),
+            (O::RpcError(-32002), M::Success),
+            (O::RpcError(1), M::Success),
+            (O::RpcError(i64::MIN), M::Success),
+            (O::CallerGone, M::Neutral),
+            (O::CutShort, M::Neutral),
+            (O::Refused, M::Neutral),
+        ];
+        for (outcome, mark) in others {
+            assert_eq!(weigh(&outcome), Weight { mark, effect: E::None }, "{outcome:?}");
+        }
+    }
+}
