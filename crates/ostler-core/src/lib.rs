@@ -14,6 +14,7 @@ pub mod caller;
 pub mod catalog;
 #[cfg(test)]
 mod clock;
+pub mod config;
 pub mod error;
 pub mod fault;
 pub mod liveness;

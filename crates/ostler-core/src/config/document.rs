@@ -1,0 +1,132 @@
+//! The text of one file, and where in it things stand.
+
+use std::path::{Path, PathBuf};
+
+use super::problem::Excerpt;
+use super::secret;
+use crate::error::is_deceptive;
+
+/// The longest excerpt, in characters: the width of a common terminal, 80, less the gutter.
+const EXCERPT: usize = 72;
+
+/// The longest line of which a part is shown, in bytes. Whether a line may hold
+/// a secret takes all of it to tell, and a minified file is one line.
+const LONGEST_LINE: usize = 2_000;
+
+/// A stretch of a document, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl From<std::ops::Range<usize>> for Span {
+    fn from(range: std::ops::Range<usize>) -> Self {
+        Self { start: range.start, end: range.end }
+    }
+}
+
+/// A place in a file, as people are told about it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Place {
+    pub(crate) file: PathBuf,
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+    pub(crate) excerpt: Option<Excerpt>,
+}
+
+/// The text of one file with an index of its lines.
+#[derive(Debug)]
+pub(crate) struct Document<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) text: &'a str,
+    /// Where each line begins; ascending, the first is 0.
+    starts: Vec<usize>,
+}
+
+impl<'a> Document<'a> {
+    /// A byte order mark is not part of the text.
+    pub(crate) fn new(path: &'a Path, text: &'a str) -> Self {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        Self { path, text, starts: std::iter::once(0).chain(breaks).collect() }
+    }
+
+    /// The line of a byte, from 1.
+    pub(crate) fn line(&self, at: usize) -> usize {
+        self.starts.partition_point(|start| *start <= at)
+    }
+
+    /// Where a byte stands; one past the end or inside a character is moved back.
+    pub(crate) fn place(&self, at: usize) -> Place {
+        let at = self.text.floor_char_boundary(at);
+        let line = self.line(at) - 1;
+        let start = self.starts[line];
+        let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
+        let before = self.text[start..at].chars().count();
+        Place {
+            file: self.path.to_owned(),
+            line: u32::try_from(line + 1).unwrap_or(u32::MAX),
+            column: u32::try_from(before + 1).unwrap_or(u32::MAX),
+            excerpt: excerpt(&self.text[start..end], before),
+        }
+    }
+}
+
+/// The part of a line around a character; nothing if the line may hold a secret.
+fn excerpt(line: &str, before: usize) -> Option<Excerpt> {
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.len() > LONGEST_LINE || line.trim().is_empty() || secret::may_stand_in(line) {
+        return None;
+    }
+    // A line that fits is shown whole, wherever in it the place is.
+    let is_short = line.chars().count() <= EXCERPT;
+    let skipped = if is_short { 0 } else { before.saturating_sub(EXCERPT * 3 / 4) };
+    let shown = line.chars().skip(skipped).take(EXCERPT);
+    let text = shown.map(|c| if is_deceptive(c) && c != '\t' { '\u{fffd}' } else { c }).collect();
+    Some(Excerpt { text, before: before - skipped })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str, byte: usize) -> (u32, u32) {
+        let place = Document::new(Path::new("f"), text).place(byte);
+        (place.line, place.column)
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_one_in_characters() {
+        assert_eq!(at("", 0), (1, 1));
+        assert_eq!(at("ab\ncd", 0), (1, 1));
+        assert_eq!(at("ab\ncd", 2), (1, 3));
+        assert_eq!(at("ab\ncd", 3), (2, 1));
+        assert_eq!(at("ab\r\ncd", 5), (2, 2));
+        assert_eq!(at("é = 1", 3), (1, 3));
+        assert_eq!(at("é", 1), (1, 1), "inside a character");
+        assert_eq!(at("ab\n", 99), (2, 1), "past the end");
+        assert_eq!(at("\u{feff}ab", 0), (1, 1), "a byte order mark does not count");
+    }
+
+    #[test]
+    fn an_excerpt_of_a_long_line_shows_the_surroundings() {
+        let line = format!("{}{}{}", "a ".repeat(400), "X", "b ".repeat(400));
+        let excerpt = excerpt(&line, 800).unwrap();
+        assert_eq!(excerpt.text.chars().count(), EXCERPT);
+        assert_eq!(excerpt.text.chars().nth(excerpt.before), Some('X'));
+        assert_eq!(super::excerpt(&"a ".repeat(2_000), 0), None, "a minified file");
+    }
+
+    #[test]
+    fn a_line_that_may_hold_a_secret_is_not_shown() {
+        assert_eq!(excerpt("env = { API_TOKEN = 'hunter2' }", 0), None);
+        assert!(excerpt("lazy = true", 0).is_some());
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(excerpt("a\u{1b}[31m", 0).unwrap().text, "a\u{fffd}[31m");
+        assert_eq!(excerpt("a\u{202e}b", 0).unwrap().text, "a\u{fffd}b");
+    }
+}

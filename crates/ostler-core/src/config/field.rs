@@ -1,0 +1,139 @@
+//! The tables that say which keys exist.
+//!
+//! One table per section drives three things: what is read, what an unknown
+//! key is compared with, and the generated schema.
+
+use std::borrow::Cow;
+
+/// A table of the config: what it is for and which keys it has.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// Its name in the schema.
+    pub(crate) name: &'static str,
+    /// One line for people.
+    pub(crate) doc: &'static str,
+    /// Every key, in the order of the documentation.
+    pub(crate) fields: &'static [Field],
+}
+
+/// One key of a section.
+#[derive(Debug)]
+pub(crate) struct Field {
+    /// In `snake_case`; its `camelCase` spelling means the same.
+    pub(crate) key: &'static str,
+    /// What its value is.
+    pub(crate) kind: Kind,
+    /// What holds when it is absent.
+    pub(crate) preset: Preset,
+    /// One line for people.
+    pub(crate) doc: &'static str,
+}
+
+/// What a value is.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// `true` or `false`.
+    Flag,
+    /// A whole number, at least this and at most that.
+    Count(u64, u64),
+    /// A text, never empty.
+    Text,
+    /// A list of texts.
+    Texts,
+    /// Texts by name.
+    TextMap,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A duration, at least this many milliseconds.
+    Duration(u64),
+    /// A size, at least this many bytes.
+    Size(u64),
+    /// A duration, or `false`.
+    DurationOrFalse,
+    /// Another section.
+    Section(&'static Section),
+    /// Sections by a name that the operator chooses.
+    Named(&'static Section),
+}
+
+/// What holds when a key is absent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Preset {
+    /// Nothing does.
+    Nothing,
+    Flag(bool),
+    Count(u64),
+    Text(&'static str),
+    Texts(&'static [&'static str]),
+}
+
+impl Section {
+    /// The field of a key in either spelling.
+    pub(crate) fn field(&self, key: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.key == key || field.camel() == key)
+    }
+
+    /// The key that somebody probably meant.
+    pub(crate) fn nearest(&self, key: &str) -> Option<&'static str> {
+        crate::catalog::nearest(key, self.fields.iter().map(|field| field.key))
+    }
+}
+
+impl Field {
+    /// The `camelCase` spelling.
+    pub(crate) fn camel(&self) -> Cow<'static, str> {
+        if !self.key.contains('_') {
+            return Cow::Borrowed(self.key);
+        }
+        let mut words = self.key.split('_');
+        let first = words.next().unwrap_or_default().to_owned();
+        Cow::Owned(words.fold(first, |mut key, word| {
+            let mut chars = word.chars();
+            key.extend(chars.next().map(|first| first.to_ascii_uppercase()));
+            key + chars.as_str()
+        }))
+    }
+}
+
+impl Kind {
+    /// What is wanted, for "wants …".
+    pub(crate) fn wanted(&self) -> String {
+        match self {
+            Self::Flag => "true or false".into(),
+            Self::Count(least, most) if least == most => format!("{least}"),
+            Self::Count(0, u64::MAX) => "a whole number".into(),
+            Self::Count(least, u64::MAX) => format!("a whole number, at least {least}"),
+            Self::Count(least, most) => format!("a whole number from {least} to {most}"),
+            Self::Text => "a text".into(),
+            Self::Texts => "a list of texts".into(),
+            Self::TextMap => "a table of texts".into(),
+            Self::Choice(words) => alternatives(words),
+            Self::Duration(_) => "a duration such as \"30s\"".into(),
+            Self::Size(_) => "a size such as \"64MiB\"".into(),
+            Self::DurationOrFalse => "a duration such as \"30s\", or false".into(),
+            Self::Section(_) | Self::Named(_) => "a table".into(),
+        }
+    }
+}
+
+/// Words as a person lists them: `"a", "b" or "c"`.
+fn alternatives(words: &[&str]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_a_camel_case_spelling() {
+        let field = |key| Field { key, kind: Kind::Flag, preset: Preset::Nothing, doc: "" };
+        assert_eq!(field("keep_alive").camel(), "keepAlive");
+        assert_eq!(field("max_call_time").camel(), "maxCallTime");
+        assert_eq!(field("url").camel(), "url");
+    }
+}

@@ -1,0 +1,155 @@
+//! Keys that are read and checked although nothing acts on them yet.
+//!
+//! A key that is accepted and does nothing is a promise that is not kept. The
+//! table below is the only place that knows about such keys; a row goes when
+//! the key comes to life.
+
+use std::collections::BTreeMap;
+
+use super::document::Place;
+use super::log::problem;
+use super::problem::{Problem, Severity};
+use super::{Config, PinMode};
+use crate::spec::{ServerSpec, Transport};
+
+/// Where the keys of the table stand in the files, by path.
+pub(crate) type Places = BTreeMap<String, Place>;
+
+/// A key that nothing acts on yet.
+struct Idle {
+    /// `*` stands for the name of a server or role.
+    path: &'static str,
+    /// An error where ignoring the key would let somebody do more than the file says.
+    severity: Severity,
+    /// Whether the key, as it is set, would have to act.
+    applies: fn(&Seen<'_>) -> bool,
+    /// What to do until then.
+    hint: &'static str,
+}
+
+/// One key of one config.
+struct Seen<'a> {
+    config: &'a Config,
+    /// The server or role, if the path has one.
+    name: &'a str,
+    /// Whether a file sets the key.
+    is_set: bool,
+}
+
+impl Seen<'_> {
+    fn server(&self, is: impl Fn(&ServerSpec) -> bool) -> bool {
+        self.config.servers.iter().any(|spec| spec.name.as_str() == self.name && is(spec))
+    }
+}
+
+const TABLE: &[Idle] = &[
+    Idle {
+        path: "listen",
+        severity: Severity::Warning,
+        applies: |seen| seen.config.listen != super::listen::DEFAULT,
+        hint: "leave it out",
+    },
+    Idle {
+        path: "watch",
+        severity: Severity::Warning,
+        applies: |seen| seen.is_set && seen.config.watch,
+        hint: "start again after an edit",
+    },
+    Idle {
+        path: "roles.*",
+        severity: Severity::Error,
+        applies: |seen| seen.config.roles.get(seen.name).is_some_and(|role| !role.is_unrestricted()),
+        hint: "take the role out; every caller may use every server",
+    },
+    Idle {
+        path: "pins.mode",
+        severity: Severity::Error,
+        applies: |seen| seen.is_set && seen.config.pins == PinMode::Enforce,
+        hint: "write mode = \"off\"; changed tools are not noticed",
+    },
+    Idle {
+        path: "pins.mode",
+        severity: Severity::Warning,
+        applies: |seen| seen.config.pins == PinMode::Warn,
+        hint: "write mode = \"off\"; changed tools are not noticed",
+    },
+    Idle {
+        path: "cache.serve_stale",
+        severity: Severity::Warning,
+        applies: |seen| seen.config.cache.serve_stale,
+        hint: "leave it out; stale answers are not served",
+    },
+    Idle {
+        path: "relay",
+        severity: Severity::Warning,
+        applies: |seen| seen.config.relay.is_some(),
+        hint: "leave it out",
+    },
+    Idle {
+        path: "admin.allow_spawn",
+        severity: Severity::Warning,
+        applies: |seen| seen.config.admin.allow_spawn,
+        hint: "leave it out",
+    },
+    Idle {
+        path: "servers.*.url",
+        severity: Severity::Warning,
+        applies: |seen| seen.server(|spec| matches!(spec.transport, Transport::Http(_))),
+        hint: "only servers with a `command` can be used",
+    },
+    Idle {
+        path: "servers.*.trust",
+        severity: Severity::Warning,
+        applies: |seen| seen.server(|spec| spec.trust),
+        hint: "write `retry = \"safe\"` for the tools that may be repeated",
+    },
+    Idle {
+        path: "servers.*.card",
+        severity: Severity::Warning,
+        applies: |seen| seen.server(|spec| spec.card.is_some()),
+        hint: "leave it out",
+    },
+];
+
+/// Whether the place of a key is worth remembering.
+pub(crate) fn is_noted(path: &str) -> bool {
+    TABLE.iter().any(|idle| {
+        let (mut wanted, mut found) = (idle.path.split('.'), path.split('.'));
+        loop {
+            match (wanted.next(), found.next()) {
+                (None, None) => return true,
+                (Some(wanted), Some(found)) if wanted == "*" || wanted == found => {}
+                _ => return false,
+            }
+        }
+    })
+}
+
+/// Every key of a config that would have to act and does not.
+pub(crate) fn find(config: &Config) -> Vec<Problem> {
+    let mut problems: Vec<_> = TABLE.iter().flat_map(|idle| idle.problems(config)).collect();
+    problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+    problems
+}
+
+impl Idle {
+    fn problems(&self, config: &Config) -> Vec<Problem> {
+        let names: Vec<&str> = match self.path.split_once(".*").map(|(section, _)| section) {
+            Some("servers") => config.servers.iter().map(|spec| spec.name.as_str()).collect(),
+            Some(_) => config.roles.keys().map(String::as_str).collect(),
+            None => vec![""],
+        };
+        names.into_iter().filter_map(|name| self.problem(config, name)).collect()
+    }
+
+    fn problem(&self, config: &Config, name: &str) -> Option<Problem> {
+        let path = self.path.replace('*', name);
+        let place = config.places.get(&path);
+        let seen = Seen { config, name, is_set: place.is_some() };
+        (self.applies)(&seen).then(|| {
+            let verb = if self.severity == Severity::Error { "enforced" } else { "acted on" };
+            let message = format!("`{path}` is read but not yet {verb} by this version");
+            problem(self.severity, place.cloned().unwrap_or_default(), &path, message, Some(self.hint.into()))
+        })
+    }
+}

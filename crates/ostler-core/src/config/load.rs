@@ -1,0 +1,325 @@
+//! From files to a config: the main file, and the files it includes.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::document::{Document, Place, Span};
+use super::idle::Places;
+use super::log::Log;
+use super::node::{Entry, Node, Table};
+use super::reader::Reader;
+use super::scope::{Dialect, Scope};
+use super::secret::quote;
+use super::slug::free_slug;
+use super::{
+    Config, Format, Source, admin, bounds, clients, json, listen, pins, relay, role, root, server, toml,
+};
+use crate::catalog::slug;
+use crate::name::ServerName;
+
+/// The largest file, in bytes; a config a person can oversee is far smaller.
+pub const LARGEST_FILE: u64 = 4 << 20;
+
+/// The most servers in all.
+const MOST_SERVERS: usize = 1_000;
+
+/// Directories that clients keep their files in; paths are relative to the one above.
+const CLIENT_DIRECTORIES: [&str; 5] = [".vscode", ".cursor", ".windsurf", ".zed", ".gemini"];
+
+/// Gathers a config from files.
+pub(crate) struct Loader<'a> {
+    pub(crate) source: &'a dyn Source,
+    pub(crate) log: &'a Log,
+    pub(crate) config: Config,
+    places: Places,
+    /// Every name given to a server, usable or not, and where.
+    names: BTreeMap<ServerName, Place>,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(source: &'a dyn Source, log: &'a Log) -> Self {
+        let config = Config::new(Vec::new());
+        Self { source, log, config, places: Places::new(), names: BTreeMap::new() }
+    }
+
+    /// What was gathered.
+    pub(crate) fn finish(self) -> Config {
+        Config { places: self.places, origins: self.names, ..self.config }
+    }
+
+    /// Reads the main file and what it includes.
+    pub(crate) fn load(&mut self, file: &Path, text: &str, format: Format) {
+        self.file(file, text, format, true);
+    }
+
+    fn file(&mut self, file: &Path, text: &str, format: Format, is_main: bool) {
+        let document = Document::new(file, text);
+        let places = RefCell::default();
+        let mut scope = Scope {
+            document: &document,
+            dialect: Dialect::Own,
+            base: file.parent().unwrap_or(Path::new("")).to_owned(),
+            home: self.source.home(),
+            log: self.log,
+            places: &places,
+        };
+        if let Some(root) = parse(&scope, format) {
+            match shape(&scope, format, &root) {
+                Shape::Own(table) => self.own(&scope, table, is_main),
+                Shape::Client(table, servers) => {
+                    scope.dialect = Dialect::Client;
+                    scope.base = client_base(&scope.base);
+                    self.client(&scope, table, servers);
+                }
+                Shape::Nothing => {}
+            }
+        }
+        self.places.extend(places.into_inner());
+    }
+
+    /// Ostler's own file. Of an included one, only the servers are taken.
+    fn own(&mut self, scope: &Scope<'_>, table: &Table, is_main: bool) {
+        let reader = Reader::open(scope, &root::SECTION, "", Span::default(), table);
+        reader.count("version");
+        for entry in self.few(scope, reader.named("servers")) {
+            self.own_server(scope, entry);
+        }
+        let include = reader.texts("include").unwrap_or_default();
+        if is_main {
+            for (text, node) in include {
+                self.include(scope, text, node);
+            }
+        } else {
+            refuse_all_but_servers(&reader);
+        }
+        let config = &mut self.config;
+        let known: Vec<_> = self.names.keys().map(ServerName::as_str).collect();
+        for entry in reader.named("roles") {
+            let path = format!("roles.{}", entry.key);
+            if let Err(error) = role::check_name(&entry.key) {
+                scope.error(entry.key_at, &path, format!("{}: {error}", quote(&entry.key)), None);
+                continue;
+            }
+            scope.note(&path, entry.key_at);
+            if let Some(found) = Reader::of(scope, &role::SECTION, &path, entry) {
+                config.roles.insert(entry.key.clone(), role::read(found, &known));
+            }
+        }
+        config.listen = read_listen(&reader).unwrap_or(config.listen);
+        config.watch = reader.flag("watch").unwrap_or(config.watch);
+        config.pool = reader.section("pool").map_or(config.pool, bounds::read_pool);
+        config.cache = reader.section("cache").map_or(config.cache, bounds::read_cache);
+        config.pins = reader.section("pins").map_or(config.pins, pins::read);
+        config.admin = reader.section("admin").map_or(config.admin, admin::read);
+        config.relay = reader.section("relay").and_then(relay::read).or(config.relay.take());
+        reader.finish();
+    }
+
+    /// As many servers as there is room for; that there are more is reported.
+    fn few<'e>(&self, scope: &Scope<'_>, mut entries: Vec<&'e Entry>) -> Vec<&'e Entry> {
+        let room = MOST_SERVERS - self.names.len().min(MOST_SERVERS);
+        if let Some(beyond) = entries.get(room) {
+            scope.error(
+                beyond.key_at,
+                "servers",
+                format!("there are more than {MOST_SERVERS} servers"),
+                None,
+            );
+            entries.truncate(room);
+        }
+        entries
+    }
+
+    fn own_server(&mut self, scope: &Scope<'_>, entry: &Entry) {
+        let path = format!("servers.{}", entry.key);
+        let name = match ServerName::new(&entry.key) {
+            Ok(name) => name,
+            Err(error) => {
+                let hint = slug(&entry.key).map(|name| format!("call it `{name}`"));
+                return scope.error(entry.key_at, &path, format!("{}: {error}", quote(&entry.key)), hint);
+            }
+        };
+        let Some(table) = entry.node.as_table() else {
+            let message = format!("`{path}` wants a table, found {}", entry.node.describe());
+            return scope.error(entry.node.at, &path, message, None);
+        };
+        self.add(scope, name, entry.key_at, table);
+    }
+
+    /// Another client's file: only its servers are read.
+    fn client(&mut self, scope: &Scope<'_>, root: &Table, servers: &Entry) {
+        for entry in &root.entries {
+            warn_of_ignored(scope, servers, entry);
+        }
+        let Some(table) = servers.node.as_table() else {
+            let message = format!("`{}` wants a table, found {}", servers.key, servers.node.describe());
+            return scope.error(servers.node.at, "servers", message, None);
+        };
+        // Names that fit are kept, whatever else is slugged to the same.
+        let mut taken: BTreeSet<_> =
+            table.entries.iter().filter_map(|entry| ServerName::new(&entry.key).ok()).collect();
+        let mut seen = BTreeMap::new();
+        for entry in self.few(scope, table.entries.iter().collect()) {
+            if let Some(first) = seen.insert(entry.key.as_str(), entry.key_at) {
+                let line = scope.line(first);
+                let message =
+                    format!("the server {} is given twice, first in line {line}", quote(&entry.key));
+                scope.error(entry.key_at, "servers", message, "keep one of them");
+            } else if let Some(name) = client_name(scope, entry, &mut taken) {
+                self.client_server(scope, name, entry);
+            }
+        }
+    }
+
+    fn client_server(&mut self, scope: &Scope<'_>, name: ServerName, entry: &Entry) {
+        let path = format!("servers.{name}");
+        match entry.node.as_table() {
+            None => {
+                let message = format!("`{path}` wants a table, found {}", entry.node.describe());
+                scope.error(entry.node.at, &path, message, None);
+            }
+            Some(theirs) => {
+                if let Some(table) = clients::translate(scope, &path, entry.key_at, theirs) {
+                    self.add(scope, name, entry.key_at, &table);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, scope: &Scope<'_>, name: ServerName, at: Span, table: &Table) {
+        let path = format!("servers.{name}");
+        if let Some(first) = self.names.get(&name) {
+            let message =
+                format!("the server `{name}` is also given in {}:{}", first.file.display(), first.line);
+            return scope.error(at, &path, message, "rename or remove one of them");
+        }
+        self.names.insert(name.clone(), scope.place(at));
+        self.config.servers.extend(server::read(scope, name, at, table));
+    }
+
+    fn include(&mut self, scope: &Scope<'_>, text: &str, node: &Node) {
+        let file = match scope.absolute(Path::new(text)) {
+            Ok(file) => file,
+            Err(why) => return scope.error(node.at, "include", why, None),
+        };
+        let Some(format) = Format::of(&file) else {
+            let message = format!("{} can't be included: its format is not known", quote(text));
+            return scope.error(node.at, "include", message, "files end in .toml, .json or .jsonc");
+        };
+        match self.source.read(&file) {
+            Ok(text) => self.file(&file, &text, format, false),
+            Err(error) => {
+                let message = format!("{} can't be read: {error}", quote(text));
+                scope.error(node.at, "include", message, "paths are relative to this file");
+            }
+        }
+    }
+}
+
+/// The tree of a file, unless it is too large or not of its format.
+fn parse(scope: &Scope<'_>, format: Format) -> Option<Node> {
+    let text = scope.document.text;
+    if text.len() as u64 > LARGEST_FILE {
+        scope.error(Span::default(), "", format!("the file is larger than {} MiB", LARGEST_FILE >> 20), None);
+        return None;
+    }
+    let parsed = match format {
+        Format::Toml => toml::parse(text),
+        Format::Json => json::parse(text),
+    };
+    parsed.map_err(|error| scope.error(error.at, "", error.message, None)).ok()
+}
+
+/// Whose file it is, by what stands in it.
+enum Shape<'a> {
+    Own(&'a Table),
+    /// The whole file, and where its servers stand.
+    Client(&'a Table, &'a Entry),
+    /// Neither, which has been reported.
+    Nothing,
+}
+
+fn shape<'a>(scope: &Scope<'_>, format: Format, root: &'a Node) -> Shape<'a> {
+    let Some(table) = root.as_table() else {
+        scope.error(root.at, "", format!("the file wants to be a table, found {}", root.describe()), None);
+        return Shape::Nothing;
+    };
+    if format == Format::Toml {
+        return Shape::Own(table);
+    }
+    if let Some(servers) = clients::servers(table) {
+        return Shape::Client(table, servers);
+    }
+    let is_own =
+        table.entries.is_empty() || table.entries.iter().any(|e| root::SECTION.field(&e.key).is_some());
+    if is_own {
+        return Shape::Own(table);
+    }
+    let hint = "servers stand under `mcpServers`; Ostler's own file begins with `version`";
+    scope.error(root.at, "", "the file has no `mcpServers` and is not one of Ostler's", hint);
+    Shape::Nothing
+}
+
+fn client_base(directory: &Path) -> PathBuf {
+    let is_clients =
+        directory.file_name().is_some_and(|name| CLIENT_DIRECTORIES.iter().any(|known| name == *known));
+    match directory.parent() {
+        Some(above) if is_clients => above.to_owned(),
+        _ => directory.to_owned(),
+    }
+}
+
+/// The name of another client's server, slugged if it has to be.
+fn client_name(scope: &Scope<'_>, entry: &Entry, taken: &mut BTreeSet<ServerName>) -> Option<ServerName> {
+    if let Ok(name) = ServerName::new(&entry.key) {
+        return Some(name);
+    }
+    let Some(name) = free_slug(&entry.key, taken) else {
+        let message = format!(
+            "the name {} has no letter or digit that could stand in a server's name",
+            quote(&entry.key)
+        );
+        scope.error(entry.key_at, "servers", message, "server names are made of a-z, 0-9, `-` and `_`");
+        return None;
+    };
+    taken.insert(name.clone());
+    let message = format!("the server {} is called `{name}` here", quote(&entry.key));
+    scope.warn(entry.key_at, &format!("servers.{name}"), message, None);
+    Some(name)
+}
+
+/// Ostler's own keys at the top of another client's file do nothing, and that must be said.
+fn warn_of_ignored(scope: &Scope<'_>, servers: &Entry, entry: &Entry) {
+    let is_ours = root::SECTION.field(&entry.key).is_some() && entry.key != "version";
+    if !is_ours || entry.key_at == servers.key_at {
+        return;
+    }
+    let message = format!("`{}` is not read in a file with `{}`", entry.key, servers.key);
+    let hint = "write an ostler.toml that has it, with this file under `include`";
+    // A rule that is silently not enforced is worse than a file that is refused.
+    if entry.key == "roles" {
+        scope.error(entry.key_at, &entry.key, message, hint);
+    } else {
+        scope.warn(entry.key_at, &entry.key, message, hint);
+    }
+}
+
+fn refuse_all_but_servers(reader: &Reader<'_>) {
+    for field in root::SECTION.fields.iter().filter(|field| !matches!(field.key, "version" | "servers")) {
+        if reader.has(field.key) {
+            let message = format!("`{}` in an included file: only its servers are taken", field.key);
+            reader.scope.error(reader.at_of(field.key), field.key, message, "move it to the main file");
+        }
+    }
+}
+
+fn read_listen(reader: &Reader<'_>) -> Option<std::net::SocketAddr> {
+    let (text, node) = reader.text("listen")?;
+    listen::parse(text)
+        .map_err(|error| {
+            let message = format!("`listen` wants an address, found {}: {error}", quote(text));
+            reader.scope.error(node.at, "listen", message, "write it like \"127.0.0.1:7777\"");
+        })
+        .ok()
+}

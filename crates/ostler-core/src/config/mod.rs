@@ -1,0 +1,213 @@
+//! Config: text to a checked [`Config`], or everything that is wrong with it.
+//!
+//! ```text
+//! text ── toml.rs, json.rs ──▶ Node: one tree, values that know their place
+//!            │                        clients.rs translates other clients' servers
+//!            ▼
+//! field.rs: one table of keys per section ──▶ reader.rs ──▶ server.rs, role.rs, …
+//!            │                                                  │
+//!            ▼                                                  ▼
+//!        schema.rs                              Config, or a Report of Problems
+//! ```
+//!
+//! Behind the tree nobody knows whether the file was TOML or JSON, so both
+//! mean the same. The tables drive what is read, what a misspelled key is
+//! compared with, and the schema, so the three can't disagree. A problem is
+//! reported and reading goes on: the report holds all of them.
+//!
+//! This module reads no file and no environment: the caller gives the text,
+//! and a [`Source`] for included files. References such as `${env:TOKEN}` are
+//! checked here and resolved by whoever starts the server ([`Template`]).
+//!
+//! ```
+//! use ostler_core::config::{Config, Format, NoSource};
+//!
+//! let text = "[servers.time]\ncommand = \"mcp-server-time\"\n";
+//! let config = Config::parse("/etc/ostler.toml".as_ref(), text, Format::Toml, &NoSource).unwrap();
+//! assert_eq!(config.servers[0].name.as_str(), "time");
+//! assert_eq!(config.origin("time"), Some(("/etc/ostler.toml".as_ref(), 1)));
+//!
+//! let text = "[servers.time]\ncomand = \"mcp-server-time\"\n";
+//! let report = Config::parse("/etc/ostler.toml".as_ref(), text, Format::Toml, &NoSource).unwrap_err();
+//! assert_eq!(report.problems[0].hint.as_deref(), Some("did you mean `command`?"));
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::name::ServerName;
+use crate::spec::ServerSpec;
+
+mod admin;
+mod bounds;
+mod clients;
+mod document;
+pub mod duration;
+mod field;
+pub mod glob;
+mod idle;
+mod json;
+pub mod listen;
+mod load;
+mod log;
+mod node;
+mod pins;
+mod problem;
+mod reader;
+mod reference;
+mod relay;
+mod restart;
+mod role;
+mod root;
+mod schema;
+mod scope;
+mod secret;
+mod server;
+pub mod size;
+mod slug;
+mod toml;
+mod tools;
+mod transport;
+
+pub use admin::Admin;
+pub use bounds::{CacheBounds, Pool};
+pub use load::LARGEST_FILE;
+pub use pins::PinMode;
+pub use problem::{Excerpt, Problem, Report, Severity};
+pub use reference::{Reference, ResolveError, Template, TemplateError};
+pub use relay::Relay;
+pub use role::{Budget, Role};
+pub use schema::schema;
+pub use secret::{hide_in_address, hide_in_args};
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `.toml`: always Ostler's own.
+    Toml,
+    /// `.json` and `.jsonc`: Ostler's own, or another client's; comments are welcome.
+    Json,
+}
+
+impl Format {
+    /// The format of a file, by how its name ends.
+    pub fn of(file: &Path) -> Option<Self> {
+        match file.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "toml" => Some(Self::Toml),
+            "json" | "jsonc" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Where included files come from.
+pub trait Source {
+    /// The text of a file.
+    fn read(&self, path: &Path) -> io::Result<String>;
+
+    /// What `~` stands for.
+    fn home(&self) -> Option<PathBuf> {
+        None
+    }
+}
+
+/// A source without files, for configs that include none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSource;
+
+impl Source for NoSource {
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Err(io::Error::new(io::ErrorKind::NotFound, "no files here"))
+    }
+}
+
+/// A checked config: every value final, every name unique.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// In the order of the files; names are unique.
+    pub servers: Vec<ServerSpec>,
+    /// Where the gateway listens.
+    pub listen: SocketAddr,
+    /// Whether an edit of the file applies by itself.
+    pub watch: bool,
+    /// What callers may use, by role.
+    pub roles: BTreeMap<String, Role>,
+    /// Limits on what runs at once.
+    pub pool: Pool,
+    /// Limits on what is remembered.
+    pub cache: CacheBounds,
+    /// What happens when a tool's definition changes.
+    pub pins: PinMode,
+    /// The broker through which workers reach this host.
+    pub relay: Option<Relay>,
+    /// What the admin API may do.
+    pub admin: Admin,
+    /// What somebody should know although the config can be used; none is an error.
+    pub notices: Vec<Problem>,
+    /// Where the keys of [`Config::unsupported`] stand.
+    places: idle::Places,
+    /// Where each server of a file begins.
+    origins: BTreeMap<ServerName, document::Place>,
+}
+
+impl Config {
+    /// These servers, and every default of the documentation.
+    pub fn new(servers: Vec<ServerSpec>) -> Self {
+        Self {
+            servers,
+            listen: listen::DEFAULT,
+            watch: true,
+            roles: BTreeMap::new(),
+            pool: Pool::default(),
+            cache: CacheBounds::default(),
+            pins: PinMode::default(),
+            relay: None,
+            admin: Admin::default(),
+            notices: Vec::new(),
+            places: idle::Places::new(),
+            origins: BTreeMap::new(),
+        }
+    }
+
+    /// The config for when there is none: the server `demo`, which is the
+    /// program itself, started with the argument `demo`.
+    pub fn demo(command_of_self: impl Into<String>) -> Self {
+        #[expect(clippy::expect_used, reason = "the name is a constant that fits the grammar")]
+        let name = ServerName::new("demo").expect("`demo` is a server name");
+        Self::new(vec![ServerSpec::stdio(name, command_of_self).args(["demo"]).lazy()])
+    }
+
+    /// Reads a config.
+    ///
+    /// `file` should be absolute: relative paths in the text are taken relative
+    /// to its directory. It is not read; `source` gives what it includes.
+    pub fn parse(file: &Path, text: &str, format: Format, source: &dyn Source) -> Result<Self, Report> {
+        let log = log::Log::default();
+        let mut loader = load::Loader::new(source, &log);
+        loader.load(file, text, format);
+        let config = loader.finish();
+        let has_error = log.has_error();
+        let problems = log.finish(file);
+        if has_error { Err(Report { problems }) } else { Ok(Self { notices: problems, ..config }) }
+    }
+
+    /// The server of that name.
+    pub fn server(&self, name: &str) -> Option<&ServerSpec> {
+        self.servers.iter().find(|spec| spec.name.as_str() == name)
+    }
+
+    /// The file and the line, from 1, where a server begins; `None` for one
+    /// that did not come from a file.
+    pub fn origin(&self, server: &str) -> Option<(&Path, u32)> {
+        self.origins.get(server).map(|place| (place.file.as_path(), place.line))
+    }
+
+    /// Every key of this config that is read and checked although nothing acts
+    /// on it yet. With an error among them the config must not be used: it
+    /// asks for a protection that would not be there.
+    pub fn unsupported(&self) -> Vec<Problem> {
+        idle::find(self)
+    }
+}

@@ -1,0 +1,143 @@
+//! Problems: where, what, and what to do about it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// How bad a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The config is not used.
+    Error,
+    /// The config is used; somebody should know.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// One thing that is wrong, or worth knowing, about a config.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Whether the config can still be used.
+    pub severity: Severity,
+    /// The file; empty when the config did not come from one.
+    pub file: PathBuf,
+    /// From 1; 0 when there is no place to point at.
+    pub line: u32,
+    /// From 1, in characters; 0 when there is no place to point at.
+    pub column: u32,
+    /// The key in Ostler's own spelling, such as `servers.time.keep_alive`.
+    pub path: String,
+    /// What is wrong. Never holds a literal that looks like a secret.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The line itself; absent when there is none or when it may hold a secret.
+    #[serde(skip)]
+    pub excerpt: Option<Excerpt>,
+}
+
+impl Problem {
+    /// Whether the config can't be used because of this.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// The part of a line that a problem points at, made fit for a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excerpt {
+    /// At most a terminal line of text, without control characters but tabs.
+    pub text: String,
+    /// How many characters of `text` lie before the one pointed at.
+    pub before: usize,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.as_os_str().is_empty() {
+            write!(f, "{}:", self.file.display())?;
+            if self.line > 0 {
+                write!(f, "{}:{}:", self.line, self.column)?;
+            }
+            f.write_str(" ")?;
+        }
+        write!(f, "{}: {}", self.severity, self.message)?;
+        if let Some(excerpt) = &self.excerpt {
+            // Tabs stay tabs, so that the caret stands under its character
+            // however wide the terminal draws them.
+            let padding: String =
+                excerpt.text.chars().take(excerpt.before).map(|c| if c == '\t' { c } else { ' ' }).collect();
+            let gutter = self.line.to_string().len();
+            write!(f, "\n  {} | {}\n  {:gutter$} | {padding}^", self.line, excerpt.text, "")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that is wrong with a config that can't be used; warnings included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// In the order of the file, the main file first; at least one is an error.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Report {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem() -> Problem {
+        Problem {
+            severity: Severity::Error,
+            file: "ostler.toml".into(),
+            line: 12,
+            column: 2,
+            path: "servers.time.comand".into(),
+            message: "unknown key `comand` in servers.time".into(),
+            hint: Some("did you mean `command`?".into()),
+            excerpt: Some(Excerpt { text: "\tcomand = 1".into(), before: 1 }),
+        }
+    }
+
+    #[test]
+    fn a_problem_points_at_its_line() {
+        assert_eq!(
+            problem().to_string(),
+            "ostler.toml:12:2: error: unknown key `comand` in servers.time\n  \
+             12 | \tcomand = 1\n     | \t^\n  hint: did you mean `command`?"
+        );
+    }
+
+    #[test]
+    fn a_problem_without_a_place_is_one_line() {
+        let bare =
+            Problem { file: PathBuf::new(), line: 0, column: 0, hint: None, excerpt: None, ..problem() };
+        assert_eq!(bare.to_string(), "error: unknown key `comand` in servers.time");
+    }
+}

@@ -1,0 +1,317 @@
+//! References in values: `${env:NAME}`, `${env:NAME:-default}`, `${file:path}`;
+//! `$${` stands for `${` itself.
+//!
+//! A [`Template`] is checked when the config is read and resolved when a
+//! server is started, by whoever may look at the environment and at files.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Something that stands elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// An environment variable of the host.
+    Env(String),
+    /// The content of a file.
+    File(PathBuf),
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(name) => write!(f, "${{env:{name}}}"),
+            Self::File(path) => write!(f, "${{file:{}}}", path.display()),
+        }
+    }
+}
+
+/// A text with references in it. Its `Display` is the text it is parsed from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    Literal(String),
+    Reference { reference: Reference, default: Option<String> },
+}
+
+/// Why a text is not a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// `${` without `}`.
+    #[error("a reference begins with `${{` and has no `}}`")]
+    Unclosed,
+    /// Neither `env:` nor `file:`.
+    #[error("`${{{0}}}` is not a reference")]
+    Unknown(String),
+    /// VS Code asks the user for these; nobody is there to be asked.
+    #[error("`${{input:{0}}}` asks a person, and a host has nobody to ask")]
+    Input(String),
+    /// A variable's name that is empty or not made of letters, digits and `_`.
+    #[error("{0:?} is not the name of an environment variable")]
+    BadVariable(String),
+    /// `${file:}`.
+    #[error("`${{file:}}` names no file")]
+    NoFile,
+}
+
+impl TemplateError {
+    /// What to write instead.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unclosed => "close it with `}`, or write `$${` for a literal `${`".into(),
+            Self::Unknown(name) if is_variable(name) => {
+                format!("write `${{env:{name}}}` for the environment variable")
+            }
+            Self::Unknown(_) | Self::BadVariable(_) | Self::NoFile => {
+                "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`".into()
+            }
+            Self::Input(name) => {
+                format!("set an environment variable and write `${{env:{}}}`", variable_for(name))
+            }
+        }
+    }
+}
+
+/// A reference that can't be resolved, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{reference}` can't be resolved: {why}")]
+pub struct ResolveError {
+    /// Which one.
+    pub reference: Reference,
+    /// In the words of whoever looked it up.
+    pub why: String,
+}
+
+impl Template {
+    /// Reads a text; only `env:` and `file:` are references.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        Self::parse_with(text, &|_| None)
+    }
+
+    /// Like [`Template::parse`], asking `plain` what a `${name}` without a colon means.
+    pub(crate) fn parse_with(
+        text: &str,
+        plain: &dyn Fn(&str) -> Option<Part>,
+    ) -> Result<Self, TemplateError> {
+        let mut template = Self::default();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let (before, from) = rest.split_at(at);
+            if let Some(before) = before.strip_suffix('$') {
+                template.push(Part::Literal(format!("{before}${{")));
+                rest = &from[2..];
+                continue;
+            }
+            template.push(Part::Literal(before.to_owned()));
+            let (body, tail) = from[2..].split_once('}').ok_or(TemplateError::Unclosed)?;
+            template.push(part(body, plain)?);
+            rest = tail;
+        }
+        template.push(Part::Literal(rest.to_owned()));
+        Ok(template)
+    }
+
+    /// The text that holds no references.
+    pub(crate) fn literal(text: &str) -> Self {
+        Self { parts: vec![Part::Literal(text.to_owned())] }
+    }
+
+    /// Replaces every reference by what `lookup` finds, or by its default.
+    pub fn resolve(
+        &self,
+        lookup: &dyn Fn(&Reference) -> Result<String, String>,
+    ) -> Result<String, ResolveError> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => text.push_str(literal),
+                Part::Reference { reference, default } => match (lookup(reference), default) {
+                    (Ok(found), _) => text.push_str(&found),
+                    (Err(_), Some(default)) => text.push_str(default),
+                    (Err(why), None) => return Err(ResolveError { reference: reference.clone(), why }),
+                },
+            }
+        }
+        Ok(text)
+    }
+
+    /// The references, in order.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Literal(_) => None,
+            Part::Reference { reference, .. } => Some(reference),
+        })
+    }
+
+    /// Whether anything in it stands elsewhere.
+    pub fn has_references(&self) -> bool {
+        self.references().next().is_some()
+    }
+
+    /// The file references, to be made absolute.
+    pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.parts.iter_mut().filter_map(|part| match part {
+            Part::Reference { reference: Reference::File(path), .. } => Some(path),
+            _ => None,
+        })
+    }
+
+    /// Neighbouring literals become one, so that equal texts are equal templates.
+    fn push(&mut self, part: Part) {
+        match (self.parts.last_mut(), part) {
+            (_, Part::Literal(text)) if text.is_empty() => {}
+            (Some(Part::Literal(last)), Part::Literal(text)) => last.push_str(&text),
+            (_, part) => self.parts.push(part),
+        }
+    }
+}
+
+fn part(body: &str, plain: &dyn Fn(&str) -> Option<Part>) -> Result<Part, TemplateError> {
+    match body.split_once(':') {
+        Some(("env", rest)) => variable(rest),
+        Some(("file", "")) => Err(TemplateError::NoFile),
+        Some(("file", path)) => {
+            Ok(Part::Reference { reference: Reference::File(path.into()), default: None })
+        }
+        Some(("input", name)) => Err(TemplateError::Input(clip(name))),
+        _ => plain(body).ok_or_else(|| TemplateError::Unknown(clip(body))),
+    }
+}
+
+fn variable(body: &str) -> Result<Part, TemplateError> {
+    let (name, default) = match body.split_once(":-") {
+        Some((name, default)) => (name, Some(default.to_owned())),
+        None => (body, None),
+    };
+    if is_variable(name) {
+        Ok(Part::Reference { reference: Reference::Env(name.to_owned()), default })
+    } else {
+        Err(TemplateError::BadVariable(clip(name)))
+    }
+}
+
+/// `${NAME}` and `${NAME:-default}` as other clients write them.
+pub(crate) fn plain_variable(body: &str) -> Option<Part> {
+    variable(body).ok()
+}
+
+/// Messages quote what stands in a file, but not pages of it.
+fn clip(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(48).collect()
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// A variable's name for what VS Code calls an input: `github-token` is `GITHUB_TOKEN`.
+fn variable_for(input: &str) -> String {
+    let name: String =
+        input.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+    if is_variable(&name) { name } else { "NAME".into() }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => f.write_str(&text.replace("${", "$${"))?,
+                Part::Reference { reference: Reference::Env(name), default: Some(default) } => {
+                    write!(f, "${{env:{name}:-{default}}}")?;
+                }
+                Part::Reference { reference, .. } => write!(f, "{reference}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lookup(reference: &Reference) -> Result<String, String> {
+        match reference {
+            Reference::Env(name) if name == "HOME" => Ok("/home/ann".into()),
+            Reference::Env(_) => Err("it is not set".into()),
+            Reference::File(path) => Ok(format!("<{}>", path.display())),
+        }
+    }
+
+    #[test]
+    fn references_are_resolved_where_they_stand() {
+        let table = [
+            ("plain", "plain"),
+            ("", ""),
+            ("a$b $5 }", "a$b $5 }"),
+            ("${env:HOME}/x", "/home/ann/x"),
+            ("Bearer ${file:/s/t}!", "Bearer </s/t>!"),
+            ("${env:NOPE:-d:-e}", "d:-e"),
+            ("${env:HOME:-d}", "/home/ann"),
+            ("$${env:HOME}", "${env:HOME}"),
+            ("$$${env:HOME}", "$${env:HOME}"),
+        ];
+        for (text, want) in table {
+            assert_eq!(Template::parse(text).unwrap().resolve(&lookup).unwrap(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_unresolved_reference_is_named() {
+        let error = Template::parse("x${env:NOPE}").unwrap().resolve(&lookup).unwrap_err();
+        assert_eq!(error.to_string(), "`${env:NOPE}` can't be resolved: it is not set");
+    }
+
+    #[test]
+    fn what_is_no_reference_says_what_to_write() {
+        let table = [
+            ("${HOME}", "`${HOME}` is not a reference", "write `${env:HOME}` for the environment variable"),
+            (
+                "${env:HOME",
+                "a reference begins with `${` and has no `}`",
+                "close it with `}`, or write `$${` for a literal `${`",
+            ),
+            (
+                "${input:github-token}",
+                "`${input:github-token}` asks a person, and a host has nobody to ask",
+                "set an environment variable and write `${env:GITHUB_TOKEN}`",
+            ),
+            (
+                "${env:}",
+                "\"\" is not the name of an environment variable",
+                "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`",
+            ),
+            (
+                "${file:}",
+                "`${file:}` names no file",
+                "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`",
+            ),
+        ];
+        for (text, message, hint) in table {
+            let error = Template::parse(text).unwrap_err();
+            assert_eq!((error.to_string().as_str(), error.hint().as_str()), (message, hint));
+        }
+    }
+
+    #[test]
+    fn other_clients_variables_become_env_references() {
+        let template = Template::parse_with("${HOME}/${X:-y}", &plain_variable).unwrap();
+        assert_eq!(template.to_string(), "${env:HOME}/${env:X:-y}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_template_shows_the_text_it_came_from(text in "([a$ ]|\\$\\{|\\$\\$\\{|\\}|env:|file:|:-|B){0,12}") {
+            if let Ok(template) = Template::parse(&text) {
+                prop_assert_eq!(Template::parse(&template.to_string()).unwrap(), template.clone());
+                prop_assert_eq!(template.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What is known while one file is read: its text, its kind, and the
+//! directories its paths are relative to.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::path::{Component, Path, PathBuf};
+
+use super::document::{Document, Place, Span};
+use super::idle::{self, Places};
+use super::log::{Log, problem};
+use super::node::Node;
+use super::problem::Severity;
+use super::reference::{Part, Template, TemplateError, plain_variable};
+use super::secret;
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Ostler's own: every key must mean something.
+    Own,
+    /// Another client's: it works unchanged, whatever else stands in it.
+    Client,
+}
+
+/// One file on its way to a config.
+pub(crate) struct Scope<'a> {
+    pub(crate) document: &'a Document<'a>,
+    pub(crate) dialect: Dialect,
+    /// What relative paths are relative to.
+    pub(crate) base: PathBuf,
+    /// What `~` stands for.
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) log: &'a Log,
+    pub(crate) places: &'a RefCell<Places>,
+}
+
+impl Scope<'_> {
+    pub(crate) fn error(&self, at: Span, path: &str, message: impl Display, hint: impl Into<Hint>) {
+        self.say(Severity::Error, at, path, message, hint.into());
+    }
+
+    pub(crate) fn warn(&self, at: Span, path: &str, message: impl Display, hint: impl Into<Hint>) {
+        self.say(Severity::Warning, at, path, message, hint.into());
+    }
+
+    /// An error in our own file; in another client's, which works unchanged, a warning.
+    pub(crate) fn complain(&self, at: Span, path: &str, message: impl Display, hint: impl Into<Hint>) {
+        let severity = match self.dialect {
+            Dialect::Own => Severity::Error,
+            Dialect::Client => Severity::Warning,
+        };
+        self.say(severity, at, path, message, hint.into());
+    }
+
+    fn say(&self, severity: Severity, at: Span, path: &str, message: impl Display, hint: Hint) {
+        self.log.add(severity, || {
+            let hint = hint.0.as_deref().map(secret::mask);
+            problem(severity, self.place(at), &secret::mask(path), secret::mask(&message.to_string()), hint)
+        });
+    }
+
+    pub(crate) fn line(&self, at: Span) -> usize {
+        self.document.line(at.start)
+    }
+
+    pub(crate) fn place(&self, at: Span) -> Place {
+        self.document.place(at.start)
+    }
+
+    /// Remembers where a key stands, if somebody may have to be told later.
+    pub(crate) fn note(&self, path: &str, at: Span) {
+        if idle::is_noted(path) {
+            self.places.borrow_mut().insert(path.to_owned(), self.place(at));
+        }
+    }
+
+    /// A path relative to the file's directory, or to the home directory after `~`.
+    pub(crate) fn absolute(&self, path: &Path) -> Result<PathBuf, String> {
+        let mut components = path.components();
+        let joined = if components.next() == Some(Component::Normal("~".as_ref())) {
+            let home = self.home.as_deref().ok_or("`~` has no meaning: the home directory is not known")?;
+            home.join(components.as_path())
+        } else {
+            self.base.join(path)
+        };
+        Ok(joined.components().collect())
+    }
+
+    /// A text with references, checked and in the spelling that [`Template::parse`] reads.
+    pub(crate) fn template(&self, node: &Node, path: &str, text: &str) -> Option<Template> {
+        let parsed = match self.dialect {
+            Dialect::Own => Template::parse(text),
+            Dialect::Client => Template::parse_with(text, &|body| self.plain(body)),
+        };
+        match parsed {
+            Ok(template) => self.with_absolute_files(node, path, template),
+            Err(error @ TemplateError::Input(_)) => {
+                self.error(node.at, path, format!("`{path}`: {error}"), error.hint());
+                None
+            }
+            Err(error) => {
+                self.complain(node.at, path, format!("`{path}`: {error}"), error.hint());
+                Some(Template::literal(text))
+            }
+        }
+    }
+
+    fn with_absolute_files(&self, node: &Node, path: &str, mut template: Template) -> Option<Template> {
+        for file in template.files_mut() {
+            match self.absolute(file) {
+                Ok(absolute) if absolute.to_string_lossy().contains('}') => {
+                    self.error(node.at, path, "the path of a `${file:}` reference can't contain `}`", None);
+                    return None;
+                }
+                Ok(absolute) => *file = absolute,
+                Err(why) => {
+                    self.error(node.at, path, why, None);
+                    return None;
+                }
+            }
+        }
+        Some(template)
+    }
+
+    /// What `${name}` means in other clients' files.
+    fn plain(&self, body: &str) -> Option<Part> {
+        let directory = match body {
+            "workspaceFolder" => Some(self.base.as_path()),
+            "userHome" => self.home.as_deref(),
+            _ => return plain_variable(body),
+        };
+        directory.map(|path| Part::Literal(path.to_string_lossy().into_owned()))
+    }
+}
+
+/// An optional next step, from a text or from nothing.
+pub(crate) struct Hint(Option<String>);
+
+impl From<Option<String>> for Hint {
+    fn from(hint: Option<String>) -> Self {
+        Self(hint)
+    }
+}
+
+impl From<String> for Hint {
+    fn from(hint: String) -> Self {
+        Self(Some(hint))
+    }
+}
+
+impl From<&str> for Hint {
+    fn from(hint: &str) -> Self {
+        Self(Some(hint.to_owned()))
+    }
+}

@@ -1,0 +1,225 @@
+//! `command` or `url`: how a server is reached.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::node::{Entry, Node};
+use super::reader::Reader;
+use super::scope::Dialect;
+use super::secret::{self, quote};
+use crate::spec::{Endpoint, Process, Transport};
+
+/// Reads the keys of both kinds, so that everything wrong is said at once.
+pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
+    let args = read_args(reader);
+    let command =
+        reader.text("command").and_then(|(text, node)| read_command(reader, text, node, args.is_empty()));
+    let env = read_map(reader, "env", check_variable);
+    let cwd = reader.text("cwd").and_then(|(text, node)| read_cwd(reader, text, node));
+    let url = reader.text("url").and_then(|(text, node)| read_url(reader, text, node));
+    let headers = read_map(reader, "headers", check_header);
+    let (strangers, kind): (&[&'static str], _) = match (reader.has("command"), reader.has("url")) {
+        (true, true) => {
+            let message = format!("{} has both `command` and `url`", reader.path);
+            reader.scope.error(reader.at_of("url"), &reader.path_of("url"), message, "keep one of them");
+            return None;
+        }
+        (false, false) => {
+            // One mistake is told once: the unknown key has been reported.
+            let is_told = reader.scope.dialect == Dialect::Own
+                && ["command", "url"].iter().any(|key| reader.has_misspelled(key));
+            if is_told {
+                return None;
+            }
+            let message = format!("{} has neither `command` nor `url`", reader.path);
+            let hint = "`command` names the program to run, `url` a remote endpoint";
+            reader.scope.error(reader.at, &reader.path, message, hint);
+            return None;
+        }
+        (true, false) => (&["headers"], "a `command`"),
+        (false, true) => (&["args", "env", "cwd"], "a `url`"),
+    };
+    for key in strangers.iter().filter(|key| reader.has(key)) {
+        let message = format!("`{key}` has no meaning for a server with {kind}");
+        reader.scope.complain(reader.at_of(key), &reader.path_of(key), message, "leave it out");
+    }
+    match (command, url) {
+        (Some(command), _) => Some(Transport::Stdio(Process { command, args, env, cwd })),
+        (_, Some(url)) => Some(Transport::Http(Endpoint { url, headers })),
+        (None, None) => None,
+    }
+}
+
+/// A program by name or by path; a relative path is relative to the file.
+fn read_command(reader: &Reader<'_>, text: &str, node: &Node, has_no_args: bool) -> Option<String> {
+    let path = reader.path_of("command");
+    if has_no_args && is_shell_line(text) {
+        let program = text.split_whitespace().next().unwrap_or_default();
+        let hint = format!("write command = {}, and the rest as args = [\"…\", \"…\"]", quote(program));
+        reader.scope.warn(
+            node.at,
+            &path,
+            format!("`{path}` looks like a shell line, and no shell reads it"),
+            hint,
+        );
+    }
+    let value = read_value(reader, &path, text, node)?;
+    if !text.contains('/') && text != "~" || value.starts_with("${") {
+        return Some(value);
+    }
+    absolute(reader, &path, node, Path::new(&value)).map(|path| path.to_string_lossy().into_owned())
+}
+
+/// Spaces where a program's name has none. A path may have some: then it takes more than a space.
+fn is_shell_line(text: &str) -> bool {
+    let Some((program, rest)) = text.trim().split_once(char::is_whitespace) else { return false };
+    !program.contains('/')
+        || rest.split_whitespace().any(|word| word.starts_with(['-', '|', '&', ';', '>', '<']))
+}
+
+fn read_args(reader: &Reader<'_>) -> Vec<String> {
+    let path = reader.path_of("args");
+    let mut secrets = secret::Arguments::default();
+    let mut args = Vec::new();
+    for (text, node) in reader.texts("args").unwrap_or_default() {
+        if secrets.find(text).is_some() {
+            warn_of_secret(reader, &path, node, "an argument");
+        }
+        args.extend(read_value(reader, &path, text, node));
+    }
+    args
+}
+
+fn read_cwd(reader: &Reader<'_>, text: &str, node: &Node) -> Option<PathBuf> {
+    let path = reader.path_of("cwd");
+    let template = reader.scope.template(node, &path, text)?;
+    // What stands elsewhere is known only when the server starts; a directory
+    // is part of what the server is, and known now.
+    if template.has_references() {
+        let message = format!("`{path}` can't hold `${{env:…}}` or `${{file:…}}`");
+        reader.scope.error(
+            node.at,
+            &path,
+            message,
+            "write the directory itself; `~` and relative paths work",
+        );
+        return None;
+    }
+    let text = template.resolve(&|_| Err(String::new())).ok()?;
+    absolute(reader, &path, node, Path::new(&text))
+}
+
+fn absolute(reader: &Reader<'_>, path: &str, node: &Node, file: &Path) -> Option<PathBuf> {
+    match reader.scope.absolute(file) {
+        Ok(absolute) => Some(absolute),
+        Err(why) => {
+            reader.scope.error(node.at, path, why, None);
+            None
+        }
+    }
+}
+
+fn read_url(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> {
+    let path = reader.path_of("url");
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#', ':']));
+    if !(has_host || text.starts_with("${")) || text.contains(char::is_whitespace) {
+        let message = format!("`{path}` wants an http:// or https:// address, found {}", quote(text));
+        reader.scope.error(node.at, &path, message, "write it like \"https://mcp.example.com/mcp\"");
+        return None;
+    }
+    if secret::find_in_address(text).is_some() {
+        warn_of_secret(reader, &path, node, "an address");
+    }
+    read_value(reader, &path, text, node)
+}
+
+type NameCheck = fn(&str) -> Result<(), &'static str>;
+
+/// Names and values of `env` or `headers`.
+fn read_map(reader: &Reader<'_>, key: &'static str, check: NameCheck) -> BTreeMap<String, String> {
+    let mut map = BTreeMap::new();
+    for (entry, text) in reader.text_map(key).unwrap_or_default() {
+        let path = format!("{}.{}", reader.path_of(key), entry.key);
+        if let Err(why) = check(&entry.key) {
+            reader.scope.error(
+                entry.key_at,
+                &path,
+                format!("{} in `{}`: {why}", quote(&entry.key), reader.path_of(key)),
+                None,
+            );
+            continue;
+        }
+        if key == "headers" && text.contains(|c: char| c.is_control() && c != '\t') {
+            let message = format!("`{path}` holds a control character, and a header can't");
+            reader.scope.error(entry.node.at, &path, message, None);
+            continue;
+        }
+        if let Some(value) = read_map_value(reader, &path, entry, text) {
+            map.insert(entry.key.clone(), value);
+        }
+    }
+    map
+}
+
+fn read_map_value(reader: &Reader<'_>, path: &str, entry: &Entry, text: &str) -> Option<String> {
+    let template = checked(reader, path, text, &entry.node)?;
+    let looks_secret = secret::is_named_by(&entry.key) || secret::stands_in(text);
+    if looks_secret && !text.is_empty() && !template.has_references() {
+        let hint =
+            format!("keep it out of the file: {} = \"${{env:NAME}}\" or \"${{file:path}}\"", entry.key);
+        reader.scope.warn(entry.node.at, path, format!("`{path}` is a secret written into the file"), hint);
+    }
+    Some(template.to_string())
+}
+
+/// A text that may hold references, in the spelling that is resolved later.
+fn read_value(reader: &Reader<'_>, path: &str, text: &str, node: &Node) -> Option<String> {
+    checked(reader, path, text, node).map(|template| template.to_string())
+}
+
+fn checked(reader: &Reader<'_>, path: &str, text: &str, node: &Node) -> Option<super::reference::Template> {
+    if text.contains('\0') {
+        reader.scope.error(node.at, path, format!("`{path}` holds a zero byte"), None);
+        return None;
+    }
+    reader.scope.template(node, path, text)
+}
+
+fn warn_of_secret(reader: &Reader<'_>, path: &str, node: &Node, what: &str) {
+    let hint = match reader.scope.dialect {
+        Dialect::Client => "keep it out of the file: write `${NAME}` and set the variable",
+        Dialect::Own => "keep it out of the file: write `${env:NAME}` or `${file:path}`",
+    };
+    reader.scope.warn(node.at, path, format!("{what} in `{path}` looks like a secret"), hint);
+}
+
+fn check_variable(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err("a variable's name can't be empty or contain `=`");
+    }
+    Ok(())
+}
+
+fn check_header(name: &str) -> Result<(), &'static str> {
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if name.is_empty() || !name.chars().all(is_token) {
+        return Err("a header's name is made of letters, digits and `-`");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_lines_are_told_from_paths_with_spaces() {
+        for line in ["npx -y server", "python server.py", "/usr/bin/env -S x", "./run && ./stop"] {
+            assert!(is_shell_line(line), "{line}");
+        }
+        for program in ["npx", "/Applications/My App/server", " npx ", "./my server"] {
+            assert!(!is_shell_line(program), "{program}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Keys that nothing acts on yet are said, and refused where they protect.
+
+use ostler_core::config::Severity;
+
+use crate::world::{World, good};
+
+fn said(text: &str) -> Vec<(Severity, String, u32)> {
+    let problems = good(text).unsupported();
+    problems.into_iter().map(|problem| (problem.severity, problem.path, problem.line)).collect()
+}
+
+#[test]
+fn rules_that_would_not_be_enforced_are_refused() {
+    let table = [
+        ("[roles.a]\nallow = [\"*\"]\ndeny = [\"*/x\"]", "roles.a"),
+        ("[roles.a]\nallow = []", "roles.a"),
+        ("[roles.local]\nallow = [\"*\"]\nbudget = { calls = 1, per = \"1h\" }", "roles.local"),
+        ("[pins]\nmode = \"enforce\"", "pins.mode"),
+    ];
+    for (text, path) in table {
+        let found = said(text);
+        assert_eq!(found.len(), 1, "{text}");
+        assert_eq!((found[0].0, found[0].1.as_str()), (Severity::Error, path));
+        assert!(found[0].2 > 0, "it is pointed at");
+    }
+}
+
+#[test]
+fn what_is_merely_missing_is_a_warning() {
+    let text = "listen = \"127.0.0.1:1\"\nwatch = true\n[relay]\nnats = \"nats://x:1\"\n[admin]\nallow_spawn = true\n\
+                [cache]\nserve_stale = true\n[servers.s]\nurl = \"https://e.example\"\ncard = \"c.json\"\n";
+    let found = said(text);
+    let paths: Vec<_> = found.iter().map(|(_, path, line)| (path.as_str(), *line)).collect();
+    assert_eq!(
+        paths,
+        [
+            ("listen", 1),
+            ("watch", 2),
+            ("relay", 3),
+            ("admin.allow_spawn", 6),
+            ("cache.serve_stale", 8),
+            ("servers.s.url", 10),
+            ("servers.s.card", 11)
+        ]
+    );
+    assert!(found.iter().all(|(severity, ..)| *severity == Severity::Warning));
+}
+
+#[test]
+fn what_changes_nothing_is_accepted_in_silence() {
+    let text = "version = 1\nlisten = \"127.0.0.1:7777\"\n[roles.local]\nallow = [\"*\"]\n[pins]\nmode = \"off\"\n\
+                [admin]\nallow_spawn = false\n[servers.s]\ncommand = \"x\"\nisolation = \"shared\"\n";
+    assert_eq!(said(text), []);
+}
+
+#[test]
+fn the_place_is_known_in_other_clients_files_too() {
+    let text = "{\"mcpServers\": {\n  \"My Server\": {\n    \"url\": \"https://e.example\"\n  }\n}}";
+    let config = World::default().with("/work/mcp.json", text).parse("/work/mcp.json").unwrap();
+    let found = config.unsupported();
+    assert_eq!(
+        found[0].to_string(),
+        "/work/mcp.json:3:5: warning: `servers.my-server.url` is read but not yet acted on by this version\n  \
+         3 |     \"url\": \"https://e.example\"\n    |     ^\n  \
+         hint: only servers with a `command` can be used"
+    );
+}

@@ -1,0 +1,13 @@
+//! Configs as people write them, whole files at a time.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what the tests share fails as they do")]
+
+mod clients;
+mod idle;
+mod includes;
+mod meaning;
+mod report;
+mod robust;
+mod schema;
+mod secrets;
+mod world;

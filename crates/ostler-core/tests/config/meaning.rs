@@ -1,0 +1,201 @@
+//! What a file means once it is read.
+
+use std::time::Duration;
+
+use ostler_core::config::{Budget, Config, PinMode, Relay};
+use ostler_core::name::ServerName;
+use ostler_core::spec::{CacheRule, Isolation, RetryRule, ServerSpec};
+
+use crate::world::{World, bad, endpoint, good, parse, process};
+
+#[test]
+fn the_documented_file_means_what_it_says() {
+    let world = World::default()
+        .with("/work/ostler.toml", include_str!("../configs/contract.toml"))
+        .with("/work/.mcp.json", include_str!("../configs/mcp.json"));
+    let config = world.parse("/work/ostler.toml").unwrap();
+    assert!(config.notices.is_empty(), "{:?}", config.notices);
+    let names: Vec<_> = config.servers.iter().map(|spec| spec.name.as_str()).collect();
+    assert_eq!(names, ["time", "remote", "git", "docs", "local"]);
+
+    let time = &config.servers[0];
+    assert_eq!(process(time).command, "mcp-server-time");
+    assert_eq!(process(time).args, ["--local-timezone", "UTC"]);
+    assert_eq!(process(time).env["TOKEN"], "${env:TIME_TOKEN}");
+    assert_eq!(process(time).cwd.as_deref(), Some("/work".as_ref()));
+    assert_eq!(time.rules("get_current_time").cache, CacheRule::For(Duration::from_secs(5)));
+    assert_eq!(time.rules("get_current_time").retry, RetryRule::Safe);
+    assert_eq!(time.card.as_deref(), Some("https://example.com/card.json"));
+
+    let remote = endpoint(&config.servers[1]);
+    assert_eq!(remote.url, "https://mcp.example.com/mcp");
+    assert_eq!(remote.headers["Authorization"], "Bearer ${file:/home/ann/.secrets/remote}");
+
+    let researcher = &config.roles["researcher"];
+    assert_eq!(researcher.allow, ["time/*", "git/git_log"]);
+    assert_eq!(researcher.deny, ["*/delete_*"]);
+    assert_eq!(researcher.budget, Some(Budget { calls: 1000, per: Duration::from_secs(3600) }));
+    assert_eq!(config.listen.to_string(), "127.0.0.1:7777");
+    assert_eq!(config.pins, PinMode::Enforce);
+    let relay = Relay { nats: "nats://127.0.0.1:4222".into(), tenant: "default".into(), creds: None };
+    assert_eq!(config.relay, Some(relay));
+}
+
+#[test]
+fn a_server_with_nothing_but_a_command_is_lazy_and_has_every_default() {
+    let config = good("[servers.a]\ncommand = \"x\"\n");
+    assert_eq!(config.servers, [ServerSpec::stdio(ServerName::new("a").unwrap(), "x").lazy()]);
+}
+
+#[test]
+fn an_empty_file_has_every_default() {
+    let (config, default) = (good(""), Config::new(Vec::new()));
+    assert!(config.servers.is_empty() && config.roles.is_empty() && config.watch);
+    assert_eq!((config.pool, config.cache, config.listen), (default.pool, default.cache, default.listen));
+}
+
+#[test]
+fn json_means_the_same_as_toml_in_both_spellings() {
+    let json = parse("ostler.json", include_str!("../configs/own.json")).unwrap();
+    let toml = good(
+        "[servers.time]\ncommand = \"mcp-server-time\"\nkeep_alive = \"1m\"\nmax_in_flight = 8\n\
+         restart.first_delay = \"50ms\"\ntool.get_current_time.cache = false\n[pool]\nmax_processes = 2",
+    );
+    assert_eq!(json.servers, toml.servers);
+    assert_eq!(json.pool, toml.pool);
+}
+
+#[test]
+fn every_setting_of_a_server_can_be_set() {
+    let config = good(
+        r#"
+        [servers.a]
+        command = "x"
+        lazy = false
+        keep_alive = "0s"
+        isolation = "session"
+        start_timeout = "1s"
+        call_timeout = "2s"
+        max_call_time = "3s"
+        max_in_flight = 4
+        max_queued = 0
+        max_line = "1MB"
+        drain = "0ms"
+        trust = true
+        restart = { max = 0, window = "6s", first_delay = "7ms", max_delay = "8ms", readmit_after = "9h" }
+        breaker = { failures = 0, reset = "10s" }
+        tools = { allow = ["a*"], deny = ["ab"] }
+        card = "card.json"
+        "#,
+    );
+    let spec = &config.servers[0];
+    assert!(!spec.lazy && spec.trust && spec.isolation == Isolation::Session);
+    let seconds = |number| Duration::from_secs(number);
+    assert_eq!((spec.keep_alive, spec.drain), (seconds(0), seconds(0)));
+    assert_eq!(
+        (spec.start_timeout, spec.call_timeout, spec.max_call_time),
+        (seconds(1), seconds(2), seconds(3))
+    );
+    assert_eq!((spec.max_in_flight, spec.max_queued, spec.max_line), (4, 0, 1_000_000));
+    assert_eq!((spec.restart.max, spec.restart.window), (0, seconds(6)));
+    assert_eq!(spec.restart.first_delay, Duration::from_millis(7));
+    assert_eq!(spec.restart.max_delay, Duration::from_millis(8));
+    assert_eq!(spec.restart.readmit_after, Some(seconds(9 * 3600)));
+    assert_eq!((spec.breaker.failures, spec.breaker.reset), (0, seconds(10)));
+    assert_eq!(
+        (spec.tools.allow.as_slice(), spec.tools.deny.as_slice()),
+        (&["a*".into()][..], &["ab".into()][..])
+    );
+    assert_eq!(spec.card.as_deref(), Some("/work/card.json"));
+}
+
+#[test]
+fn commands_with_a_slash_are_paths_and_others_are_names() {
+    let table = [
+        ("npx", "npx"),
+        ("./server", "/work/server"),
+        ("bin/server", "/work/bin/server"),
+        ("../server", "/work/../server"),
+        ("/opt/server", "/opt/server"),
+        ("~/bin/server", "/home/ann/bin/server"),
+        ("${env:TOOLS}/server", "${env:TOOLS}/server"),
+    ];
+    for (written, meant) in table {
+        let config = good(&format!("[servers.a]\ncommand = \"{written}\"\n"));
+        assert_eq!(process(&config.servers[0]).command, meant, "{written}");
+    }
+}
+
+#[test]
+fn working_directories_are_relative_to_the_file() {
+    let table = [(".", "/work"), ("sub", "/work/sub"), ("~", "/home/ann"), ("/opt", "/opt")];
+    for (written, meant) in table {
+        let config = good(&format!("[servers.a]\ncommand = \"x\"\ncwd = \"{written}\"\n"));
+        assert_eq!(process(&config.servers[0]).cwd.as_deref(), Some(meant.as_ref()), "{written}");
+    }
+    assert_eq!(
+        bad("[servers.a]\ncommand = \"x\"\ncwd = \"${env:DIR}\"\n"),
+        ["`servers.a.cwd` can't hold `${env:…}` or `${file:…}`"]
+    );
+}
+
+#[test]
+fn a_zero_that_makes_no_sense_is_refused() {
+    let server = |line: &str| format!("[servers.a]\ncommand = \"x\"\n{line}\n");
+    for line in [
+        "call_timeout = \"0s\"",
+        "start_timeout = \"0s\"",
+        "max_call_time = \"0s\"",
+        "max_in_flight = 0",
+        "max_line = \"0B\"",
+        "restart.window = \"0s\"",
+        "restart.first_delay = \"0s\"",
+        "breaker.reset = \"0s\"",
+        "tool.x.cache = \"0s\"",
+    ] {
+        assert!(!bad(&server(line)).is_empty(), "{line}");
+    }
+    assert!(!bad("[pool]\nmax_in_flight = 0").is_empty());
+    assert_eq!(good("[pool]\nmax_processes = 0").pool.max_processes, 0, "none allowed, not one");
+}
+
+#[test]
+fn limits_that_contradict_each_other_are_refused() {
+    assert_eq!(
+        bad("[servers.a]\ncommand = \"x\"\ncall_timeout = \"20m\"\n"),
+        ["`call_timeout` (20m) of servers.a is longer than `max_call_time` (10m)"]
+    );
+    assert_eq!(
+        bad("[servers.a]\ncommand = \"x\"\nrestart.max_delay = \"1ms\"\n"),
+        ["the first delay (100ms) of `servers.a.restart` is longer than its longest (1ms)"]
+    );
+}
+
+#[test]
+fn a_key_that_belongs_to_the_other_kind_of_server_is_refused() {
+    assert_eq!(
+        bad("[servers.a]\nurl = \"https://a.example/mcp\"\nargs = [\"x\"]\n"),
+        ["`args` has no meaning for a server with a `url`"]
+    );
+    assert_eq!(
+        bad("[servers.a]\ncommand = \"x\"\nheaders = { A = \"b\" }\n"),
+        ["`headers` has no meaning for a server with a `command`"]
+    );
+}
+
+#[test]
+fn keys_of_other_clients_are_explained_in_our_own_file() {
+    let report =
+        parse("ostler.toml", "[servers.a]\ncommand = \"x\"\ntype = \"stdio\"\ntimeout = 5\n").unwrap_err();
+    let hints: Vec<_> = report.problems.iter().map(|problem| problem.hint.as_deref().unwrap_or("")).collect();
+    assert_eq!(hints[0], "leave it out: `command` or `url` says it");
+    assert!(hints[1].ends_with("set `call_timeout` such as \"60s\""), "{}", hints[1]);
+}
+
+#[test]
+fn the_demo_is_the_program_itself() {
+    let config = Config::demo("/usr/bin/ostler");
+    assert_eq!(config.servers.len(), 1);
+    assert_eq!(config.server("demo").map(process).unwrap().command, "/usr/bin/ostler");
+    assert!(config.unsupported().is_empty());
+}

@@ -1,0 +1,69 @@
+//! A directory tree that exists only in the test.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ostler_core::config::{Config, Format, Problem, Report, Source};
+use ostler_core::spec::{Endpoint, Process, ServerSpec, Transport};
+
+/// Files by absolute path; `~` is `/home/ann`.
+#[derive(Default)]
+pub(crate) struct World(BTreeMap<PathBuf, String>);
+
+impl World {
+    pub(crate) fn with(mut self, file: &str, text: &str) -> Self {
+        self.0.insert(file.into(), text.into());
+        self
+    }
+
+    /// Reads one of the files as the main one.
+    pub(crate) fn parse(&self, file: &str) -> Result<Config, Report> {
+        let file = Path::new(file);
+        Config::parse(file, &self.0[file], Format::of(file).expect("a known format"), self)
+    }
+}
+
+impl Source for World {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.0.get(path).cloned().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such file"))
+    }
+
+    fn home(&self) -> Option<PathBuf> {
+        Some("/home/ann".into())
+    }
+}
+
+/// One file in `/work`.
+pub(crate) fn parse(name: &str, text: &str) -> Result<Config, Report> {
+    let file = format!("/work/{name}");
+    World::default().with(&file, text).parse(&file)
+}
+
+/// A TOML text that is right.
+pub(crate) fn good(text: &str) -> Config {
+    parse("ostler.toml", text).unwrap_or_else(|report| panic!("{report}"))
+}
+
+/// The messages of a TOML text that is wrong.
+pub(crate) fn bad(text: &str) -> Vec<String> {
+    messages(&parse("ostler.toml", text).expect_err("it is wrong").problems)
+}
+
+pub(crate) fn messages(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(|problem| problem.message.clone()).collect()
+}
+
+pub(crate) fn process(spec: &ServerSpec) -> &Process {
+    match &spec.transport {
+        Transport::Stdio(process) => process,
+        Transport::Http(_) => panic!("{} has a url", spec.name),
+    }
+}
+
+pub(crate) fn endpoint(spec: &ServerSpec) -> &Endpoint {
+    match &spec.transport {
+        Transport::Http(endpoint) => endpoint,
+        Transport::Stdio(_) => panic!("{} has a command", spec.name),
+    }
+}
