@@ -1,0 +1,67 @@
+//! What a caller gets.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_wire::{ResultHead, Scope};
+use serde::de::DeserializeOwned;
+
+/// A server's result, byte for byte, and where it came from.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The JSON text of the result.
+    pub body: Bytes,
+    /// The server that gave it.
+    pub server: ServerName,
+    /// The session that gave it; `None` for a remembered one.
+    pub generation: Option<u64>,
+    /// How long it may be remembered, and by whom; for a remembered answer,
+    /// what is left of that.
+    pub ttl: Duration,
+    /// See `ttl`.
+    pub scope: Scope,
+}
+
+impl Answer {
+    /// An answer just received, of which nothing says that it may be kept.
+    pub(crate) fn received(server: ServerName, generation: u64, body: Bytes) -> Self {
+        Self { body, server, generation: Some(generation), ttl: Duration::ZERO, scope: Scope::Private }
+    }
+
+    /// Whether it was remembered and not asked for.
+    pub fn is_cached(&self) -> bool {
+        self.generation.is_none()
+    }
+
+    /// Whether the tool says that it failed.
+    pub fn is_error(&self) -> bool {
+        ResultHead::open(&self.body).is_ok_and(|head| head.is_error)
+    }
+
+    /// Reads the result into a type of the caller's own.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, CallError> {
+        serde_json::from_slice(&self.body).map_err(|error| CallError::UpstreamProtocol {
+            server: self.server.clone(),
+            detail: format!("the result has another shape: {error}"),
+        })
+    }
+
+    /// The text parts of the content, joined by newlines.
+    pub fn text(&self) -> String {
+        #[derive(serde::Deserialize)]
+        struct Content {
+            #[serde(default)]
+            content: Vec<Part>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Part {
+            #[serde(default)]
+            text: Option<String>,
+        }
+        let content: Result<Content, _> = serde_json::from_slice(&self.body);
+        let parts = content.map(|c| c.content).unwrap_or_default();
+        parts.into_iter().filter_map(|part| part.text).collect::<Vec<_>>().join("\n")
+    }
+}

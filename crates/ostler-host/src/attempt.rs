@@ -1,0 +1,172 @@
+//! Attempts: one is usual, another only when repeating is safe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::breaker::Mark;
+use ostler_core::error::{CallError, RpcAnswer};
+use ostler_core::fault::{Delivery, Fault, FaultKind};
+use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
+use ostler_core::spec::ToolRules;
+use ostler_core::weigh::{self, Weight, weigh};
+use ostler_wire::Outcome;
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::host::Host;
+use crate::request::Request;
+use crate::server::slot::Slot;
+use crate::upstream::Ask;
+
+/// The times of one call.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    began: Instant,
+    /// When the call is over, waiting included, unless progress moves that.
+    until: Instant,
+    /// When the caller stops waiting, or the call's hard end.
+    end: Instant,
+    /// Whether `end` is the caller's own wish.
+    is_callers: bool,
+}
+
+impl Clock {
+    fn start(slot: &Slot, request: &Request<'_>, began: Instant) -> Self {
+        let hard = began + slot.spec.max_call_time;
+        let (end, is_callers) = match request.deadline {
+            Some(deadline) if deadline < hard => (deadline, true),
+            _ => (hard, false),
+        };
+        Self { began, until: end.min(began + slot.spec.call_timeout), end, is_callers }
+    }
+
+    /// Whether an attempt that began at `since` and is out of time now says
+    /// nothing about its server: the caller wished so, or waiting has taken
+    /// most of the time.
+    fn is_short(&self, since: Instant, now: Instant, call_timeout: Duration) -> bool {
+        (self.is_callers && now >= self.end) || now.saturating_duration_since(since) < call_timeout / 2
+    }
+}
+
+impl Host {
+    /// Sends a request until it is answered or may not be repeated. Every
+    /// attempt asks for the session of that moment.
+    pub(crate) async fn perform(&self, slot: &Arc<Slot>, request: &Request<'_>) -> Result<Answer, CallError> {
+        let mut now = Instant::now();
+        let clock = Clock::start(slot, request, now);
+        if now >= clock.end {
+            let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
+            return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
+        }
+        let key = self.idempotency_key();
+        // The fault after which the request may have run, whatever comes later.
+        let mut doubt: Option<Fault> = None;
+        loop {
+            let lease = match (slot.lease(now, clock.until).await, &doubt) {
+                (Ok(lease), _) => lease,
+                (Err(error), None) => return Err(error),
+                (Err(_), Some(fault)) => return Err(explain(slot, request, fault, clock)),
+            };
+            let generation = lease.generation();
+            let ask = Ask {
+                method: request.method,
+                params: &request.params,
+                idempotency_key: Some(key.as_str()),
+                until: clock.until,
+                progress: request.progress.as_ref(),
+                at_most: clock.end,
+            };
+            let result = lease.session().request(ask).await;
+            now = Instant::now();
+            let is_short = clock.is_short(lease.since(), now, slot.spec.call_timeout);
+            lease.settle(weight_of(request, &result, is_short), now);
+            let fault = match result {
+                Ok(outcome) => return finish(slot, generation, outcome),
+                Err(fault) => fault,
+            };
+            let attempt = attempt_of(slot, request, &fault, doubt.is_some());
+            if now >= clock.until || !may_repeat(&attempt) {
+                let worst = doubt.filter(|_| is_harmless(&fault)).unwrap_or(fault);
+                return Err(explain(slot, request, &worst, clock));
+            }
+            slot.outlive(generation, &fault, clock.until).await;
+            if !is_harmless(&fault) {
+                doubt = Some(fault);
+            }
+        }
+    }
+}
+
+/// Whether the request can't have run because of this attempt.
+fn is_harmless(fault: &Fault) -> bool {
+    matches!(fault.delivery, Delivery::NotSent | Delivery::Rejected)
+}
+
+/// What an attempt says about its server. A list that is answered says
+/// nothing: a server may list its tools well and fail at every one of them.
+fn weight_of(request: &Request<'_>, result: &Result<Outcome, Fault>, is_short: bool) -> Weight {
+    let mut weight = weigh(&outcome_of(result, is_short));
+    if request.is_list() && weight.mark == Mark::Success {
+        weight.mark = Mark::Neutral;
+    }
+    weight
+}
+
+fn outcome_of<'a>(result: &'a Result<Outcome, Fault>, is_short: bool) -> weigh::Outcome<'a> {
+    match result {
+        Ok(Outcome::Result(_)) => weigh::Outcome::Result,
+        Ok(Outcome::Error(error)) => weigh::Outcome::RpcError(error.code),
+        Err(Fault { kind: FaultKind::TimedOut(_), .. }) if is_short => weigh::Outcome::CutShort,
+        Err(fault) => weigh::Outcome::Fault(&fault.kind),
+    }
+}
+
+fn attempt_of(slot: &Slot, request: &Request<'_>, fault: &Fault, has_doubt: bool) -> Attempt {
+    let rules = match request.method {
+        "tools/call" => slot.spec.rules(&request.params.name().unwrap_or_default()),
+        _ => ToolRules::default(),
+    };
+    // A full session stays full for longer than a repeat takes.
+    let is_congested = fault.kind == FaultKind::Congested;
+    Attempt {
+        delivery: if is_congested { Delivery::Rejected } else { fault.delivery },
+        kind: request.kind(),
+        retry: rules.retry,
+        // Hints count only from a pinned definition, and nothing is pinned yet.
+        is_trusted_idempotent: false,
+        is_continuation: request.params.is_continuation(),
+        repeats_of_unknown: u32::from(has_doubt),
+        is_something_changed: false,
+    }
+}
+
+fn finish(slot: &Slot, generation: u64, outcome: Outcome) -> Result<Answer, CallError> {
+    match outcome {
+        Outcome::Result(body) => Ok(Answer::received(slot.key.server.clone(), generation, body)),
+        Outcome::Error(error) => Err(CallError::Rpc(RpcAnswer {
+            server: slot.key.server.clone(),
+            code: error.code,
+            message: error.message,
+            raw: error.raw,
+        })),
+    }
+}
+
+/// Turns the last fault into what the caller is told.
+fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> CallError {
+    let server = slot.key.server.clone();
+    match (&fault.kind, fault.delivery) {
+        (FaultKind::TimedOut(_), delivery) => {
+            CallError::TimedOut { server, after: clock.began.elapsed(), delivery }
+        }
+        (FaultKind::Malformed(_) | FaultKind::Oversize(_), _) => {
+            CallError::UpstreamProtocol { server, detail: fault.to_string() }
+        }
+        (FaultKind::Congested, _) => slot.congested(),
+        (_, Delivery::Unknown) if request.kind() == MethodKind::Call => {
+            let tool = request.params.name().map(|name| name.into_owned());
+            CallError::OutcomeUnknown { server, tool, cause: fault.to_string() }
+        }
+        _ => slot.lost(fault),
+    }
+}

@@ -1,0 +1,101 @@
+//! The walk of one call, top to bottom. Order is meaning here.
+
+use std::sync::Arc;
+
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::fault::Delivery;
+
+use crate::answer::Answer;
+use crate::host::Host;
+use crate::record::Recording;
+use crate::request::{Arguments, Request};
+use crate::server::Server;
+use crate::server::slot::Slot;
+
+impl Host {
+    /// Calls a tool.
+    pub async fn call(
+        &self,
+        caller: &Caller,
+        server: &str,
+        tool: &str,
+        arguments: impl Into<Arguments>,
+    ) -> Result<Answer, CallError> {
+        self.send(Request::tool(caller, server, tool, arguments.into())?).await
+    }
+
+    /// Sends any request through the same gates. Dropping the future cancels.
+    pub async fn send(&self, request: Request<'_>) -> Result<Answer, CallError> {
+        let recording = Recording::begin(&request, self.recorder());
+        let result = self.walk(&request).await;
+        recording.end(&result);
+        result
+    }
+
+    async fn walk(&self, request: &Request<'_>) -> Result<Answer, CallError> {
+        let (server, slot) = self.resolve(request)?;
+        self.charge(request.caller)?;
+        if let Some(answer) = self.recall(&slot, request) {
+            return Ok(answer);
+        }
+        let result = self.ask(&server, &slot, request).await;
+        if result.as_ref().is_err_and(has_not_left) {
+            request.caller.refund();
+        }
+        result
+    }
+
+    /// Finds the server and asks every rule about it and the tool. What a
+    /// caller may not use is, to it, what does not exist.
+    fn resolve(&self, request: &Request<'_>) -> Result<(Arc<Server>, Arc<Slot>), CallError> {
+        let server = self.visible_server(request.caller, request.server)?;
+        let slot = server.slot(request.caller)?;
+        if let Some(tool) = request.tool_name()
+            && !self.may_call(request.caller, &server, &tool).is_allowed()
+        {
+            return Err(self.unknown(request, &server, slot.known().as_deref()));
+        }
+        Ok((server, slot))
+    }
+
+    /// Asks the server, alone or together with others who ask the same.
+    async fn ask(
+        &self,
+        server: &Server,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+    ) -> Result<Answer, CallError> {
+        let in_flight = self.count_in()?;
+        let known = slot.known();
+        if !self.exists(slot, request).await? {
+            return Err(self.unknown(request, server, known.as_deref()));
+        }
+        match self.may_share(slot, request) {
+            true => self.share(slot, request, in_flight).await,
+            false => self.perform_and_remember(slot, request).await,
+        }
+    }
+
+    /// Takes one call from the caller's budget. Remembered answers count;
+    /// calls that are refused or never sent are free.
+    fn charge(&self, caller: &Caller) -> Result<(), CallError> {
+        caller.spend().map_err(|_| CallError::OverBudget { reset_after: None })
+    }
+
+    /// Asks the server, and keeps the answer where it may be kept.
+    pub(crate) async fn perform_and_remember(
+        &self,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+    ) -> Result<Answer, CallError> {
+        let epoch = slot.epoch();
+        let answer = self.perform(slot, request).await?;
+        Ok(self.remember(slot, request, answer, epoch))
+    }
+}
+
+/// Whether a failed call has cost its server nothing.
+fn has_not_left(error: &CallError) -> bool {
+    matches!(error.delivery(), None | Some(Delivery::NotSent))
+}

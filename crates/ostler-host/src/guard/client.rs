@@ -1,0 +1,116 @@
+//! The host's end: asks the warden for guards and keeps their lifelines.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::process::Command;
+
+/// The command that becomes the warden: this binary's own `guard --warden`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardCommand {
+    /// The program to execute.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+impl GuardCommand {
+    /// The running program itself, called as `guard --warden`. Only for
+    /// programs that hand that call to [`run_warden`](super::run_warden).
+    pub fn this_program() -> Self {
+        Self { program: PathBuf::from("/proc/self/exe"), args: vec!["guard".into(), "--warden".into()] }
+    }
+}
+
+/// A guarded process before its order is given: its pipes and its lifeline.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    pub(crate) stdin: pipe::Sender,
+    pub(crate) stdout: pipe::Receiver,
+    pub(crate) stderr: pipe::Receiver,
+    pub(crate) lifeline: UnixStream,
+}
+
+/// The warden of one host, started at first need and again when it is gone.
+#[derive(Debug)]
+pub(crate) struct Warden {
+    command: GuardCommand,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    control: StdUnixStream,
+}
+
+impl Warden {
+    pub(crate) fn new(command: GuardCommand) -> Self {
+        Self { command, running: Mutex::new(None) }
+    }
+
+    /// Asks for one guard. Must be called inside a tokio runtime.
+    pub(crate) fn post_guard(&self) -> io::Result<Guarded> {
+        let (guarded, descriptors) = open_pipes()?;
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(warden) = running.as_ref()
+            && hand_over(&warden.control, &descriptors).is_ok()
+        {
+            return Ok(guarded);
+        }
+        // There is no warden, or it has been killed. Its guards hold their own
+        // lifelines and are not affected.
+        let warden = running.insert(self.start()?);
+        hand_over(&warden.control, &descriptors)?;
+        Ok(guarded)
+    }
+
+    fn start(&self) -> io::Result<Running> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut child = Command::new(&self.command.program)
+            .args(&self.command.args)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| {
+                io::Error::new(error.kind(), format!("the guard could not be started: {error}"))
+            })?;
+        // Somebody has to wait for a child, or it stays a zombie when it ends.
+        tokio::spawn(async move { child.wait().await });
+        Ok(Running { control: ours })
+    }
+}
+
+/// Makes the three pipes and the lifeline of one process.
+fn open_pipes() -> io::Result<(Guarded, [OwnedFd; 4])> {
+    let (stdin_read, stdin_write) = io::pipe()?;
+    let (stdout_read, stdout_write) = io::pipe()?;
+    let (stderr_read, stderr_write) = io::pipe()?;
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let guarded = Guarded {
+        stdin: pipe::Sender::from_owned_fd(stdin_write.into())?,
+        stdout: pipe::Receiver::from_owned_fd(stdout_read.into())?,
+        stderr: pipe::Receiver::from_owned_fd(stderr_read.into())?,
+        lifeline: UnixStream::from_std(ours)?,
+    };
+    Ok((guarded, [stdin_read.into(), stdout_write.into(), stderr_write.into(), theirs.into()]))
+}
+
+/// Sends the server's ends to the warden. The socket does not block: a warden
+/// that takes nothing is as good as dead.
+fn hand_over(control: &StdUnixStream, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
+    let numbers = descriptors.each_ref().map(AsRawFd::as_raw_fd);
+    let rights = [ControlMessage::ScmRights(&numbers)];
+    sendmsg::<()>(control.as_raw_fd(), &[IoSlice::new(b"g")], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! What host and guard say to each other over the lifeline.
+//!
+//! The host speaks first: one JSON line, the [`Order`]. After that it may say
+//! [`STOP`] or [`KILL`]; closing the lifeline means [`STOP`]. The guard speaks
+//! in [`Report`] lines.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use ostler_core::fault::Exit;
+use serde::{Deserialize, Serialize};
+
+/// Run the stop sequence: wait for the server to leave, then SIGTERM, then SIGKILL.
+pub(crate) const STOP: &[u8] = b"s";
+/// Skip the waiting: SIGKILL now.
+pub(crate) const KILL: &[u8] = b"k";
+
+/// A longer order is refused; the kernel's own limit for arguments and environment is 2 MiB.
+pub(crate) const MAX_ORDER: usize = 4 << 20;
+
+/// What to run, and how long to wait for it to end. Not to be shown: it holds
+/// secrets, resolved.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The program and its arguments.
+    pub(crate) argv: Vec<String>,
+    /// The whole environment of the server.
+    pub(crate) env: Vec<(String, String)>,
+    /// The working directory.
+    pub(crate) cwd: Option<PathBuf>,
+    /// The pauses of the stop sequence.
+    pub(crate) pace: Pace,
+}
+
+impl Order {
+    /// The command, without its descriptors.
+    pub(crate) fn command(&self) -> io::Result<Command> {
+        let (program, args) = self.argv.split_first().ok_or_else(no_command)?;
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(self.env.iter().map(|(key, value)| (key, value)));
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        Ok(command)
+    }
+}
+
+/// The error for nothing to run.
+pub(super) fn no_command() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "no command")
+}
+
+/// The pauses of the stop sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pace {
+    /// Between the end of stdin and SIGTERM.
+    pub(crate) before_term: Duration,
+    /// Between SIGTERM and SIGKILL.
+    pub(crate) before_kill: Duration,
+    /// Between SIGTERM and SIGKILL for what a server leaves behind when it exits by itself.
+    pub(crate) leftovers: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            before_term: Duration::from_secs(2),
+            before_kill: Duration::from_secs(3),
+            leftovers: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What a guard tells the host, one line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The server runs under this pid.
+    Started(i32),
+    /// The server could not be started.
+    Failed(String),
+    /// The server's own process ended; descendants may still be there.
+    Exited(Exit),
+    /// No descendant is left.
+    Clear,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started(pid) => write!(f, "started {pid}"),
+            Self::Failed(why) => write!(f, "failed {}", why.replace('\n', " ")),
+            Self::Exited(Exit::Code(code)) => write!(f, "code {code}"),
+            Self::Exited(Exit::Signal(signal)) => write!(f, "signal {signal}"),
+            Self::Exited(Exit::Untold) => f.write_str("untold"),
+            Self::Clear => f.write_str("clear"),
+        }
+    }
+}
+
+impl Report {
+    /// Reads a line back; `None` for what no guard says.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        Some(match word {
+            "started" => Self::Started(rest.parse().ok()?),
+            "failed" => Self::Failed(rest.to_owned()),
+            "code" => Self::Exited(Exit::Code(rest.parse().ok()?)),
+            "signal" => Self::Exited(Exit::Signal(rest.parse().ok()?)),
+            "untold" => Self::Exited(Exit::Untold),
+            "clear" => Self::Clear,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_survive_the_way_to_the_host() {
+        let reports = [
+            Report::Started(42),
+            Report::Failed("no such file".into()),
+            Report::Exited(Exit::Code(-1)),
+            Report::Exited(Exit::Signal(9)),
+            Report::Exited(Exit::Untold),
+            Report::Clear,
+        ];
+        for report in reports {
+            assert_eq!(Report::parse(&report.to_string()), Some(report));
+        }
+        assert_eq!(Report::parse("started x"), None);
+        assert_eq!(Report::parse("hello"), None);
+    }
+
+    #[test]
+    fn a_failure_text_stays_on_its_line() {
+        assert_eq!(Report::Failed("a\nb".into()).to_string(), "failed a b");
+    }
+}

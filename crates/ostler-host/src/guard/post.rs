@@ -1,0 +1,289 @@
+//! One guard at its post: starts a server, and leaves when nothing of it is left.
+//!
+//! ```text
+//! started ──▶ watching ──stop, lifeline closed──▶ asked to leave ──▶ SIGTERM ──▶ SIGKILL ──▶ clear
+//!                │                                     │                ▲
+//!                └──────────server exits───────────────┴────────────────┘
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
+use ostler_core::fault::Exit;
+
+use super::descendants::{Family, signal_all};
+use super::order::{KILL, MAX_ORDER, Order, Pace, Report, no_command};
+use super::signals::Signals;
+use super::sys;
+
+/// How soon the last phase looks for descendants that were born while it
+/// killed. The pause doubles up to [`SLOW_SWEEP`], for a process that the
+/// kernel itself can't end must not cost a core.
+const SWEEP: Duration = Duration::from_millis(10);
+/// See [`SWEEP`].
+const SLOW_SWEEP: Duration = Duration::from_secs(1);
+
+/// How far the stop sequence has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The server runs and nobody wants it to end.
+    Watching,
+    /// The server has been asked to leave by the end of its stdin.
+    Asked { until: Instant },
+    /// SIGTERM is out.
+    Terminating { until: Instant },
+    /// SIGKILL to everything, again and again until nothing is left.
+    Killing,
+}
+
+/// A guard and its server.
+#[derive(Debug)]
+pub(crate) struct Post {
+    /// The server's own process; its group has the same number.
+    server: Pid,
+    /// Until the server's own process has been reaped: its number is its own.
+    is_running: bool,
+    pace: Pace,
+    phase: Phase,
+    /// The pause after the next round of SIGKILL.
+    sweep: Duration,
+    lifeline: Option<File>,
+    signals: Signals,
+    code: sys::Code,
+}
+
+impl Post {
+    /// Starts the server. The guard must be a subreaper already.
+    fn start(mut command: Command, pace: Pace, lifeline: Option<File>) -> io::Result<Self> {
+        let signals = Signals::block()?;
+        command.process_group(0);
+        sys::end_with_parent(&mut command);
+        let server = Pid::from_raw(command.spawn()?.id().cast_signed());
+        Ok(Self {
+            server,
+            is_running: true,
+            pace,
+            phase: Phase::Watching,
+            sweep: SWEEP,
+            lifeline,
+            signals,
+            code: sys::Code::find(),
+        })
+    }
+
+    /// Watches until no descendant is left; returns how the server ended.
+    fn watch(mut self) -> Exit {
+        let mut exit = Exit::Untold;
+        self.report(&Report::Started(self.server.as_raw()));
+        loop {
+            while let Some(reaped) = reap() {
+                let Reaped::Child(pid, how) = reaped else {
+                    self.report(&Report::Clear);
+                    return exit;
+                };
+                if pid == self.server {
+                    exit = how;
+                    self.is_running = false;
+                    self.report(&Report::Exited(how));
+                    self.end_leftovers();
+                }
+            }
+            self.act();
+            self.wait();
+        }
+    }
+
+    /// The server left by itself or as asked; what it left behind goes too.
+    fn end_leftovers(&mut self) {
+        if matches!(self.phase, Phase::Watching | Phase::Asked { .. }) {
+            self.signal_everyone(Signal::SIGTERM);
+            self.phase = Phase::Terminating { until: Instant::now() + self.pace.leftovers };
+        }
+    }
+
+    /// Moves on when a phase has run its time.
+    fn act(&mut self) {
+        let now = Instant::now();
+        match self.phase {
+            Phase::Asked { until } if now >= until => {
+                self.signal_everyone(Signal::SIGTERM);
+                self.phase = Phase::Terminating { until: now + self.pace.before_kill };
+            }
+            Phase::Terminating { until } if now >= until => self.phase = Phase::Killing,
+            _ => {}
+        }
+        if self.phase == Phase::Killing {
+            self.signal_everyone(Signal::SIGKILL);
+            self.sweep = (self.sweep * 2).min(SLOW_SWEEP);
+        }
+    }
+
+    /// Signals the server's group and every descendant, in whatever group or session.
+    fn signal_everyone(&self, signal: Signal) {
+        if self.is_running {
+            let _ = killpg(self.server, signal);
+        }
+        let everyone = Family::now().descendants_of(getpid().as_raw());
+        signal_all(&everyone, signal);
+        if signal == Signal::SIGTERM {
+            // A stopped process acts on SIGTERM only when it goes on.
+            signal_all(&everyone, Signal::SIGCONT);
+        }
+    }
+
+    /// Sleeps until a child ends, the host speaks or leaves, or a phase is over.
+    fn wait(&mut self) {
+        let pause = match self.phase {
+            Phase::Watching => None,
+            Phase::Asked { until } | Phase::Terminating { until } => {
+                Some(until.saturating_duration_since(Instant::now()))
+            }
+            Phase::Killing => Some(self.sweep),
+        };
+        // Rounded up: waking a fraction early would only spin.
+        let timeout = pause.map_or(PollTimeout::NONE, |p| {
+            PollTimeout::try_from(p.as_millis() + 1).unwrap_or(PollTimeout::MAX)
+        });
+        let (has_signal, has_word) = {
+            let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            if let Some(lifeline) = &self.lifeline {
+                fds.push(PollFd::new(lifeline.as_fd(), PollFlags::POLLIN));
+            }
+            let _ = match self.phase {
+                Phase::Watching => self.code.poll_lean(&mut fds, timeout),
+                _ => poll(&mut fds, timeout),
+            };
+            let is_ready = |fd: Option<&PollFd<'_>>| fd.and_then(PollFd::any).unwrap_or(false);
+            (is_ready(fds.first()), is_ready(fds.get(1)))
+        };
+        if has_signal && self.signals.take().is_told_to_leave {
+            self.ask();
+        }
+        if has_word {
+            self.listen();
+        }
+    }
+
+    /// Reads what the host says. The end of the lifeline is the end of the host.
+    fn listen(&mut self) {
+        let mut word = [0u8; 16];
+        let heard = self.lifeline.as_mut().map_or(Ok(0), |lifeline| lifeline.read(&mut word));
+        match heard {
+            Ok(0) => {
+                self.lifeline = None;
+                self.ask();
+            }
+            Ok(n) if word[..n].contains(&KILL[0]) => self.phase = Phase::Killing,
+            Ok(_) => self.ask(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => {
+                self.lifeline = None;
+                self.ask();
+            }
+        }
+    }
+
+    /// Begins the stop sequence, once. The host has closed stdin by now.
+    fn ask(&mut self) {
+        if self.phase == Phase::Watching {
+            self.phase = Phase::Asked { until: Instant::now() + self.pace.before_term };
+        }
+    }
+
+    /// Tells the host. A host that is gone needs no report.
+    fn report(&mut self, report: &Report) {
+        if let Some(lifeline) = &mut self.lifeline {
+            let _ = lifeline.write_all(format!("{report}\n").as_bytes());
+        }
+    }
+}
+
+/// One step of reaping.
+enum Reaped {
+    /// This child ended.
+    Child(Pid, Exit),
+    /// There is no child, and since this process is a subreaper no descendant either.
+    NobodyLeft,
+}
+
+/// Reaps one ended child; `None` when all that remain still run.
+fn reap() -> Option<Reaped> {
+    loop {
+        return match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) => Some(Reaped::Child(pid, Exit::Code(code))),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => Some(Reaped::Child(pid, Exit::Signal(signal as i32))),
+            Ok(WaitStatus::StillAlive) => None,
+            Ok(_) => continue,
+            Err(Errno::ECHILD) => Some(Reaped::NobodyLeft),
+            Err(_) => None,
+        };
+    }
+}
+
+/// The life of a forked guard: reads its order from the lifeline, starts the
+/// server, watches, and never returns to the warden's loop.
+pub(crate) fn stand(descriptors: [OwnedFd; sys::DESCRIPTORS]) -> io::Result<()> {
+    let [stdin, stdout, stderr, lifeline] = descriptors;
+    let mut lifeline = File::from(lifeline);
+    let _ = nix::sys::prctl::set_name(c"ostler-guard");
+    let started = nix::sys::prctl::set_child_subreaper(true)
+        .map_err(io::Error::from)
+        .and_then(|()| read_order(&mut lifeline))
+        .and_then(|order| {
+            let mut command = order.command()?;
+            command.stdin(stdin).stdout(stdout).stderr(stderr);
+            Post::start(command, order.pace, Some(lifeline.try_clone()?))
+        });
+    match started {
+        Ok(post) => {
+            drop(lifeline);
+            post.watch();
+            Ok(())
+        }
+        Err(error) => lifeline.write_all(format!("{}\n", Report::Failed(error.to_string())).as_bytes()),
+    }
+}
+
+/// Reads the order: one line of JSON.
+fn read_order(lifeline: &mut File) -> io::Result<Order> {
+    let mut text = Vec::new();
+    let mut chunk = [0u8; 4096];
+    while text.last() != Some(&b'\n') {
+        let n = lifeline.read(&mut chunk)?;
+        if n == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the host left before it gave an order"));
+        }
+        if text.len() + n > MAX_ORDER {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the order is too long"));
+        }
+        text.extend_from_slice(&chunk[..n]);
+    }
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// `ostler guard -- CMD ARGS…`: one command under a guard of its own, with this
+/// process's stdio and environment. The command and all its descendants end
+/// when this process is told to leave or when the process that started it ends.
+pub fn run_command(argv: Vec<impl AsRef<OsStr>>) -> io::Result<Exit> {
+    let (program, args) = argv.split_first().ok_or_else(no_command)?;
+    nix::sys::prctl::set_child_subreaper(true)?;
+    sys::close_others_on_exec();
+    let _ = nix::sys::prctl::set_name(c"ostler-guard");
+    let mut command = Command::new(program);
+    command.args(args);
+    // A descriptor of the parent process stands in for the lifeline: it turns
+    // readable when the parent ends, and reading it then fails, which is the
+    // end of any lifeline.
+    let parent = sys::open_parent().ok().map(File::from);
+    Ok(Post::start(command, Pace::default(), parent)?.watch())
+}

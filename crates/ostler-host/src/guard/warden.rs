@@ -1,0 +1,127 @@
+//! The warden: forks guards, and picks up after one that was killed.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
+
+use super::descendants::{Family, signal_all};
+use super::post;
+use super::signals::Signals;
+use super::sys::{self, Received};
+
+/// Runs the warden on its control socket, which is its stdin, until the host
+/// is gone and every guard has finished. Must be called before any thread is
+/// started.
+pub fn run() -> io::Result<()> {
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    // Guards inherit descriptor 0; it must not keep the control socket open.
+    replace_stdin()?;
+    sys::close_others_on_exec();
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let _ = nix::sys::prctl::set_name(c"ostler-warden");
+    let mut warden = Warden {
+        control: Some(control),
+        guards: HashSet::new(),
+        signals: Signals::block()?,
+        code: sys::Code::find(),
+    };
+    while warden.step()? {}
+    Ok(())
+}
+
+struct Warden {
+    /// `None` once the host is gone.
+    control: Option<OwnedFd>,
+    /// Guards that have not been reaped; every other child is an orphan of a killed guard.
+    guards: HashSet<Pid>,
+    signals: Signals,
+    code: sys::Code,
+}
+
+impl Warden {
+    /// One round; `false` when there is nothing left to do.
+    fn step(&mut self) -> io::Result<bool> {
+        let is_childless = self.reap();
+        if is_childless && self.control.is_none() {
+            return Ok(false);
+        }
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        if let Some(control) = &self.control {
+            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
+        }
+        match self.code.poll_lean(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let has_message = fds.get(1).and_then(PollFd::any).unwrap_or(false);
+        // The warden outlives a SIGTERM to be there for its guards; the end of
+        // the host is what ends it.
+        let _ = self.signals.take();
+        if has_message {
+            self.serve();
+        }
+        Ok(true)
+    }
+
+    /// Takes one message of the host.
+    fn serve(&mut self) {
+        let Some(control) = &self.control else { return };
+        match sys::receive(control) {
+            Ok(Received::Start(descriptors)) => match sys::fork() {
+                Ok(Some(guard)) => {
+                    self.guards.insert(guard);
+                }
+                Ok(None) => {
+                    self.control = None;
+                    let stood = post::stand(descriptors);
+                    std::process::exit(i32::from(stood.is_err()));
+                }
+                // The lifeline closes, which tells the host; the guards there
+                // are still need their warden.
+                Err(_) => {}
+            },
+            Ok(Received::Nonsense) | Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Ok(Received::Closed) | Err(_) => self.control = None,
+        }
+    }
+
+    /// Reaps what has ended; `true` when no child is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => return false,
+                Ok(status) => {
+                    if let Some(pid) = status.pid() {
+                        self.guards.remove(&pid);
+                    }
+                    self.end_orphans();
+                }
+                Err(Errno::EINTR) => {}
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Ends whatever a killed guard left: children that aren't guards, and
+    /// their descendants. Each death brings a SIGCHLD and so another look.
+    fn end_orphans(&self) {
+        let family = Family::now();
+        let orphans = family.children_of(getpid().as_raw()).iter();
+        for orphan in orphans.filter(|pid| !self.guards.contains(&Pid::from_raw(**pid))) {
+            signal_all(&family.descendants_of(*orphan), Signal::SIGKILL);
+            signal_all(&[*orphan], Signal::SIGKILL);
+        }
+    }
+}
+
+fn replace_stdin() -> io::Result<()> {
+    let null = std::fs::File::open("/dev/null")?;
+    nix::unistd::dup2_stdin(null)?;
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! The host: a value that runs servers and takes calls.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use ostler_core::cache::{Bounds, Cache, Stats};
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::policy::{Hook, Verdict};
+
+use crate::guard::client::Warden;
+use crate::key::IdempotencyKey;
+use crate::ledger::Ledger;
+use crate::options::HostOptions;
+use crate::record::Recorder;
+use crate::room::Room;
+use crate::server::Server;
+use crate::share::Readings;
+use crate::turns::Turns;
+
+/// The registered servers at one moment. Calls read it without a lock;
+/// registering builds a new one.
+pub(crate) type Registry = BTreeMap<ServerName, Arc<Server>>;
+
+/// Runs MCP servers and takes calls for them.
+///
+/// A host is a value: a program may have several, and they share nothing.
+/// Clones are handles to the same host. When the last one is dropped every
+/// server is ended; [`shutdown`](Self::shutdown) does the same and waits.
+#[derive(Clone)]
+pub struct Host(Arc<Shared>);
+
+pub(crate) struct Shared {
+    options: HostOptions,
+    pub(crate) registry: ArcSwap<Registry>,
+    /// Taken to change a registration; never on the path of a call.
+    pub(crate) turns: Turns,
+    cache: Arc<Mutex<Cache>>,
+    hook: ArcSwapOption<Box<Hook>>,
+    recorder: ArcSwapOption<Recorder>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) warden: Option<Arc<Warden>>,
+    in_flight: AtomicUsize,
+    readings: Readings,
+    /// Tells this host's calls from those of every other.
+    instance: u64,
+    /// Where its servers' chance comes from.
+    chance: Mutex<fastrand::Rng>,
+    calls: AtomicU64,
+    pub(crate) registrations: AtomicU64,
+}
+
+impl Host {
+    /// A host without servers.
+    pub fn new(options: HostOptions) -> Self {
+        let bounds = Bounds {
+            per_subject: options.cache_entries_per_tool,
+            max_bytes: options.cache_bytes,
+            max_ttl: options.cache_max_ttl,
+        };
+        let mut chance = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        Self(Arc::new(Shared {
+            registry: ArcSwap::default(),
+            turns: Turns::default(),
+            cache: Arc::new(Mutex::new(Cache::new(bounds))),
+            hook: ArcSwapOption::empty(),
+            recorder: ArcSwapOption::empty(),
+            room: Room::new(options.max_processes),
+            ledger: Arc::default(),
+            warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
+            in_flight: AtomicUsize::new(0),
+            readings: Readings::default(),
+            instance: chance.u64(..),
+            chance: Mutex::new(chance),
+            calls: AtomicU64::new(0),
+            registrations: AtomicU64::new(0),
+            options,
+        }))
+    }
+
+    /// A rule of the embedding program, asked for every server and tool beside
+    /// the configured ones; `None` takes it away.
+    pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
+        self.0.hook.store(hook.map(Arc::new));
+    }
+
+    /// Takes one record per request from now on.
+    pub fn set_recorder(&self, recorder: Option<Recorder>) {
+        self.0.recorder.store(recorder.map(Arc::new));
+    }
+
+    /// What is remembered, over all servers.
+    pub fn cache_stats(&self) -> Stats {
+        self.cache().stats()
+    }
+
+    /// Live processes.
+    pub fn processes(&self) -> usize {
+        self.0.room.processes()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    pub(crate) fn options(&self) -> &HostOptions {
+        &self.0.options
+    }
+
+    pub(crate) fn recorder(&self) -> Option<Recorder> {
+        self.0.recorder.load().as_deref().cloned()
+    }
+
+    pub(crate) fn readings(&self) -> &Readings {
+        &self.0.readings
+    }
+
+    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.0.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cache_handle(&self) -> Arc<Mutex<Cache>> {
+        Arc::clone(&self.0.cache)
+    }
+
+    /// A source of chance for one server.
+    pub(crate) fn chance(&self) -> fastrand::Rng {
+        self.0.chance.lock().unwrap_or_else(PoisonError::into_inner).fork()
+    }
+
+    /// The same for every attempt of one call, and never the same for two.
+    pub(crate) fn idempotency_key(&self) -> IdempotencyKey {
+        IdempotencyKey::new(self.0.instance, self.0.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Counts a call in, over all servers.
+    pub(crate) fn count_in(&self) -> Result<InFlight<'_>, CallError> {
+        let max = self.0.options.max_in_flight;
+        let counted = InFlight(&self.0.in_flight);
+        if self.0.in_flight.fetch_add(1, Ordering::AcqRel) >= max {
+            let what = format!("{max} calls are in flight");
+            return Err(CallError::Overloaded { what, retry_after: Duration::from_secs(1) });
+        }
+        Ok(counted)
+    }
+
+    /// Counts a call out that was handed over.
+    pub(crate) fn count_out(&self) {
+        drop(InFlight(&self.0.in_flight));
+    }
+
+    /// The server, unless it does not exist or the caller may not see it.
+    pub(crate) fn visible_server(&self, caller: &Caller, name: &str) -> Result<Arc<Server>, CallError> {
+        let registry = self.0.registry.load();
+        match registry.get(name) {
+            Some(server) if self.may_see(caller, server) => Ok(Arc::clone(server)),
+            _ => Err(self.unknown_server(Some(caller), name)),
+        }
+    }
+
+    /// All servers that the caller may see, by name.
+    pub(crate) fn visible_servers(&self, caller: &Caller) -> Vec<Arc<Server>> {
+        let registry = self.0.registry.load();
+        registry.values().filter(|server| self.may_see(caller, server)).cloned().collect()
+    }
+
+    pub(crate) fn unknown_server(&self, caller: Option<&Caller>, name: &str) -> CallError {
+        let registry = self.0.registry.load();
+        let visible =
+            registry.values().filter(|server| caller.is_none_or(|caller| self.may_see(caller, server)));
+        CallError::unknown_server(name, visible.map(|server| server.spec.name.as_str()))
+    }
+
+    fn may_see(&self, caller: &Caller, server: &Server) -> bool {
+        self.ask_hook(caller, &server.spec.name, None) == Verdict::Allow
+    }
+
+    /// What the rules say about a tool. A server's own filter comes first: it
+    /// says which tools exist here at all.
+    pub(crate) fn may_call(&self, caller: &Caller, server: &Server, tool: &str) -> Verdict {
+        match server.spec.tools.decide(tool) {
+            Verdict::Allow => self.ask_hook(caller, &server.spec.name, Some(tool)),
+            deny => deny,
+        }
+    }
+
+    pub(crate) fn ask_hook(&self, caller: &Caller, server: &ServerName, tool: Option<&str>) -> Verdict {
+        match self.0.hook.load().as_deref() {
+            Some(hook) => hook(caller, server.as_str(), tool),
+            None => Verdict::Allow,
+        }
+    }
+}
+
+/// A call that is counted; dropping it counts it out.
+pub(crate) struct InFlight<'a>(&'a AtomicUsize);
+
+impl InFlight<'_> {
+    /// Leaves the count to somebody who outlives the call and
+    /// [counts it out](Host::count_out).
+    pub(crate) fn hand_over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for server in self.registry.load().values() {
+            server.remove();
+        }
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("servers", &self.0.registry.load().keys().collect::<Vec<_>>()).finish()
+    }
+}

@@ -1,0 +1,62 @@
+//! Ostler does: an embeddable, supervised host for MCP servers.
+//!
+//! A [`Host`] runs MCP servers as child processes, each once, and takes calls
+//! for them. It starts a server when it is first needed, ends it when it has
+//! not been used for a while, starts it again when it crashes, and keeps calls
+//! from a server that keeps failing. Every call ends exactly once, and a tool
+//! that may do harm never runs twice for one call.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use ostler_host::{Caller, Host, HostOptions, ServerName, ServerSpec};
+//!
+//! let host = Host::new(HostOptions::default());
+//! let me = Caller::local();
+//! host.spawn(&me, ServerSpec::stdio(ServerName::new("time")?, "mcp-server-time")).await?;
+//! let answer = host.call(&me, "time", "get_current_time", serde_json::json!({"timezone": "UTC"})).await?;
+//! println!("{}", answer.text());
+//! host.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The life of a call is `call.rs`, top to bottom.
+
+mod answer;
+mod attempt;
+mod call;
+mod discover;
+pub mod guard;
+mod host;
+mod keep;
+mod key;
+mod ledger;
+mod operate;
+mod options;
+mod recall;
+mod record;
+mod request;
+mod room;
+mod server;
+mod share;
+mod status;
+mod tools;
+mod turns;
+pub mod upstream;
+
+pub use answer::Answer;
+pub use discover::Discovered;
+pub use host::Host;
+pub use operate::Spawned;
+pub use options::HostOptions;
+pub use record::{Record, Recorder};
+pub use request::{Arguments, Request};
+pub use server::Binding;
+pub use server::known::Tool;
+pub use tools::ListedTool;
+
+pub use ostler_core::caller::Caller;
+pub use ostler_core::error::CallError;
+pub use ostler_core::name::ServerName;
+pub use ostler_core::policy::Verdict;
+pub use ostler_core::spec::ServerSpec;

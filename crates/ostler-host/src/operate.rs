@@ -1,0 +1,329 @@
+//! What operators do with servers: register, start, stop, reload, remove.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::policy::Verdict;
+use ostler_core::spec::{ServerSpec, Transport};
+use ostler_core::supervisor::Phase;
+use tokio::time::timeout;
+
+use crate::host::{Host, Registry};
+use crate::server::slot::{Desk, Parts, Slot};
+use crate::server::state::shutting_down;
+use crate::server::{Binding, Server};
+use crate::upstream::Connector;
+use crate::upstream::stdio::StdioConnector;
+
+/// How long calls may finish when the host shuts down. With the five seconds
+/// of the stop sequence everything is gone well within ten.
+const LAST_CALLS: Duration = Duration::from_secs(3);
+/// Longest time [`Host::shutdown`] takes, whatever servers do.
+const SHUTDOWN: Duration = Duration::from_millis(9_500);
+
+/// Longer times are taken for mistakes: a clock could not count to their end.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// What became of a spawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spawned {
+    /// The name was free.
+    New,
+    /// The name had another spec, which this one has replaced.
+    Replaced,
+    /// The name has this very spec already; nothing was done.
+    Unchanged,
+}
+
+impl Host {
+    /// Registers a server. One that is not lazy is connected first, and if
+    /// that fails nothing is registered. Another spec under a known name
+    /// replaces it: the new one is prepared, then swapped in, then the old one
+    /// finishes its calls and ends.
+    pub async fn spawn(&self, caller: &Caller, spec: ServerSpec) -> Result<Spawned, CallError> {
+        let connector = self.connector_of(&spec)?;
+        self.spawn_with(caller, spec, connector).await
+    }
+
+    /// Registers a server that is reached in the embedder's own way.
+    pub async fn spawn_with(
+        &self,
+        caller: &Caller,
+        spec: ServerSpec,
+        connector: Arc<dyn Connector>,
+    ) -> Result<Spawned, CallError> {
+        if self.ask_hook(caller, &spec.name, None) != Verdict::Allow {
+            return Err(self.unknown_server(Some(caller), spec.name.as_str()));
+        }
+        check(&spec)?;
+        let _turn = self.shared().turns.take(&spec.name).await;
+        let before = self.shared().registry.load().get(&spec.name).cloned();
+        if before.is_some_and(|server| server.spec.fingerprint() == spec.fingerprint()) {
+            return Ok(Spawned::Unchanged);
+        }
+        let server = self.prepare(spec, connector);
+        let refused = Refused(Some(Arc::clone(&server)));
+        if !server.spec.lazy {
+            bring_up(&server.slot(caller)?).await?;
+        }
+        let before = self.change_registry(|registry| {
+            registry.insert(server.spec.name.clone(), Arc::clone(&server));
+        });
+        let old = before.get(&server.spec.name).inspect(|old| self.forget(old));
+        // Asked after registering: a shutdown that comes later finds the server.
+        if self.shared().ledger.is_closed() {
+            self.change_registry(|registry| {
+                registry.remove(&server.spec.name);
+            });
+            return Err(shutting_down(server.spec.name.clone()));
+        }
+        refused.keep();
+        Ok(if old.is_some() { Spawned::Replaced } else { Spawned::New })
+    }
+
+    /// Drains a server, ends it and waits until nothing of it is left. Calls
+    /// say that it is stopped until it is [started](Self::start) again.
+    pub async fn stop(&self, name: &str) -> Result<(), CallError> {
+        let server = self.server(name)?;
+        server.stop();
+        self.purge(&server);
+        for slot in server.slots() {
+            slot.until(|desk| match desk.supervisor.phase() {
+                Phase::Draining { .. } => None,
+                Phase::Stopped => (!desk.has_remains).then_some(()),
+                // Somebody has started it again.
+                _ => Some(()),
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    /// Brings a stopped or sleeping server up, and says so if that fails.
+    pub async fn start(&self, name: &str) -> Result<(), CallError> {
+        let server = self.server(name)?;
+        server.resume();
+        settle(&server).await
+    }
+
+    /// A fresh session, and a clean record: budget, breaker and ejection are
+    /// cleared and remembered answers forgotten. Calls in flight finish on the
+    /// old session.
+    pub async fn reload(&self, name: &str) -> Result<(), CallError> {
+        let server = self.server(name)?;
+        server.reload();
+        self.purge(&server);
+        settle(&server).await
+    }
+
+    /// Stops a server and forgets it. Returns when nothing of it is left.
+    pub async fn remove(&self, name: &str) -> Result<(), CallError> {
+        let server = {
+            let _turn = self.shared().turns.take(&self.server(name)?.spec.name).await;
+            let server = self.server(name)?;
+            self.change_registry(|registry| {
+                registry.remove(&server.spec.name);
+            });
+            self.forget(&server);
+            server
+        };
+        for slot in server.slots() {
+            slot.until_gone().await;
+        }
+        Ok(())
+    }
+
+    /// Keeps a server up until the binding is dropped, starting it if needed.
+    pub async fn bind(&self, caller: &Caller, name: &str) -> Result<Binding, CallError> {
+        let server = self.visible_server(caller, name)?;
+        let slot = server.slot(caller)?;
+        // The binding itself is the wish for a session; a stop stands.
+        let binding = Binding::new(Arc::clone(&slot));
+        settled(&slot).await?;
+        Ok(binding)
+    }
+
+    /// Ends every server and waits for it, but not for ever. True if nothing is
+    /// left. The host takes no servers afterwards.
+    pub async fn shutdown(&self) -> bool {
+        let slots = self.shared().ledger.close();
+        self.change_registry(Registry::clear);
+        for slot in &slots {
+            slot.remove_within(LAST_CALLS);
+        }
+        let gone = async {
+            for slot in slots {
+                slot.until_gone().await;
+            }
+        };
+        timeout(SHUTDOWN, gone).await.is_ok()
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Result<Arc<Server>, CallError> {
+        let registry = self.shared().registry.load();
+        registry.get(name).cloned().ok_or_else(|| self.unknown_server(None, name))
+    }
+
+    fn connector_of(&self, spec: &ServerSpec) -> Result<Arc<dyn Connector>, CallError> {
+        match &spec.transport {
+            Transport::Stdio(_) => Ok(Arc::new(StdioConnector::new(
+                spec,
+                self.options().identity.clone(),
+                self.shared().warden.clone(),
+            ))),
+            Transport::Http(_) => Err(CallError::Invalid {
+                what: format!(
+                    "server `{}` has a `url`, and this version reaches servers over stdio only",
+                    spec.name
+                ),
+                hint: "give it a `command`".into(),
+            }),
+        }
+    }
+
+    fn prepare(&self, spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
+        let registration = self.shared().registrations.fetch_add(1, Ordering::Relaxed);
+        let spec = Arc::new(spec);
+        let (room, ledger) = (Arc::clone(&self.shared().room), Arc::clone(&self.shared().ledger));
+        let cache = self.cache_handle();
+        let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
+        let chance = Mutex::new(self.chance());
+        let furnish = move || Parts {
+            spec: Arc::clone(&slot_spec),
+            connector: Arc::clone(&slot_connector),
+            room: Arc::clone(&room),
+            ledger: Arc::clone(&ledger),
+            cache: Arc::clone(&cache),
+            rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
+        };
+        Arc::new(Server::new(spec, registration, connector, Box::new(furnish)))
+    }
+
+    /// Swaps a changed registry in; returns the one before.
+    fn change_registry(&self, change: impl Fn(&mut Registry)) -> Arc<Registry> {
+        self.shared().registry.rcu(|registry| {
+            let mut registry = Registry::clone(registry);
+            change(&mut registry);
+            registry
+        })
+    }
+
+    fn forget(&self, server: &Arc<Server>) {
+        server.remove();
+        self.purge(server);
+    }
+
+    fn purge(&self, server: &Server) {
+        for slot in server.slots() {
+            slot.raise_epoch();
+        }
+        self.cache().purge_server(&server.spec.name);
+    }
+}
+
+/// Removes a server that was prepared and not registered, also when the
+/// future that prepares it is dropped.
+struct Refused(Option<Arc<Server>>);
+
+impl Refused {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Refused {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0 {
+            server.remove();
+        }
+    }
+}
+
+/// Refuses a spec that no config file could hold.
+fn check(spec: &ServerSpec) -> Result<(), CallError> {
+    let problem = match &spec.transport {
+        Transport::Stdio(process) if process.command.is_empty() => Some("has an empty command"),
+        _ if spec.max_in_flight == 0 => Some("has room for no call: max_in_flight is 0"),
+        _ if spec.max_in_flight > tokio::sync::Semaphore::MAX_PERMITS => Some("has an absurd max_in_flight"),
+        _ if spec.max_line == 0 => Some("may not say anything: max_line is 0"),
+        _ if spec.start_timeout.is_zero() || spec.call_timeout.is_zero() => {
+            Some("has no time: a timeout is 0")
+        }
+        _ if times(spec).into_iter().any(|time| time > LONGEST) => Some("has a time longer than a century"),
+        _ => None,
+    };
+    match problem {
+        None => Ok(()),
+        Some(problem) => Err(CallError::Invalid {
+            what: format!("server `{}` {problem}", spec.name),
+            hint: "correct the spec".into(),
+        }),
+    }
+}
+
+/// Every time in a spec that is added to a clock.
+fn times(spec: &ServerSpec) -> [Duration; 10] {
+    let ServerSpec {
+        keep_alive, start_timeout, call_timeout, max_call_time, drain, restart, breaker, ..
+    } = spec;
+    let readmit_after = restart.readmit_after.unwrap_or_default();
+    let delays = [restart.window, restart.first_delay, restart.max_delay, readmit_after, breaker.reset];
+    let [window, first, longest, readmit, reset] = delays;
+    [
+        *keep_alive,
+        *start_timeout,
+        *call_timeout,
+        *max_call_time,
+        *drain,
+        window,
+        first,
+        longest,
+        readmit,
+        reset,
+    ]
+}
+
+/// Waits for every session of a server that is being started.
+async fn settle(server: &Server) -> Result<(), CallError> {
+    for slot in server.slots() {
+        settled(&slot).await?;
+    }
+    Ok(())
+}
+
+/// Starts a session and waits for it.
+async fn bring_up(slot: &Arc<Slot>) -> Result<(), CallError> {
+    slot.change(|desk| desk.supervisor.on_resume());
+    settled(slot).await
+}
+
+/// Waits until a start has succeeded or failed once. Room for the process is
+/// waited for as long as the start itself may take.
+async fn settled(slot: &Arc<Slot>) -> Result<(), CallError> {
+    let _wanted = slot.visit();
+    loop {
+        match timeout(slot.spec.start_timeout, slot.until(|desk| outcome(slot, desk))).await {
+            Ok(outcome) => return outcome,
+            Err(_) if slot.lacks_room.load(Ordering::Acquire) => return Err(slot.late()),
+            // The start has its own bound.
+            Err(_) => {}
+        }
+    }
+}
+
+/// What came of a start, if it is over.
+fn outcome(slot: &Slot, desk: &Desk) -> Option<Result<(), CallError>> {
+    let state = match desk.supervisor.phase() {
+        Phase::Idle | Phase::Starting { .. } => return None,
+        Phase::Ready { .. } => return Some(Ok(())),
+        Phase::Backoff { .. } => UnavailableState::StartFailed,
+        Phase::Ejected { .. } => UnavailableState::Ejected,
+        Phase::Stopped | Phase::Draining { .. } => UnavailableState::Stopped,
+    };
+    let cause = desk.supervisor.failure().map_or_else(String::new, |failure| failure.to_string());
+    let server = slot.key.server.clone();
+    Some(Err(CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })))
+}

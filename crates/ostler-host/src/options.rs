@@ -1,0 +1,65 @@
+//! How a host is set up.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ostler_core::config::Config;
+use ostler_wire::ClientIdentity;
+
+use crate::guard::GuardCommand;
+
+/// How a host is set up. Every default is the documented one.
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    /// The program that guards servers. Without one, servers run in process
+    /// groups, which miss what leaves them and what a killed host leaves
+    /// behind; `status` says which it is.
+    pub guard: Option<GuardCommand>,
+    /// Where lists of sleeping servers are kept between runs; nowhere if absent.
+    pub state_dir: Option<PathBuf>,
+    /// Live processes at once; 0 allows none.
+    pub max_processes: usize,
+    /// Calls in flight over all servers.
+    pub max_in_flight: usize,
+    /// Remembered answers, in bytes.
+    pub cache_bytes: usize,
+    /// Remembered answers of one tool.
+    pub cache_entries_per_tool: usize,
+    /// The longest time an answer is remembered, whatever its server says.
+    pub cache_max_ttl: Duration,
+    /// Where all chance of this host comes from: the spread of delays and what
+    /// tells its calls from another host's. Only a simulation sets it.
+    pub seed: Option<u64>,
+    /// What servers are told about their client.
+    pub identity: ClientIdentity,
+}
+
+impl HostOptions {
+    /// The bounds that a config sets; everything else is the default.
+    pub fn of(config: &Config) -> Self {
+        Self {
+            max_processes: config.pool.max_processes,
+            max_in_flight: config.pool.max_in_flight,
+            cache_bytes: config.cache.max_bytes,
+            cache_entries_per_tool: config.cache.per_tool,
+            cache_max_ttl: config.cache.max_ttl,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            guard: None,
+            state_dir: None,
+            max_processes: 16,
+            max_in_flight: 4_096,
+            cache_bytes: 64 << 20,
+            cache_entries_per_tool: 64,
+            cache_max_ttl: Duration::from_secs(24 * 60 * 60),
+            seed: None,
+            identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
+        }
+    }
+}

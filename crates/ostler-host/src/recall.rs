@@ -1,0 +1,139 @@
+//! Remembered answers: what may be kept, for whom, and how it is found again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::cache::{Fresh, Key, Scope as CacheScope};
+use ostler_core::spec::CacheRule;
+use ostler_wire::{ResultHead, ResultKind, Scope};
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::host::Host;
+use crate::request::Request;
+use crate::server::slot::Slot;
+
+impl Host {
+    /// Looks for a remembered answer. A server that has none costs nothing here.
+    pub(crate) fn recall(&self, slot: &Slot, request: &Request<'_>) -> Option<Answer> {
+        if !slot.has_memories() || request.params.is_continuation() {
+            return None;
+        }
+        let key = cache_key(slot, request)?;
+        let hit = self.cache().lookup(&key, slot.owner(request.caller), Instant::now().into_std())?;
+        Some(Answer {
+            body: hit.body,
+            server: slot.key.server.clone(),
+            generation: None,
+            ttl: hit.remaining,
+            scope: match hit.scope {
+                CacheScope::Public => Scope::Public,
+                CacheScope::Private => Scope::Private,
+            },
+        })
+    }
+
+    /// Keeps an answer if its server or the operator says so, and nothing was
+    /// invalidated since `epoch`.
+    pub(crate) fn remember(
+        &self,
+        slot: &Slot,
+        request: &Request<'_>,
+        mut answer: Answer,
+        epoch: u64,
+    ) -> Answer {
+        let Some((ttl, scope)) = lifetime(slot, request, &answer.body) else { return answer };
+        (answer.ttl, answer.scope) = (ttl, scope);
+        let Some(key) = cache_key(slot, request) else { return answer };
+        let fresh = Fresh {
+            // The answer is a slice of a read buffer; keeping the slice would keep the buffer.
+            body: Bytes::copy_from_slice(&answer.body),
+            ttl,
+            scope: match scope {
+                Scope::Public => CacheScope::Public,
+                Scope::Private => CacheScope::Private,
+            },
+        };
+        let mut cache = self.cache();
+        // An invalidation raises the epoch before it purges, and purging takes
+        // this lock: either the epoch tells, or the purge removes the entry.
+        if slot.epoch() == epoch {
+            let ticket = cache.ticket(&slot.key.server);
+            cache.store(ticket, key, slot.owner(request.caller), fresh, Instant::now().into_std());
+            slot.note_memory();
+        }
+        answer
+    }
+}
+
+/// How long an answer may be kept, and who may see it.
+fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration, Scope)> {
+    let is_tool = request.method == "tools/call";
+    let is_hinted = matches!(
+        request.method,
+        "tools/call"
+            | "tools/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+            | "prompts/list"
+            | "server/discover"
+    );
+    if !is_hinted || request.params.is_continuation() {
+        return None;
+    }
+    let rule = if is_tool { slot.spec.rules(&request.params.name()?).cache } else { CacheRule::Hint };
+    if rule == CacheRule::Never || (rule == CacheRule::Hint && !ostler_wire::may_carry_ttl(body)) {
+        return None;
+    }
+    let head = ResultHead::open(body).ok()?;
+    if head.is_error || head.kind != ResultKind::Complete {
+        return None;
+    }
+    let hinted = head.ttl_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+    let ttl = match rule {
+        CacheRule::For(ttl) => Some(ttl),
+        CacheRule::Hint => hinted,
+        CacheRule::Never => None,
+    };
+    ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| (ttl, head.scope))
+}
+
+/// Where an answer is kept. Arguments that RFC 8785 would change in value
+/// have no canonical form; they are compared byte for byte.
+pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
+    let params = match request.method {
+        "tools/call" | "prompts/get" => canonical(request.params.arguments().unwrap_or(b"{}")),
+        // Its parameters have no part that could be left out.
+        "completion/complete" => canonical(request.params.raw()),
+        _ => request.params.cursor().map(|cursor| Bytes::from(cursor.into_owned())).unwrap_or_default(),
+    };
+    Some(Key {
+        server: slot.key.server.clone(),
+        spec: slot.key.registration,
+        method: lasting(request.method)?,
+        subject: Arc::from(&*request.subject()),
+        params,
+    })
+}
+
+fn canonical(raw: &[u8]) -> Bytes {
+    ostler_wire::canonical_exact(raw).map_or_else(|_| Bytes::copy_from_slice(raw), Bytes::from)
+}
+
+/// The methods whose answers may be kept or shared, by a name that lasts.
+fn lasting(method: &str) -> Option<&'static str> {
+    const METHODS: [&str; 9] = [
+        "tools/call",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "server/discover",
+    ];
+    METHODS.into_iter().find(|known| *known == method)
+}

@@ -1,0 +1,159 @@
+//! What a caller asks for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::repeat::MethodKind;
+use ostler_wire::Params;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use crate::upstream::ProgressSink;
+
+/// One request of a caller to one server.
+#[derive(Clone)]
+pub struct Request<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) server: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) params: Params,
+    pub(crate) asked: Instant,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) progress: Option<ProgressSink>,
+}
+
+impl<'a> Request<'a> {
+    /// Any MCP request, with its parameters as they came.
+    pub fn new(caller: &'a Caller, server: &'a str, method: &'a str, params: Params) -> Self {
+        Self { caller, server, method, params, asked: Instant::now(), deadline: None, progress: None }
+    }
+
+    /// A call of a tool.
+    pub fn tool(
+        caller: &'a Caller,
+        server: &'a str,
+        tool: &str,
+        arguments: Arguments,
+    ) -> Result<Self, CallError> {
+        let raw: Option<&RawValue> = match &arguments.0 {
+            Form::None => None,
+            Form::Checked(raw) => Some(raw),
+            Form::Text(text) => Some(serde_json::from_slice(text).map_err(|error| bad_arguments(&error))?),
+        };
+        let params = Params::tool_call(tool, raw).map_err(|error| bad_arguments(&error))?;
+        Ok(Self::new(caller, server, "tools/call", params))
+    }
+
+    /// Gives up after this long, if the server's own limits don't end it before.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        // A time beyond what a clock can count is no limit.
+        self.deadline = Instant::now().checked_add(time);
+        self
+    }
+
+    /// Takes the raw parameters of progress notifications.
+    #[must_use]
+    pub fn on_progress(mut self, sink: ProgressSink) -> Self {
+        self.progress = Some(sink);
+        self
+    }
+
+    /// Whether sending it twice can do harm.
+    pub(crate) fn kind(&self) -> MethodKind {
+        match self.method {
+            "tools/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+            | "prompts/list"
+            | "prompts/get"
+            | "completion/complete"
+            | "server/discover" => MethodKind::Read,
+            _ => MethodKind::Call,
+        }
+    }
+
+    /// The tool that is called, if it is a call of one.
+    pub(crate) fn tool_name(&self) -> Option<std::borrow::Cow<'_, str>> {
+        (self.method == "tools/call").then(|| self.params.name().unwrap_or_default())
+    }
+
+    /// Whether it only asks what there is.
+    pub(crate) fn is_list(&self) -> bool {
+        self.method == "server/discover" || self.method.ends_with("/list")
+    }
+
+    /// The tool, prompt or resource that is meant.
+    pub(crate) fn subject(&self) -> std::borrow::Cow<'_, str> {
+        self.params.name().or_else(|| self.params.uri()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request")
+            .field("server", &self.server)
+            .field("method", &self.method)
+            .field("subject", &self.subject())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The arguments of a tool: a JSON object, which is sent byte for byte.
+#[derive(Debug, Clone, Default)]
+pub struct Arguments(Form);
+
+#[derive(Debug, Clone, Default)]
+enum Form {
+    #[default]
+    None,
+    /// Known to be JSON.
+    Checked(Arc<RawValue>),
+    /// Not looked at yet.
+    Text(Bytes),
+}
+
+impl Arguments {
+    /// No arguments.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The text of a JSON object. That it is one is checked when it is used.
+    pub fn raw(text: impl Into<Bytes>) -> Self {
+        Self(Form::Text(text.into()))
+    }
+}
+
+impl From<Box<RawValue>> for Arguments {
+    fn from(value: Box<RawValue>) -> Self {
+        Self(Form::Checked(value.into()))
+    }
+}
+
+impl From<Arc<RawValue>> for Arguments {
+    fn from(value: Arc<RawValue>) -> Self {
+        Self(Form::Checked(value))
+    }
+}
+
+impl From<serde_json::Value> for Arguments {
+    fn from(value: serde_json::Value) -> Self {
+        match serde_json::value::to_raw_value(&value) {
+            Ok(raw) => raw.into(),
+            // A value always becomes text; should it not, the check will tell.
+            Err(_) => Self::raw(value.to_string()),
+        }
+    }
+}
+
+fn bad_arguments(why: &dyn std::fmt::Display) -> CallError {
+    CallError::Invalid {
+        what: format!("the arguments are not a JSON object: {why}"),
+        hint: "pass an object such as {\"key\": \"value\"}".into(),
+    }
+}

@@ -1,0 +1,33 @@
+//! A binder keeps a server up for longer than one call.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::slot::Slot;
+
+/// Keeps a server up: while it is held the server is started when it is not
+/// running and is neither ended for idleness nor evicted. Dropping it starts
+/// the keep-alive clock.
+#[must_use = "dropping a binding lets the server go"]
+pub struct Binding(Arc<Slot>);
+
+impl Binding {
+    pub(crate) fn new(slot: Arc<Slot>) -> Self {
+        slot.change(|desk| desk.supervisor.on_bind());
+        Self(slot)
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        self.0.change(|desk| desk.supervisor.on_unbind(Instant::now().into_std()));
+        self.0.room.note_idle();
+    }
+}
+
+impl std::fmt::Debug for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Binding({})", self.0.key.server)
+    }
+}

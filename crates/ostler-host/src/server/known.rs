@@ -1,0 +1,84 @@
+//! What a server offers, as far as is known.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::HashSet;
+use tokio::time::Instant;
+
+/// How long a list of a server that does not announce changes is taken for
+/// complete; calls of unknown tools ask for it at most this often.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// One tool as its server defines it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// The server's own name for it.
+    pub name: String,
+    /// The whole definition, byte for byte.
+    pub definition: Bytes,
+}
+
+/// The tools of a server at the time of its last list.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) tools: Arc<Vec<Tool>>,
+    names: HashSet<String>,
+    received: Instant,
+    /// How long the server says that the list is good.
+    ttl: Duration,
+    /// The session that gave it; `None` for a list kept from an earlier run.
+    generation: Option<u64>,
+    /// The server promises to say when the list changes.
+    is_announced: bool,
+    is_stale: AtomicBool,
+}
+
+impl Known {
+    /// A list that was just received.
+    pub(crate) fn fresh(tools: Vec<Tool>, ttl: Duration, generation: u64, is_announced: bool) -> Self {
+        Self { ttl, generation: Some(generation), is_announced, ..Self::remembered(tools) }
+    }
+
+    /// A list kept from an earlier run: known, but never fresh.
+    pub(crate) fn remembered(tools: Vec<Tool>) -> Self {
+        Self {
+            names: tools.iter().map(|tool| tool.name.clone()).collect(),
+            tools: Arc::new(tools),
+            received: Instant::now(),
+            ttl: Duration::ZERO,
+            generation: None,
+            is_announced: false,
+            is_stale: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the list need not be asked for again.
+    pub(crate) fn is_fresh(&self, current: u64) -> bool {
+        let is_within_ttl = self.received.elapsed() < self.ttl;
+        let is_kept_current = self.is_announced && self.generation == Some(current);
+        !self.is_outdated() && (is_within_ttl || is_kept_current)
+    }
+
+    /// Whether a name that is not in it does not exist: it comes from this
+    /// session, and the server announces changes or has had no time for one.
+    pub(crate) fn is_definite(&self, current: u64) -> bool {
+        let is_current = self.generation == Some(current) && !self.is_outdated();
+        is_current && (self.is_announced || self.received.elapsed() < RECENT)
+    }
+
+    pub(crate) fn has(&self, tool: &str) -> bool {
+        self.names.contains(tool)
+    }
+
+    /// Whether a change was announced since it was asked for.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_stale.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn outdate(&self) {
+        self.is_stale.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,340 @@
+//! The right to use a session for one call.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ostler_core::breaker::{Permit, Refused};
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::fault::Delivery;
+use ostler_core::supervisor::{Entry, Failure, Phase, Supervisor};
+use ostler_core::weigh::{Effect, Weight};
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
+use tokio::time::{Instant, timeout_at};
+
+use super::slot::{Desk, Live, Slot};
+use crate::request::Request;
+use crate::upstream::Session;
+
+/// How soon a caller that found a full queue may come back. Queues of this
+/// size empty within a second at the call rates they are made for.
+const COME_BACK: Duration = Duration::from_secs(1);
+
+/// The right to use a session for one call. Dropping it gives everything back.
+pub(crate) struct Lease {
+    slot: Arc<Slot>,
+    live: Arc<Live>,
+    since: Instant,
+    /// Given back when the lease ends; `None` from then on.
+    permit: Option<Permit>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Lease {
+    pub(crate) fn session(&self) -> &dyn Session {
+        &*self.live.session
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.live.generation
+    }
+
+    /// When it began.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Ends the lease with what became of the call.
+    pub(crate) fn settle(mut self, weight: Weight, now: Instant) {
+        self.end(Some(weight), now);
+    }
+
+    /// Gives everything back under one lock; the second time does nothing.
+    fn end(&mut self, weight: Option<Weight>, now: Instant) {
+        let Some(permit) = self.permit.take() else { return };
+        let (now, generation) = (now.into_std(), self.live.generation);
+        let mut desk = self.slot.desk();
+        let mut needs_task = false;
+        match weight {
+            Some(weight) => {
+                let has_babbled = desk.supervisor.settle(permit, generation, weight, now);
+                let is_suspect = weight.effect == Effect::Probe;
+                if is_suspect {
+                    desk.liveness.on_timeout();
+                }
+                if has_babbled {
+                    let Desk { supervisor, rng, .. } = &mut *desk;
+                    supervisor.on_lost(generation, Failure::babble(now), rng);
+                }
+                needs_task = has_babbled || is_suspect;
+            }
+            None => desk.supervisor.give_back(permit, now),
+        }
+        let is_last = desk.supervisor.on_release(now);
+        needs_task |= is_last && std::mem::take(&mut desk.needs_wake);
+        drop(desk);
+        self.live.end_lease();
+        self.slot.room.note_idle();
+        if needs_task {
+            self.slot.bell.notify_one();
+        }
+    }
+}
+
+impl Drop for Lease {
+    /// The call was given up: nothing is known of how it went.
+    fn drop(&mut self) {
+        self.end(None, Instant::now());
+    }
+}
+
+/// A caller at the door. Dropping it gives the permit and the place in the
+/// line back, wherever it was waiting.
+pub(crate) struct Visitor<'a> {
+    slot: &'a Arc<Slot>,
+    permit: Option<Permit>,
+    is_waiting: bool,
+}
+
+impl Drop for Visitor<'_> {
+    fn drop(&mut self) {
+        if self.permit.is_none() && !self.is_waiting {
+            return;
+        }
+        let mut desk = self.slot.desk();
+        if let Some(permit) = self.permit.take() {
+            desk.supervisor.give_back(permit, Instant::now().into_std());
+        }
+        let mut is_unwanted = false;
+        if self.is_waiting {
+            desk.supervisor.on_wait_over();
+            is_unwanted = !desk.supervisor.has_demand();
+        }
+        drop(desk);
+        if is_unwanted {
+            self.slot.bell.notify_one();
+        }
+    }
+}
+
+impl Slot {
+    /// Wants a session without a call to make, for as long as the visitor is held.
+    pub(crate) fn visit(self: &Arc<Self>) -> Visitor<'_> {
+        self.change(|desk| desk.supervisor.on_wait());
+        Visitor { slot: self, permit: None, is_waiting: true }
+    }
+
+    /// Gets a session for one call: past the breaker, into a place, and onto a
+    /// session, which is started if there is none.
+    pub(crate) async fn lease(self: &Arc<Self>, now: Instant, until: Instant) -> Result<Lease, CallError> {
+        let mut visitor = Visitor { slot: self, permit: None, is_waiting: false };
+        let mut now = now;
+        let place = match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) => place,
+            Err(TryAcquireError::NoPermits) => {
+                // Whom the breaker refuses need not queue.
+                self.admit(&mut self.desk(), &mut visitor, now)?;
+                let place = self.queue_up(until).await?;
+                now = Instant::now();
+                place
+            }
+            Err(TryAcquireError::Closed) => return Err(self.stopped()),
+        };
+        let (live, since) = match self.look(&mut visitor, now)? {
+            Some(live) => (live, now),
+            None => (self.wait_for_session(&mut visitor, until).await?, Instant::now()),
+        };
+        Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), _place: place })
+    }
+
+    async fn wait_for_session(
+        &self,
+        visitor: &mut Visitor<'_>,
+        until: Instant,
+    ) -> Result<Arc<Live>, CallError> {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            // Listening begins before looking, so that no change falls in between.
+            moved.as_mut().enable();
+            if let Some(live) = self.look(visitor, Instant::now())? {
+                return Ok(live);
+            }
+            if timeout_at(until, moved).await.is_err() {
+                return Err(self.late());
+            }
+        }
+    }
+
+    /// Whether the server takes callers at all. Asked before the breaker:
+    /// what an operator must act upon is said first.
+    fn check_in(&self, desk: &Desk) -> Result<(), CallError> {
+        match desk.supervisor.entry() {
+            _ if desk.is_removed => Err(self.stopped()),
+            Entry::Open(_) | Entry::Wait => Ok(()),
+            Entry::Ejected(cause) => Err(self.unavailable(UnavailableState::Ejected, cause.to_owned(), None)),
+            Entry::Stopped => Err(self.stopped()),
+        }
+    }
+
+    /// Makes sure that the visitor holds a permit that still counts: after a
+    /// wait the breaker may have opened.
+    fn admit(&self, desk: &mut Desk, visitor: &mut Visitor<'_>, now: Instant) -> Result<(), CallError> {
+        self.check_in(desk)?;
+        let now = now.into_std();
+        match visitor.permit.take() {
+            Some(permit) if desk.supervisor.is_current(&permit) => {
+                visitor.permit = Some(permit);
+                return Ok(());
+            }
+            Some(stale) => desk.supervisor.give_back(stale, now),
+            None => {}
+        }
+        match desk.supervisor.admit(now) {
+            Ok(permit) => visitor.permit = Some(permit),
+            Err(Refused { retry_after }) => return Err(self.refusal(&desk.supervisor, retry_after)),
+        }
+        Ok(())
+    }
+
+    /// Waits for a place among the calls at the server.
+    async fn queue_up(&self, until: Instant) -> Result<OwnedSemaphorePermit, CallError> {
+        let waiting = Queued::join(self)?;
+        let place = timeout_at(until, Arc::clone(&self.places).acquire_owned()).await;
+        drop(waiting);
+        match place {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) => Err(self.stopped()),
+            Err(_) => Err(self.crowded()),
+        }
+    }
+
+    /// One look at the desk: a session, nothing yet, or a reason to leave.
+    fn look(&self, visitor: &mut Visitor<'_>, now: Instant) -> Result<Option<Arc<Live>>, CallError> {
+        let mut desk = self.desk();
+        if visitor.is_waiting {
+            self.check_in(&desk)?;
+        } else {
+            self.admit(&mut desk, visitor, now)?;
+        }
+        if desk.supervisor.entry() == Entry::Wait {
+            if !std::mem::replace(&mut visitor.is_waiting, true) {
+                desk.supervisor.on_wait();
+                drop(desk);
+                self.bell.notify_one();
+            }
+            return Ok(None);
+        }
+        let Some(live) = desk.live.clone() else { return Ok(None) };
+        if visitor.is_waiting {
+            self.admit(&mut desk, visitor, now)?;
+            visitor.is_waiting = false;
+            desk.supervisor.on_wait_over();
+        }
+        desk.supervisor.on_lease();
+        live.begin_lease();
+        Ok(Some(live))
+    }
+
+    fn unavailable(
+        &self,
+        state: UnavailableState,
+        cause: String,
+        retry_after: Option<Duration>,
+    ) -> CallError {
+        let server = self.key.server.clone();
+        CallError::Unavailable(Unavailable { server, state, cause, retry_after })
+    }
+
+    pub(crate) fn stopped(&self) -> CallError {
+        self.unavailable(UnavailableState::Stopped, "an operator stopped it".into(), None)
+    }
+
+    /// Why nobody passes now. A server that only an operator brings back is
+    /// not one to try again later, whatever its breaker says.
+    fn refusal(&self, supervisor: &Supervisor, retry_after: Duration) -> CallError {
+        match supervisor.entry() {
+            Entry::Ejected(cause) => self.unavailable(UnavailableState::Ejected, cause.to_owned(), None),
+            Entry::Stopped => self.stopped(),
+            Entry::Open(_) | Entry::Wait => self.broken(supervisor, retry_after),
+        }
+    }
+
+    fn broken(&self, supervisor: &Supervisor, retry_after: Duration) -> CallError {
+        let mut cause = format!("{} calls in a row failed", supervisor.consecutive_failures());
+        if let Some(failure) = supervisor.failure() {
+            cause.push_str(&format!(" (last: {failure})"));
+        }
+        self.unavailable(UnavailableState::BreakerOpen, cause, Some(retry_after))
+    }
+
+    /// The caller's time ran out: with a session, what became of the request
+    /// is known; without one, why there is none is what matters.
+    pub(crate) fn out_of_time(&self, request: &Request<'_>, delivery: Delivery) -> CallError {
+        let has_session = matches!(self.desk().supervisor.entry(), Entry::Open(_));
+        match has_session {
+            true => CallError::TimedOut {
+                server: self.key.server.clone(),
+                after: request.asked.elapsed(),
+                delivery,
+            },
+            false => self.late(),
+        }
+    }
+
+    /// The caller's time ran out before there was a session.
+    pub(crate) fn late(&self) -> CallError {
+        let desk = self.desk();
+        let last = desk
+            .supervisor
+            .failure()
+            .map(|failure| format!(" (last failure: {failure})"))
+            .unwrap_or_default();
+        match desk.supervisor.phase() {
+            Phase::Backoff { until } => {
+                let left = until.saturating_duration_since(Instant::now().into_std());
+                self.unavailable(
+                    UnavailableState::Backoff,
+                    format!("it waits before its next start{last}"),
+                    Some(left),
+                )
+            }
+            _ if self.lacks_room.load(Ordering::Acquire) => CallError::Overloaded {
+                what: format!("no room for a process of server `{}`: all are in use", self.key.server),
+                retry_after: COME_BACK,
+            },
+            _ => self.unavailable(
+                UnavailableState::Starting,
+                format!("it was not ready in time{last}"),
+                Some(COME_BACK),
+            ),
+        }
+    }
+
+    fn crowded(&self) -> CallError {
+        let what = format!(
+            "server `{}` has {} calls in flight and {} waiting",
+            self.key.server,
+            self.spec.max_in_flight,
+            self.queued.load(Ordering::Relaxed)
+        );
+        CallError::Overloaded { what, retry_after: COME_BACK }
+    }
+}
+
+/// A place in the queue; dropping it leaves the queue.
+struct Queued<'a>(&'a Slot);
+
+impl<'a> Queued<'a> {
+    fn join(slot: &'a Slot) -> Result<Self, CallError> {
+        let queued = Self(slot);
+        let before = slot.queued.fetch_add(1, Ordering::AcqRel);
+        if before >= slot.spec.max_queued { Err(slot.crowded()) } else { Ok(queued) }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::AcqRel);
+    }
+}

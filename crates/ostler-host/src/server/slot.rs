@@ -1,0 +1,196 @@
+//! One supervised session place: the desk where callers and the task meet.
+//!
+//! The desk is a short lock around the supervisor and the live session. It is
+//! never held across an await. Callers lock it to enter and to leave; the
+//! slot's task locks it to learn what to do and to report what it did. A call
+//! to a ready server passes without waking the task at all.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use ostler_core::cache::Cache;
+use ostler_core::error::CallError;
+use ostler_core::liveness::Liveness;
+use ostler_core::name::ServerName;
+use ostler_core::spec::ServerSpec;
+use ostler_core::supervisor::Supervisor;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+use super::known::Known;
+use crate::ledger::Ledger;
+use crate::room::Room;
+use crate::upstream::{Connector, Session};
+
+/// Which session place of a server: the partition is empty when everybody
+/// shares one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SlotKey {
+    pub(crate) server: ServerName,
+    pub(crate) partition: Arc<str>,
+    /// Tells a replaced server from its successor of the same name.
+    pub(crate) registration: u64,
+}
+
+/// One supervised session place.
+pub(crate) struct Slot {
+    pub(crate) key: SlotKey,
+    pub(crate) spec: Arc<ServerSpec>,
+    pub(crate) connector: Arc<dyn Connector>,
+    /// The host's remembered answers, to be purged when the server says so.
+    pub(crate) cache: Arc<Mutex<Cache>>,
+    pub(crate) room: Arc<Room>,
+    desk: Mutex<Desk>,
+    /// Wakes the task.
+    pub(crate) bell: Notify,
+    /// Tells everyone who waits that the phase may have changed.
+    pub(crate) moved: Notify,
+    /// Places for calls at the server.
+    pub(crate) places: Arc<Semaphore>,
+    /// Callers that wait for a place.
+    pub(crate) queued: AtomicUsize,
+    /// The session being started waits for room for its process.
+    pub(crate) lacks_room: AtomicBool,
+    /// The last list of tools.
+    pub(crate) known: ArcSwapOption<Known>,
+    /// Held while the list is asked for; what the last round has brought.
+    pub(crate) listing: tokio::sync::Mutex<Option<Result<Arc<Known>, CallError>>>,
+    /// Rounds of asking for the list that are over.
+    pub(crate) rounds: AtomicU64,
+    /// Raised before every invalidation of remembered answers.
+    pub(crate) epoch: AtomicU64,
+    /// Some answer has been remembered; until then nobody looks for one.
+    pub(crate) has_memories: AtomicBool,
+    /// Sessions of which something is left, live ones included.
+    pub(crate) stays: AtomicUsize,
+    /// The task has ended: the slot was removed and nothing of it is left.
+    pub(crate) gone: AtomicBool,
+}
+
+/// What the lock protects.
+pub(crate) struct Desk {
+    pub(crate) supervisor: Supervisor,
+    pub(crate) liveness: Liveness,
+    /// The session of the supervisor's current generation, when it is ready.
+    pub(crate) live: Option<Arc<Live>>,
+    pub(crate) rng: fastrand::Rng,
+    /// How long calls may finish when the session is ended.
+    pub(crate) drain: Duration,
+    /// The task sleeps without an alarm, so the end of the last lease must wake it.
+    pub(crate) needs_wake: bool,
+    /// Something of a session is left: one on its way, in use, or being ended.
+    /// The task says so whenever it has done what there was to do.
+    pub(crate) has_remains: bool,
+    /// Nobody will use this slot again; the task ends when nothing is left.
+    pub(crate) is_removed: bool,
+}
+
+/// A session in use, with its number and who uses it.
+pub(crate) struct Live {
+    pub(crate) generation: u64,
+    pub(crate) session: Arc<dyn Session>,
+    pub(crate) since: Instant,
+    leases: AtomicUsize,
+    unused: Notify,
+}
+
+impl Slot {
+    pub(crate) fn new(key: SlotKey, parts: Parts) -> Arc<Self> {
+        let Parts { spec, connector, cache, room, ledger, rng } = parts;
+        let desk = Desk {
+            supervisor: Supervisor::new(&spec, Instant::now().into_std()),
+            liveness: Liveness::default(),
+            live: None,
+            rng,
+            drain: spec.drain,
+            needs_wake: false,
+            has_remains: false,
+            is_removed: false,
+        };
+        let slot = Arc::new(Self {
+            key,
+            connector,
+            cache,
+            room,
+            desk: Mutex::new(desk),
+            bell: Notify::new(),
+            moved: Notify::new(),
+            places: Arc::new(Semaphore::new(spec.max_in_flight)),
+            queued: AtomicUsize::new(0),
+            lacks_room: AtomicBool::new(false),
+            known: ArcSwapOption::empty(),
+            listing: tokio::sync::Mutex::default(),
+            rounds: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            has_memories: AtomicBool::new(false),
+            stays: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
+            spec,
+        });
+        ledger.enter(&slot);
+        slot
+    }
+
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something and tells everybody who may care.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Desk) -> T) -> T {
+        let result = change(&mut self.desk());
+        self.bell.notify_one();
+        self.moved.notify_waiters();
+        result
+    }
+}
+
+/// What a slot is made of.
+pub(crate) struct Parts {
+    pub(crate) spec: Arc<ServerSpec>,
+    pub(crate) connector: Arc<dyn Connector>,
+    /// The host's remembered answers, to be purged when the server says so.
+    pub(crate) cache: Arc<Mutex<Cache>>,
+    pub(crate) room: Arc<Room>,
+    /// Where the slot is entered.
+    pub(crate) ledger: Arc<Ledger>,
+    /// Spreads the delays before restarts.
+    pub(crate) rng: fastrand::Rng,
+}
+
+impl Live {
+    pub(crate) fn new(generation: u64, session: Arc<dyn Session>) -> Arc<Self> {
+        Arc::new(Self {
+            generation,
+            session,
+            since: Instant::now(),
+            leases: AtomicUsize::new(0),
+            unused: Notify::new(),
+        })
+    }
+
+    /// Called under the desk's lock, so that a drained session stays drained.
+    pub(crate) fn begin_lease(&self) {
+        self.leases.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn end_lease(&self) {
+        if self.leases.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.unused.notify_waiters();
+        }
+    }
+
+    /// Waits until nobody uses the session any more.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let unused = self.unused.notified();
+            tokio::pin!(unused);
+            unused.as_mut().enable();
+            if self.leases.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            unused.await;
+        }
+    }
+}

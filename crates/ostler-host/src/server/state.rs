@@ -1,0 +1,164 @@
+//! What a slot knows and says of itself.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::fault::{Delivery, Fault, FaultKind};
+use ostler_core::name::ServerName;
+use ostler_core::supervisor::{Entry, Phase};
+use ostler_core::weigh::{Effect, Outcome, weigh};
+use tokio::time::{Instant, timeout_at};
+
+use super::known::Known;
+use super::slot::{Desk, Slot};
+use crate::upstream::Event;
+
+impl Slot {
+    /// The last list of tools, however old.
+    pub(crate) fn known(&self) -> Option<Arc<Known>> {
+        self.known.load_full()
+    }
+
+    pub(crate) fn learn(&self, known: Arc<Known>) {
+        self.known.store(Some(known));
+    }
+
+    pub(crate) fn learn_if_unknown(&self, known: Arc<Known>) {
+        self.known.rcu(|current| current.clone().or_else(|| Some(Arc::clone(&known))));
+    }
+
+    /// Raised before every invalidation; an answer asked for under another
+    /// epoch is not remembered.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn raise_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether any answer of this server has ever been remembered.
+    pub(crate) fn has_memories(&self) -> bool {
+        self.has_memories.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_memory(&self) {
+        self.has_memories.store(true, Ordering::Release);
+    }
+
+    /// Whose private answers a caller may be given: those of its own place, or
+    /// where everybody shares one, its own.
+    pub(crate) fn owner<'a>(&'a self, caller: &'a Caller) -> &'a str {
+        if self.key.partition.is_empty() { caller.principal() } else { &self.key.partition }
+    }
+
+    /// Whether a session is up or on its way.
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.desk().supervisor.phase(), Phase::Ready { .. } | Phase::Starting { .. })
+    }
+
+    /// Whether the live session declares a capability.
+    pub(crate) fn has_capability(&self, path: &str) -> bool {
+        let live = self.desk().live.clone();
+        live.is_some_and(|live| live.session.hello().has_capability(path))
+    }
+
+    /// Takes what the server says without being asked: what is known of the
+    /// tools and what is remembered is not what it was.
+    pub(crate) fn hear(&self, event: &Event) {
+        self.raise_epoch();
+        if let (Event::ToolsChanged, Some(known)) = (event, self.known()) {
+            known.outdate();
+        }
+        let methods: &[&str] = match event {
+            Event::ToolsChanged => &["tools/list", "tools/call", "server/discover"],
+            Event::ResourcesChanged => &["resources/list", "resources/templates/list", "resources/read"],
+            Event::ResourceUpdated => &["resources/read"],
+            Event::PromptsChanged => &["prompts/list"],
+        };
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        for method in methods {
+            cache.purge_method(&self.key.server, method);
+        }
+    }
+
+    /// Waits until a session that failed a call is no longer handed out. The
+    /// session's own watcher sees its end within moments; this only keeps the
+    /// caller from meeting it again before that.
+    pub(crate) async fn outlive(&self, generation: u64, fault: &Fault, until: Instant) {
+        let is_over = weigh(&Outcome::Fault(&fault.kind)).effect == Effect::Restart;
+        if !is_over && fault.kind != FaultKind::Retired {
+            return;
+        }
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self.desk().supervisor.entry() != Entry::Open(generation) {
+                return;
+            }
+            if timeout_at(until, moved).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until what there is at the desk is of interest.
+    pub(crate) async fn until<T>(&self, look: impl Fn(&Desk) -> Option<T>) -> T {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if let Some(found) = look(&self.desk()) {
+                return found;
+            }
+            moved.await;
+        }
+    }
+
+    /// Waits until nothing of a removed slot is left.
+    pub(crate) async fn until_gone(&self) {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self.gone.load(Ordering::Acquire) {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// The error for a session that refuses more requests.
+    pub(crate) fn congested(&self) -> CallError {
+        let what = format!("server `{}` does not read its requests", self.key.server);
+        CallError::Overloaded { what, retry_after: Duration::from_secs(1) }
+    }
+
+    /// The error for a read or an unsent call that can't be repeated any more.
+    pub(crate) fn lost(&self, fault: &Fault) -> CallError {
+        CallError::Unavailable(Unavailable {
+            server: self.key.server.clone(),
+            state: match fault.delivery {
+                Delivery::Unknown | Delivery::Answered => UnavailableState::Lost,
+                Delivery::NotSent | Delivery::Rejected => UnavailableState::Backoff,
+            },
+            cause: fault.to_string(),
+            retry_after: None,
+        })
+    }
+
+    /// The error for a shared read that ended without a word.
+    pub(crate) fn vanished(&self) -> CallError {
+        shutting_down(self.key.server.clone())
+    }
+}
+
+/// The error of a host that comes to its end.
+pub(crate) fn shutting_down(server: ServerName) -> CallError {
+    let (state, cause) = (UnavailableState::Stopped, "the host is shutting down".into());
+    CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })
+}

@@ -1,0 +1,252 @@
+//! A slot's task: carries out what the supervisor decides.
+//!
+//! It alone starts and ends sessions. Everything it waits for is one
+//! `select!`; whatever happens, it reports it to the desk and asks the
+//! supervisor what to do next.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ostler_core::fault::FaultKind;
+use ostler_core::liveness::{MISSES, Missed};
+use ostler_core::supervisor::{Action, Failure, Manner};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::pulse::Pulse;
+use super::slot::{Desk, Live, Slot};
+use super::stay::Stay;
+use crate::upstream::{BoxFuture, Force, Plan, Session};
+
+/// A session that has been made, and the sign that something of it is left.
+type Made = Result<(Arc<dyn Session>, Stay), Failure>;
+
+/// A session on its way.
+struct Start {
+    generation: u64,
+    outcome: BoxFuture<'static, Made>,
+}
+
+/// What the task works with; nobody else sees it.
+struct Task {
+    slot: Arc<Slot>,
+    start: Option<Start>,
+    /// The session in use, if any.
+    live: Option<(Arc<Live>, Stay)>,
+    /// Sessions that are being ended, by generation.
+    ending: JoinSet<u64>,
+    pulse: Pulse,
+}
+
+/// Runs until the slot is removed and nothing of it is left.
+pub(crate) async fn run(slot: Arc<Slot>) {
+    let mut task = Task { slot, start: None, live: None, ending: JoinSet::new(), pulse: Pulse::default() };
+    while task.carry_out() {
+        task.wait().await;
+    }
+    task.slot.gone.store(true, Ordering::Release);
+    task.slot.moved.notify_waiters();
+}
+
+impl Task {
+    /// Does everything there is to do now; false when the task is over.
+    fn carry_out(&mut self) -> bool {
+        let slot = Arc::clone(&self.slot);
+        // A start may hold room, and giving room back takes another lock:
+        // what is dropped goes after the desk has been left.
+        let mut unwanted = Vec::new();
+        let mut desk = slot.desk();
+        if desk.is_removed {
+            // Whoever resumed it meanwhile came too late.
+            desk.supervisor.on_stop();
+        }
+        while let Some(action) = desk.supervisor.poll(Instant::now().into_std()) {
+            match action {
+                Action::Start { generation } => unwanted.extend(self.start(generation)),
+                Action::Retire { generation, manner } => self.retire(&mut desk, generation, manner),
+            }
+        }
+        unwanted.extend(self.take_unwanted_start(&mut desk));
+        desk.needs_wake = desk.supervisor.next_wake().is_none();
+        desk.has_remains =
+            self.start.is_some() || !self.ending.is_empty() || slot.stays.load(Ordering::Acquire) > 0;
+        let (is_clean, is_removed) = (!desk.has_remains, desk.is_removed);
+        drop(desk);
+        drop(unwanted);
+        if is_clean || is_removed {
+            slot.moved.notify_waiters();
+        }
+        !(is_clean && is_removed)
+    }
+
+    /// Begins a start, and returns the one that it replaces.
+    fn start(&mut self, generation: u64) -> Option<Start> {
+        let outcome = Box::pin(make_session(Arc::clone(&self.slot), generation));
+        self.start.replace(Start { generation, outcome })
+    }
+
+    /// A start that nobody wants any more ends here; what is left of it keeps
+    /// its [`Stay`]. One that only waits for room is given up as soon as
+    /// the last caller that wanted it has left.
+    fn take_unwanted_start(&mut self, desk: &mut Desk) -> Option<Start> {
+        let generation = self.start.as_ref()?.generation;
+        if self.slot.lacks_room.load(Ordering::Acquire) && !desk.supervisor.has_demand() {
+            desk.supervisor.on_start_abandoned(generation);
+        }
+        self.start.take_if(|start| !desk.supervisor.is_starting(start.generation))
+    }
+
+    fn retire(&mut self, desk: &mut Desk, generation: u64, manner: Manner) {
+        desk.live.take_if(|live| live.generation == generation);
+        let Some((live, stay)) = self.live.take_if(|(live, _)| live.generation == generation) else {
+            return;
+        };
+        self.pulse = Pulse::default();
+        let is_hung =
+            desk.supervisor.failure().is_some_and(|failure| matches!(failure.kind, FaultKind::Hung(_)));
+        let force = if manner == Manner::Now && is_hung { Force::Kill } else { Force::Gentle };
+        let patience = desk.drain;
+        self.ending.spawn(async move {
+            if manner == Manner::Drain {
+                // Calls that are still out after that end as unknown.
+                let _ = timeout(patience, live.drained()).await;
+            }
+            live.session.close(force).await;
+            drop(stay);
+            generation
+        });
+    }
+
+    async fn wait(&mut self) {
+        let Self { slot, start, live, ending, pulse } = self;
+        let current = live.as_ref().map(|(live, _)| live);
+        let alarm = {
+            let desk = slot.desk();
+            let look = current.and_then(|live| pulse.next_look(&desk.liveness, live, &slot.spec));
+            [desk.supervisor.next_wake().map(Instant::from_std), look].into_iter().flatten().min()
+        };
+        // Each branch is cancel-safe: the futures live in the task or can be
+        // asked again, and only what has been taken is acted upon. What comes
+        // first has no chance in it, so that a run can be repeated; the bell,
+        // which callers may ring at any rate, comes last.
+        tokio::select! {
+            biased;
+            failure = ended(current) => self.on_ended(failure),
+            made = finished(start) => self.on_start_over(made),
+            Some(closed) = ending.join_next() => self.on_closed(closed.unwrap_or_default()),
+            is_alive = pulse.answer() => self.on_pulse(is_alive),
+            () = at(alarm) => pulse.feel(slot, current),
+            () = slot.bell.notified() => {}
+        }
+    }
+
+    fn on_start_over(&mut self, made: Made) {
+        let Some(Start { generation, .. }) = self.start.take() else { return };
+        match made {
+            Ok((session, stay)) => self.on_started(Live::new(generation, session), stay),
+            Err(failure) => {
+                tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server did not start");
+                self.slot.change(|Desk { supervisor, rng, .. }| {
+                    supervisor.on_start_failed(generation, failure, rng)
+                });
+            }
+        }
+    }
+
+    fn on_started(&mut self, live: Arc<Live>, stay: Stay) {
+        let generation = live.generation;
+        self.live = Some((Arc::clone(&live), stay));
+        self.pulse = Pulse::default();
+        let slot = Arc::clone(&self.slot);
+        let is_wanted = slot.change(|desk| {
+            desk.liveness.on_answer();
+            let is_wanted = desk.supervisor.on_started(generation, Instant::now().into_std());
+            desk.live = is_wanted.then_some(live);
+            is_wanted
+        });
+        if !is_wanted {
+            self.retire(&mut slot.desk(), generation, Manner::Now);
+        }
+    }
+
+    fn on_ended(&mut self, failure: Failure) {
+        let Some(generation) = self.live.as_ref().map(|(live, _)| live.generation) else { return };
+        tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server ended");
+        self.lose(generation, failure);
+    }
+
+    fn lose(&mut self, generation: u64, failure: Failure) {
+        let slot = Arc::clone(&self.slot);
+        let was_current = slot.change(|desk| {
+            desk.live.take_if(|live| live.generation == generation);
+            desk.supervisor.on_lost(generation, failure, &mut desk.rng)
+        });
+        if !was_current {
+            // It was on its way out already; what is left of it goes now.
+            self.retire(&mut slot.desk(), generation, Manner::Now);
+        }
+    }
+
+    fn on_pulse(&mut self, is_alive: bool) {
+        let Some((live, _)) = &self.live else { return };
+        if is_alive {
+            self.slot.desk().liveness.on_answer();
+            return;
+        }
+        let missed = self.slot.desk().liveness.on_miss();
+        if missed == Missed::Hung {
+            let generation = live.generation;
+            let mut failure = Failure::new(FaultKind::Hung(MISSES), Instant::now().into_std());
+            failure.stderr = live.session.vitals().stderr;
+            tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server hangs");
+            self.lose(generation, failure);
+        }
+    }
+
+    fn on_closed(&mut self, generation: u64) {
+        self.slot.change(|desk| desk.supervisor.on_closed(generation));
+    }
+}
+
+/// Waits for room, then for the session.
+async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
+    let place = match slot.connector.has_process() {
+        true => Some(slot.room.enter(&slot, generation).await),
+        false => None,
+    };
+    let stay = Stay::new(Arc::clone(&slot), place);
+    let listener = Arc::downgrade(&slot);
+    let events = move |event| {
+        if let Some(slot) = listener.upgrade() {
+            slot.hear(&event);
+        }
+    };
+    let plan = Plan { generation, events: Arc::new(events), stay: stay.clone() };
+    let patience = slot.spec.start_timeout;
+    match timeout(patience, slot.connector.connect(plan)).await {
+        Ok(outcome) => Ok((outcome?, stay)),
+        Err(_) => Err(Failure::new(FaultKind::StartTimeout(patience), Instant::now().into_std())),
+    }
+}
+
+async fn at(alarm: Option<Instant>) {
+    match alarm {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}
+
+async fn finished(start: &mut Option<Start>) -> Made {
+    match start {
+        Some(start) => (&mut start.outcome).await,
+        None => pending().await,
+    }
+}
+
+async fn ended(live: Option<&Arc<Live>>) -> Failure {
+    match live {
+        Some(live) => live.session.ended().await,
+        None => pending().await,
+    }
+}

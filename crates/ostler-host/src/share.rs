@@ -1,0 +1,156 @@
+//! Identical concurrent reads share one upstream request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ostler_core::cache::Key;
+use ostler_core::error::CallError;
+use ostler_core::fault::Delivery;
+use ostler_core::repeat::MethodKind;
+use ostler_core::spec::CacheRule;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
+use crate::answer::Answer;
+use crate::host::{Host, InFlight};
+use crate::recall::cache_key;
+use crate::request::Request;
+use crate::server::slot::Slot;
+
+/// One read under way: the same for everyone who asks while it lasts. Readers
+/// with different [owners](Slot::owner) never share, for the answer may be private.
+type Reading = (Key, Arc<str>);
+
+/// What came of a read, as soon as something did.
+#[derive(Debug, Default)]
+struct Shared {
+    result: OnceLock<Result<Answer, CallError>>,
+    done: Notify,
+}
+
+impl Shared {
+    async fn result(&self) -> Result<Answer, CallError> {
+        loop {
+            let done = self.done.notified();
+            tokio::pin!(done);
+            done.as_mut().enable();
+            if let Some(result) = self.result.get() {
+                return result.clone();
+            }
+            done.await;
+        }
+    }
+}
+
+/// Reads under way.
+#[derive(Debug, Default)]
+pub(crate) struct Readings(Mutex<HashMap<Reading, Arc<Shared>>>);
+
+impl Host {
+    /// Reads, and tools that the operator has declared cacheable, may be
+    /// shared. One with a progress sink or an answer to a question may not.
+    pub(crate) fn may_share(&self, slot: &Slot, request: &Request<'_>) -> bool {
+        if request.progress.is_some() || request.params.is_continuation() {
+            return false;
+        }
+        match request.kind() {
+            MethodKind::Read => true,
+            MethodKind::Call => {
+                let tool = request.params.name().unwrap_or_default();
+                request.method == "tools/call" && matches!(slot.spec.rules(&tool).cache, CacheRule::For(_))
+            }
+        }
+    }
+
+    /// Joins the same read if one is under way, or begins one. It runs in a
+    /// task of its own, so that whoever began it may leave; the count of the
+    /// one who began it goes over to the task.
+    pub(crate) async fn share(
+        &self,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+        in_flight: InFlight<'_>,
+    ) -> Result<Answer, CallError> {
+        let Some(key) = cache_key(slot, request) else {
+            return self.perform_and_remember(slot, request).await;
+        };
+        let mut in_flight = Some(in_flight);
+        let reading = (key, slot.owner(request.caller).into());
+        let shared = self.join_or_begin(reading, slot, request, &mut in_flight);
+        match request.deadline {
+            Some(deadline) => match timeout_at(deadline, shared.result()).await {
+                Ok(result) => result,
+                Err(_) => Err(slot.out_of_time(request, Delivery::Unknown)),
+            },
+            None => shared.result().await,
+        }
+    }
+
+    fn join_or_begin(
+        &self,
+        reading: Reading,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+        in_flight: &mut Option<InFlight<'_>>,
+    ) -> Arc<Shared> {
+        let readings = self.readings();
+        let mut under_way = readings.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = under_way.get(&reading) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::<Shared>::default();
+        under_way.insert(reading.clone(), Arc::clone(&shared));
+        let ending =
+            Ending { host: self.clone(), slot: Arc::clone(slot), reading, shared: Arc::clone(&shared) };
+        if let Some(in_flight) = in_flight.take() {
+            in_flight.hand_over();
+        }
+        let owned = Owned::of(request);
+        tokio::spawn(async move {
+            let result = ending.host.perform_and_remember(&ending.slot, &owned.request()).await;
+            let _ = ending.shared.result.set(result);
+        });
+        shared
+    }
+}
+
+/// Takes a reading off the list, tells everybody and counts it out when its
+/// task ends, however it ends: one that panics or loses its runtime has no result.
+struct Ending {
+    host: Host,
+    slot: Arc<Slot>,
+    reading: Reading,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.host.readings().0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.reading);
+        self.shared.result.get_or_init(|| Err(self.slot.vanished()));
+        self.shared.done.notify_waiters();
+        self.host.count_out();
+    }
+}
+
+/// A request that outlives whoever made it.
+struct Owned {
+    caller: ostler_core::caller::Caller,
+    server: String,
+    method: String,
+    params: ostler_wire::Params,
+}
+
+impl Owned {
+    fn of(request: &Request<'_>) -> Self {
+        Self {
+            caller: request.caller.clone(),
+            server: request.server.to_owned(),
+            method: request.method.to_owned(),
+            params: request.params.clone(),
+        }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::new(&self.caller, &self.server, &self.method, self.params.clone())
+    }
+}

@@ -1,0 +1,129 @@
+//! What operators see.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ostler_core::breaker::Circuit;
+use ostler_core::error::CallError;
+use ostler_core::status::{LastError, Restarts, ServerStatus, State};
+use ostler_core::supervisor::{Failure, Phase};
+use tokio::time::Instant;
+
+use crate::host::Host;
+use crate::server::Server;
+use crate::server::slot::Slot;
+
+impl Host {
+    /// Every server, by name.
+    pub fn status(&self) -> Vec<ServerStatus> {
+        self.shared().registry.load().values().map(|server| self.describe(server)).collect()
+    }
+
+    /// One server.
+    pub fn status_of(&self, name: &str) -> Result<ServerStatus, CallError> {
+        Ok(self.describe(&self.server(name)?))
+    }
+
+    /// A server with a process per caller is described by the sum of its
+    /// sessions, and by the state of the one that is furthest up.
+    fn describe(&self, server: &Arc<Server>) -> ServerStatus {
+        let slots = server.slots();
+        let each = slots.iter().map(|slot| describe(slot));
+        let mut whole = each.reduce(merge).unwrap_or_else(|| ServerStatus::registered(&server.spec));
+        whole.containment = server.connector.containment();
+        whole.cache = self.cache().stats_of(&server.spec.name);
+        whole
+    }
+}
+
+fn describe(slot: &Slot) -> ServerStatus {
+    let now = Instant::now().into_std();
+    let live = slot.desk().live.clone();
+    // Asked before the desk is locked again: it takes the session's own lock.
+    let vitals = live.as_ref().map(|live| live.session.vitals()).unwrap_or_default();
+    let desk = slot.desk();
+    let supervisor = &desk.supervisor;
+    let (used, budget) = supervisor.restarts(now);
+    let circuit = supervisor.circuit(now);
+    ServerStatus {
+        state: state_of(supervisor.phase()),
+        active: live.is_some(),
+        pid: vitals.pid,
+        protocol: live.as_ref().map(|live| live.session.hello().version.clone()),
+        generation: supervisor.generation(),
+        leases: supervisor.leases(),
+        in_flight: slot.spec.max_in_flight.saturating_sub(slot.places.available_permits()),
+        queued: slot.queued.load(Ordering::Relaxed),
+        restarts: Restarts { used, budget },
+        starts_total: supervisor.generation(),
+        consecutive_failures: supervisor.consecutive_failures(),
+        circuit: circuit.into(),
+        retry_after_ms: retry_after(supervisor.phase(), circuit, now),
+        ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
+        last_error: supervisor.failure().map(|failure| last_error(failure, now)),
+        uptime_ms: live.map(|live| millis(live.since.elapsed())),
+        tools: slot.known().map(|known| known.tools.len()),
+        skipped_lines: vitals.skipped_lines,
+        dropped_notifications: vitals.dropped_notifications,
+        ..ServerStatus::registered(&slot.spec)
+    }
+}
+
+fn state_of(phase: &Phase) -> State {
+    match phase {
+        Phase::Idle => State::Idle,
+        Phase::Starting { .. } => State::Starting,
+        Phase::Ready { .. } => State::Ready,
+        Phase::Backoff { .. } => State::Backoff,
+        Phase::Ejected { .. } => State::Ejected,
+        Phase::Draining { .. } => State::Draining,
+        Phase::Stopped => State::Stopped,
+    }
+}
+
+fn retry_after(phase: &Phase, circuit: Circuit, now: std::time::Instant) -> Option<u64> {
+    match (phase, circuit) {
+        (Phase::Backoff { until }, _) => Some(millis(until.saturating_duration_since(now))),
+        (_, Circuit::Open { retry_after }) => Some(millis(retry_after)),
+        _ => None,
+    }
+}
+
+fn last_error(failure: &Failure, now: std::time::Instant) -> LastError {
+    LastError {
+        message: failure.kind.to_string(),
+        exit: failure.exit,
+        stderr: failure.stderr.clone(),
+        seconds_ago: now.saturating_duration_since(failure.at).as_secs(),
+    }
+}
+
+fn merge(a: ServerStatus, b: ServerStatus) -> ServerStatus {
+    let (mut top, other) = if rank(a.state) >= rank(b.state) { (a, b) } else { (b, a) };
+    top.active |= other.active;
+    top.leases += other.leases;
+    top.in_flight += other.in_flight;
+    top.queued += other.queued;
+    top.starts_total += other.starts_total;
+    top.skipped_lines += other.skipped_lines;
+    top.dropped_notifications += other.dropped_notifications;
+    top.last_error = top.last_error.or(other.last_error);
+    top
+}
+
+fn rank(state: State) -> u8 {
+    match state {
+        State::Ready => 7,
+        State::Starting => 6,
+        State::Draining => 5,
+        State::Backoff => 4,
+        State::Ejected => 3,
+        State::NeedsAuth => 2,
+        State::Idle => 1,
+        State::Stopped => 0,
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

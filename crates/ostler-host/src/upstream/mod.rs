@@ -1,0 +1,146 @@
+//! The way to servers: one seam, so that a child process, a remote endpoint
+//! and a script in memory are the same to everything above.
+
+pub mod stdio;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ostler_core::fault::Fault;
+use ostler_core::status::Containment;
+use ostler_core::supervisor::Failure;
+use ostler_wire::{Hello, Outcome, Params};
+use tokio::time::Instant;
+
+pub use crate::server::Stay;
+
+/// A boxed future, so that sessions of different kinds fit one type.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Makes sessions with one server.
+pub trait Connector: Send + Sync + 'static {
+    /// Makes one session, handshake included. Dropping the future must end
+    /// whatever it has begun, and what takes time about that holds the plan's
+    /// [`Stay`]; the caller bounds it in time.
+    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>>;
+
+    /// How what the server starts is kept from outliving the host.
+    fn containment(&self) -> Containment;
+
+    /// Whether a session is a process that takes room on this machine.
+    fn has_process(&self) -> bool {
+        self.containment() != Containment::None
+    }
+}
+
+/// What a connector is told about the session it makes.
+#[derive(Clone)]
+pub struct Plan {
+    /// The number of the session.
+    pub generation: u64,
+    /// Where the server's notifications go. Called from the session's reader,
+    /// so it must not block.
+    pub events: Events,
+    /// To be held, beside the host's own, by whatever may outlive the future.
+    pub stay: Stay,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+/// Takes what a server says without being asked.
+pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// What a server says without being asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The tools are not what they were.
+    ToolsChanged,
+    /// The resources are not what they were.
+    ResourcesChanged,
+    /// One resource, by its URI as the server wrote it, is not what it was.
+    ResourceUpdated,
+    /// The prompts are not what they were.
+    PromptsChanged,
+}
+
+/// One live connection to a server.
+pub trait Session: Send + Sync + 'static {
+    /// What the server said of itself in the handshake.
+    fn hello(&self) -> &Hello;
+
+    /// Sends a request and waits for its answer. Dropping the future cancels:
+    /// a request that has not left is taken back, one that has is cancelled at
+    /// the server.
+    fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>>;
+
+    /// Waits until the session has ended by itself.
+    fn ended(&self) -> BoxFuture<'_, Failure>;
+
+    /// Ends the session and waits until nothing of it is left.
+    fn close(&self, force: Force) -> BoxFuture<'_, ()>;
+
+    /// How it is doing.
+    fn vitals(&self) -> Vitals;
+
+    /// When the server was last heard, and when the oldest request that waits
+    /// for an answer was made.
+    fn signs(&self) -> (Option<Instant>, Option<Instant>);
+}
+
+/// One request.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    /// The MCP method.
+    pub method: &'a str,
+    /// The parameters as they came.
+    pub params: &'a Params,
+    /// The same for every attempt of a call.
+    pub idempotency_key: Option<&'a str>,
+    /// When to stop waiting.
+    pub until: Instant,
+    /// Takes progress of the call; progress moves `until`, up to `at_most`.
+    pub progress: Option<&'a ProgressSink>,
+    /// The hard end of the call.
+    pub at_most: Instant,
+}
+
+impl fmt::Debug for Ask<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("method", &self.method)
+            .field("until", &self.until)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes the raw parameters of progress notifications of one call. Called from
+/// the session's reader, so it must not block.
+pub type ProgressSink = Arc<dyn Fn(bytes::Bytes) + Send + Sync>;
+
+/// How much patience an ending session deserves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    /// End of input, then SIGTERM, then SIGKILL.
+    Gentle,
+    /// SIGKILL: the server hangs or never came up.
+    Kill,
+}
+
+/// How a session is doing.
+#[derive(Debug, Clone, Default)]
+pub struct Vitals {
+    /// The server's process.
+    pub pid: Option<u32>,
+    /// The last lines of stderr, oldest first.
+    pub stderr: Vec<String>,
+    /// Lines on stdout that were no messages.
+    pub skipped_lines: u64,
+    /// Notifications beyond the limit.
+    pub dropped_notifications: u64,
+}

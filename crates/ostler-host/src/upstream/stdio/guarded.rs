@@ -1,0 +1,111 @@
+//! Keeping a process through its guard.
+
+use std::io;
+use std::time::Duration;
+
+use ostler_core::fault::Exit;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+
+use super::process::{Keeper, Life, Started};
+use crate::guard::client::{Guarded, Warden};
+use crate::guard::order::{KILL, Order, Report, STOP};
+use crate::upstream::Force;
+
+/// How long a guard may take to begin once nobody wants its server any more.
+/// Forking and executing takes moments; only a warden that does not run at all
+/// takes longer, and it would start nothing once the lifeline is closed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Starts a process under a guard and a task that keeps the lifeline. The task
+/// goes on when this future is dropped: it ends what the guard has started.
+pub(crate) async fn start(order: &Order, warden: &Warden, keeper: Keeper) -> io::Result<Started> {
+    let mut line = serde_json::to_vec(order)?;
+    line.push(b'\n');
+    let Guarded { stdin, stdout, stderr, lifeline } = warden.post_guard()?;
+    let (tell, started) = oneshot::channel();
+    tokio::spawn(keep(Lifeline::of(lifeline), line, tell, keeper));
+    let pid = started.await.map_err(io::Error::other)??;
+    Ok(Started { pid, stdin, stdout, stderr })
+}
+
+/// The host's end of the socket to a guard.
+struct Lifeline {
+    reports: Lines<BufReader<OwnedReadHalf>>,
+    write: OwnedWriteHalf,
+}
+
+impl Lifeline {
+    fn of(socket: UnixStream) -> Self {
+        let (read, write) = socket.into_split();
+        Self { reports: BufReader::new(read).lines(), write }
+    }
+
+    /// Gives the order, and waits for the pid of the server.
+    async fn give(&mut self, order: &[u8]) -> io::Result<u32> {
+        self.write.write_all(order).await?;
+        match self.next_report().await? {
+            Some(Report::Started(pid)) => Ok(pid.cast_unsigned()),
+            Some(Report::Failed(why)) => Err(io::Error::other(why)),
+            Some(_) | None => Err(io::Error::other("the guard ended before the server was started")),
+        }
+    }
+
+    /// Cancel-safe: a half-read line stays in the buffer.
+    async fn next_report(&mut self) -> io::Result<Option<Report>> {
+        Ok(self.reports.next_line().await?.and_then(|line| Report::parse(&line)))
+    }
+}
+
+/// Has a process started, carries requests to the guard and its reports back,
+/// until nothing is left.
+async fn keep(
+    mut lifeline: Lifeline,
+    order: Vec<u8>,
+    tell: oneshot::Sender<io::Result<u32>>,
+    mut keeper: Keeper,
+) {
+    let started = tokio::select! {
+        started = lifeline.give(&order) => started,
+        () = given_up(&mut keeper.requests) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    let is_started = started.is_ok();
+    let _ = tell.send(started);
+    if is_started {
+        watch_over(lifeline, &mut keeper).await;
+    }
+    // The stay ends here, and with it what the host knows of the process.
+}
+
+/// Waits until nobody has wanted the process for a while.
+async fn given_up(requests: &mut mpsc::Receiver<Force>) {
+    while requests.recv().await.is_some() {}
+    tokio::time::sleep(PATIENCE).await;
+}
+
+async fn watch_over(mut lifeline: Lifeline, keeper: &mut Keeper) {
+    let Keeper { life, requests, .. } = keeper;
+    let mut exit = Exit::Untold;
+    let mut is_listening = true;
+    loop {
+        tokio::select! {
+            report = lifeline.next_report() => match report {
+                Ok(Some(Report::Exited(how))) => {
+                    exit = how;
+                    life.send_replace(Life::Exited(how));
+                }
+                Ok(Some(Report::Started(_) | Report::Failed(_))) => {}
+                // A killed guard says nothing more; its orphans are the warden's.
+                Ok(Some(Report::Clear) | None) | Err(_) => break,
+            },
+            request = requests.recv(), if is_listening => {
+                is_listening = request.is_some();
+                let word = if request == Some(Force::Gentle) { STOP } else { KILL };
+                let _ = lifeline.write.write_all(word).await;
+            }
+        }
+    }
+    life.send_replace(Life::Gone(exit));
+}

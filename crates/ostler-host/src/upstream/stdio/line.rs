@@ -1,0 +1,406 @@
+//! The calls of one connection: who waits for which number, and what has left.
+//!
+//! ```text
+//! submitted ──▶ queued ──writer takes it──▶ sent ──answer──▶ done
+//!                 │                          │
+//!                 └─ taken back: NotSent     └─ cancelled or lost: Unknown
+//! ```
+//!
+//! One short lock per connection covers the outgoing bytes and the table of
+//! waiting calls, so that "has it left?" and "is it still wanted?" can't
+//! disagree. Frames are written straight into the outgoing buffer; a call
+//! allocates only its reply channel.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use ostler_core::fault::{Fault, FaultKind};
+use ostler_wire::{FIRST_SESSION_ID, Id, Meta, Outcome, SessionMeta};
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::upstream::{Ask, ProgressSink};
+
+/// Bytes that may wait for a server that does not read. A frame is taken as
+/// long as the buffer is below this, so one large frame always fits.
+const MAX_OUTBOX: usize = 16 << 20;
+
+/// The answer to one call.
+pub(crate) type Reply = Result<Outcome, Fault>;
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub(crate) struct Line {
+    state: Mutex<State>,
+    /// Wakes the writer: there are bytes, or the end has come.
+    pub(crate) wake: Notify,
+    /// Tells the session that writing has failed.
+    pub(crate) broken: Notify,
+    /// Tells callers that found the outbox full that this may have changed.
+    emptied: Notify,
+    /// Tells the clock that a deadline comes before the one it waits for, or
+    /// that there will be no more.
+    alarm: Notify,
+    /// Goes into every request of a modern session.
+    meta: Option<SessionMeta>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` once the connection is closed from our side.
+    stdin: Option<Arc<pipe::Sender>>,
+    outbox: Vec<u8>,
+    /// The frames in `outbox` that can be taken back: their call, and where they begin.
+    queued: Vec<(u64, usize)>,
+    /// Whether the writer holds bytes that it has not written yet.
+    is_writing: bool,
+    waiting: HashMap<u64, Waiting>,
+    /// What the clock waits for: no call's time is over before it.
+    next_deadline: Option<Instant>,
+    next_id: u64,
+    /// Why nothing can be sent any more.
+    closed: Option<FaultKind>,
+}
+
+struct Waiting {
+    reply: oneshot::Sender<Reply>,
+    since: Instant,
+    is_sent: bool,
+    /// Moved by progress, up to `at_most`.
+    until: Instant,
+    at_most: Instant,
+    progress: Option<ProgressSink>,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting")
+            .field("since", &self.since)
+            .field("is_sent", &self.is_sent)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the writer finds.
+#[derive(Debug)]
+pub(crate) enum Batch {
+    /// Bytes to write.
+    Bytes,
+    /// Nothing for now.
+    Empty,
+    /// Nothing ever again.
+    Closed,
+}
+
+impl Line {
+    pub(crate) fn new(stdin: pipe::Sender, meta: Option<SessionMeta>) -> Self {
+        let state = State {
+            stdin: Some(Arc::new(stdin)),
+            outbox: Vec::new(),
+            queued: Vec::new(),
+            is_writing: false,
+            waiting: HashMap::new(),
+            next_deadline: None,
+            next_id: FIRST_SESSION_ID,
+            closed: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            broken: Notify::new(),
+            emptied: Notify::new(),
+            alarm: Notify::new(),
+            meta,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor the writer writes to.
+    pub(crate) fn stdin(&self) -> Option<Arc<pipe::Sender>> {
+        self.lock().stdin.clone()
+    }
+
+    /// Puts a request on its way and returns its number and its answer-to-be.
+    /// While the server is behind with its reading, the caller waits.
+    pub(crate) async fn enter(&self, ask: &Ask<'_>) -> Result<(u64, oneshot::Receiver<Reply>), Fault> {
+        let congested = match self.submit(ask) {
+            Err(fault) if fault.kind == FaultKind::Congested => fault,
+            outcome => return outcome,
+        };
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            match self.submit(ask) {
+                Err(fault) if fault.kind == FaultKind::Congested => {}
+                outcome => return outcome,
+            }
+            if timeout_at(ask.until, emptied).await.is_err() {
+                return Err(congested);
+            }
+        }
+    }
+
+    fn submit(&self, ask: &Ask<'_>) -> Result<(u64, oneshot::Receiver<Reply>), Fault> {
+        let (reply, answer) = oneshot::channel();
+        let mut state = self.lock();
+        if let Some(kind) = &state.closed {
+            return Err(Fault::not_sent(kind.clone()));
+        }
+        if state.outbox.len() >= MAX_OUTBOX {
+            return Err(Fault::not_sent(FaultKind::Congested));
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        let start = state.outbox.len();
+        let meta = Meta {
+            session: self.meta.as_ref(),
+            idempotency_key: ask.idempotency_key,
+            progress_token: ask.progress.map(|_| id),
+        };
+        ostler_wire::write_request(&mut state.outbox, id, ask.method, ask.params, &meta);
+        let is_alone = start == 0 && !state.is_writing && state.waiting.is_empty();
+        let waiting = Waiting {
+            reply,
+            since: Instant::now(),
+            is_sent: false,
+            until: ask.until,
+            at_most: ask.at_most,
+            progress: ask.progress.cloned(),
+        };
+        state.waiting.insert(id, waiting);
+        state.queued.push((id, start));
+        // Calls of one server have the same time, so this is true for the
+        // first one and seldom afterwards.
+        if state.next_deadline.is_none_or(|next| ask.until < next) {
+            state.next_deadline = Some(ask.until);
+            self.alarm.notify_one();
+        }
+        if is_alone {
+            state.write_at_once().map_err(|kind| {
+                state.waiting.remove(&id);
+                self.broken.notify_one();
+                Fault::not_sent(kind)
+            })?;
+        }
+        let has_more = !state.outbox.is_empty();
+        drop(state);
+        if has_more {
+            self.wake.notify_one();
+        }
+        Ok((id, answer))
+    }
+
+    /// Appends a frame that nobody waits for, unless the server does not read.
+    pub(crate) fn post(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.lock();
+        if state.closed.is_none() && state.outbox.len() < MAX_OUTBOX {
+            write(&mut state.outbox);
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Gives up on a call that still waits. One that has not left is taken
+    /// back; of one that has, the server is told.
+    pub(crate) fn give_up(&self, id: u64, reason: &str) {
+        let mut state = self.lock();
+        let Some(waiting) = state.waiting.remove(&id) else { return };
+        let kind = FaultKind::TimedOut(waiting.until.saturating_duration_since(waiting.since));
+        let fault = if waiting.is_sent {
+            if state.closed.is_none() && state.outbox.len() < MAX_OUTBOX {
+                ostler_wire::write_cancelled(&mut state.outbox, id, reason);
+                self.wake.notify_one();
+            }
+            Fault::unknown(kind)
+        } else {
+            state.take_back(id);
+            self.emptied.notify_waiters();
+            Fault::not_sent(kind)
+        };
+        drop(state);
+        // A caller that went away does not listen any more.
+        let _ = waiting.reply.send(Err(fault));
+    }
+
+    /// Ends every call whose time is over: the server is told, and the caller
+    /// learns whether it had left. Until the line is closed. One timer serves
+    /// all calls of a connection.
+    pub(crate) async fn keep_time(&self) {
+        loop {
+            let (next_deadline, is_closed) = {
+                let state = self.lock();
+                (state.next_deadline, state.closed.is_some() && state.waiting.is_empty())
+            };
+            if is_closed {
+                return;
+            }
+            match next_deadline {
+                None => self.alarm.notified().await,
+                Some(next) => tokio::select! {
+                    () = sleep_until(next) => self.expire(Instant::now()),
+                    () = self.alarm.notified() => {}
+                },
+            }
+        }
+    }
+
+    fn expire(&self, now: Instant) {
+        let over: Vec<u64> = {
+            let mut state = self.lock();
+            let is_over = |waiting: &Waiting| waiting.until <= now;
+            let over =
+                state.waiting.iter().filter(|(_, waiting)| is_over(waiting)).map(|(id, _)| *id).collect();
+            let left = state.waiting.values().filter(|waiting| !is_over(waiting));
+            state.next_deadline = left.map(|waiting| waiting.until).min();
+            over
+        };
+        for id in over {
+            self.give_up(id, "timed out");
+        }
+    }
+
+    /// Hands an answer to whoever waits for it. False if nobody does.
+    pub(crate) fn answer(&self, id: &Id, reply: Reply) -> bool {
+        let Some(number) = id.number() else { return false };
+        let waiting = {
+            let mut state = self.lock();
+            // An answer to something that has not been asked yet is not an answer.
+            match state.waiting.entry(number) {
+                Entry::Occupied(entry) if entry.get().is_sent => Some(entry.remove()),
+                _ => None,
+            }
+        };
+        waiting.is_some_and(|waiting| waiting.reply.send(reply).is_ok())
+    }
+
+    /// Notes progress: the call gets `patience` from now on, and its sink is
+    /// returned to be told.
+    pub(crate) fn progress(&self, token: u64, patience: Duration) -> Option<ProgressSink> {
+        let mut state = self.lock();
+        let waiting = state.waiting.get_mut(&token)?;
+        waiting.until = waiting.until.max(Instant::now() + patience).min(waiting.at_most);
+        waiting.progress.clone()
+    }
+
+    /// Moves everything that waits to be written into `bytes`, and the calls
+    /// it belongs to into `calls`.
+    pub(crate) fn take_batch(&self, bytes: &mut Vec<u8>, calls: &mut Vec<(u64, usize)>) -> Batch {
+        let mut state = self.lock();
+        bytes.clear();
+        calls.clear();
+        state.is_writing = false;
+        if state.stdin.is_none() {
+            return Batch::Closed;
+        }
+        if state.outbox.is_empty() {
+            return Batch::Empty;
+        }
+        std::mem::swap(&mut state.outbox, bytes);
+        std::mem::swap(&mut state.queued, calls);
+        state.is_writing = true;
+        for (id, _) in calls.iter() {
+            if let Some(waiting) = state.waiting.get_mut(id) {
+                waiting.is_sent = true;
+            }
+        }
+        drop(state);
+        self.emptied.notify_waiters();
+        Batch::Bytes
+    }
+
+    /// Writing failed after `written` bytes of a batch. Calls whose frames
+    /// begin later were not sent; the others may still be answered.
+    pub(crate) fn write_failed(&self, calls: &[(u64, usize)], written: usize, error: &io::Error) {
+        let kind = FaultKind::Write(error.to_string());
+        let unsent = {
+            let mut state = self.lock();
+            state.closed.get_or_insert_with(|| kind.clone());
+            state.stdin = None;
+            state.is_writing = false;
+            let late = calls.iter().filter(|(_, start)| *start >= written).map(|(id, _)| *id);
+            let ids: Vec<u64> = late.chain(state.queued.iter().map(|(id, _)| *id)).collect();
+            state.queued.clear();
+            state.outbox = Vec::new();
+            ids.into_iter().filter_map(|id| state.waiting.remove(&id)).collect::<Vec<_>>()
+        };
+        for waiting in unsent {
+            let _ = waiting.reply.send(Err(Fault::not_sent(kind.clone())));
+        }
+        self.emptied.notify_waiters();
+        self.broken.notify_one();
+    }
+
+    /// The end of the connection: every call that still waits gets its fault.
+    pub(crate) fn finish(&self, kind: &FaultKind) {
+        let left = {
+            let mut state = self.lock();
+            state.closed = Some(kind.clone());
+            state.stdin = None;
+            state.outbox = Vec::new();
+            state.queued = Vec::new();
+            std::mem::take(&mut state.waiting)
+        };
+        self.wake.notify_one();
+        self.alarm.notify_one();
+        self.emptied.notify_waiters();
+        for waiting in left.into_values() {
+            let fault =
+                if waiting.is_sent { Fault::unknown(kind.clone()) } else { Fault::not_sent(kind.clone()) };
+            let _ = waiting.reply.send(Err(fault));
+        }
+    }
+
+    /// When the oldest call that waits was made.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.lock().waiting.values().map(|waiting| waiting.since).min()
+    }
+}
+
+impl State {
+    /// Writes the only frame there is without waking the writer. What the pipe
+    /// does not take stays for the writer.
+    fn write_at_once(&mut self) -> Result<(), FaultKind> {
+        let Some(stdin) = &self.stdin else { return Ok(()) };
+        match stdin.try_write(&self.outbox) {
+            Ok(written) => {
+                self.outbox.drain(..written);
+                for (id, _) in self.queued.drain(..) {
+                    if let Some(waiting) = self.waiting.get_mut(&id) {
+                        waiting.is_sent = true;
+                    }
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => {
+                let kind = FaultKind::Write(error.to_string());
+                self.closed = Some(kind.clone());
+                self.stdin = None;
+                self.outbox.clear();
+                self.queued.clear();
+                Err(kind)
+            }
+        }
+    }
+
+    /// Removes the frame of a call that has not left.
+    fn take_back(&mut self, id: u64) {
+        let Some(at) = self.queued.iter().position(|(queued, _)| *queued == id) else { return };
+        let (_, start) = self.queued.remove(at);
+        // The frame ends at its newline: frames hold no other.
+        let length =
+            memchr::memchr(b'\n', &self.outbox[start..]).map_or(self.outbox.len() - start, |n| n + 1);
+        self.outbox.drain(start..start + length);
+        for (_, later) in &mut self.queued[at..] {
+            *later -= length;
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Servers behind child processes.
+//!
+//! ```text
+//! caller ──submit──▶ line ──batch──▶ writer ──▶ stdin   server
+//!   ▲                 ▲                           │
+//!   └────reply────────┴──────────── reader ◀── stdout
+//!                              ring ◀── drain ◀── stderr
+//! ```
+//!
+//! Reader and writer are tasks of their own: a server that stops reading while
+//! it writes, or the other way round, holds up only itself.
+
+mod connect;
+mod environment;
+mod guarded;
+mod line;
+mod process;
+mod reader;
+mod ring;
+mod session;
+mod unguarded;
+mod writer;
+
+pub use connect::StdioConnector;

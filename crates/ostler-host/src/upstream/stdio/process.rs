@@ -1,0 +1,144 @@
+//! A server's process: its pipes, its end, and the way to bring that about.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::fault::Exit;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{mpsc, watch};
+
+use super::ring::Ring;
+use super::{guarded, unguarded};
+use crate::guard::client::Warden;
+use crate::guard::order::Order;
+use crate::upstream::{Force, Stay};
+
+/// How long the stderr of an ended server may stay open before it is complete.
+/// Only a descendant that holds the pipe open makes this wait necessary.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Lines of stderr that are shown.
+const STDERR_LINES: usize = 8;
+
+/// How far the end of a process has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It runs.
+    Running,
+    /// The server's own process has ended.
+    Exited(Exit),
+    /// Nothing that it started is left either.
+    Gone(Exit),
+}
+
+/// A running process. Dropping it without [`Handle::end`] kills it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) stdin: pipe::Sender,
+    pub(crate) stdout: pipe::Receiver,
+    pub(crate) handle: Handle,
+}
+
+/// What is left of a process when its pipes have been taken.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) pid: u32,
+    stderr: Arc<Ring>,
+    /// Closed when stderr has been read to its end.
+    drained: watch::Receiver<()>,
+    life: watch::Receiver<Life>,
+    /// Closing it kills.
+    keeper: mpsc::Sender<Force>,
+}
+
+impl Process {
+    /// Starts a process, under a guard if there is a warden.
+    pub(crate) async fn start(order: &Order, warden: Option<&Warden>, stay: Stay) -> io::Result<Self> {
+        let (life_in, life) = watch::channel(Life::Running);
+        // One gentle request and one for force is all that is ever said.
+        let (keeper, requests) = mpsc::channel(2);
+        let started = match warden {
+            Some(warden) => guarded::start(order, warden, Keeper { life: life_in, requests, stay }).await?,
+            None => unguarded::start(order, Keeper { life: life_in, requests, stay })?,
+        };
+        let stderr = Arc::new(Ring::default());
+        let (is_draining, drained) = watch::channel(());
+        tokio::spawn(drain(started.stderr, Arc::clone(&stderr), is_draining));
+        let handle = Handle { pid: started.pid, stderr, drained, life, keeper };
+        Ok(Self { stdin: started.stdin, stdout: started.stdout, handle })
+    }
+}
+
+/// What the task that keeps a process works with.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    /// Told how far the end has come.
+    pub(crate) life: watch::Sender<Life>,
+    /// What the host wants; closed when nobody wants the process any more.
+    pub(crate) requests: mpsc::Receiver<Force>,
+    /// Held until nothing of the process is left.
+    pub(crate) stay: Stay,
+}
+
+/// A process just started: what both kinds of keepers hand back.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) pid: u32,
+    pub(crate) stdin: pipe::Sender,
+    pub(crate) stdout: pipe::Receiver,
+    pub(crate) stderr: pipe::Receiver,
+}
+
+impl Handle {
+    /// Waits for the server's own process to end.
+    pub(crate) async fn exited(&self) -> Exit {
+        let mut life = self.life.clone();
+        let end = life.wait_for(|life| *life != Life::Running).await;
+        match end.as_deref() {
+            Ok(Life::Exited(exit) | Life::Gone(exit)) => *exit,
+            // The keeper is gone, and with it whoever could tell.
+            Ok(Life::Running) | Err(_) => Exit::Untold,
+        }
+    }
+
+    /// Waits for the exit, but not long: for the words of an error.
+    pub(crate) async fn exited_within(&self, patience: Duration) -> Option<Exit> {
+        tokio::time::timeout(patience, self.exited()).await.ok()
+    }
+
+    /// What the server has said on stderr so far.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.stderr.last_lines(STDERR_LINES)
+    }
+
+    /// What the server said last. Its exit may be known before all of that has
+    /// been read.
+    pub(crate) async fn last_words(&self, exit: Option<Exit>) -> Vec<String> {
+        if exit.is_some() {
+            let _ = tokio::time::timeout(LAST_WORDS, self.drained.clone().changed()).await;
+        }
+        self.words()
+    }
+
+    /// Ends the process and everything it started; returns when nothing is
+    /// left. The caller has closed stdin.
+    pub(crate) async fn end(&self, force: Force) {
+        // A full queue holds a request that is at least as strong.
+        let _ = self.keeper.try_send(force);
+        let mut life = self.life.clone();
+        let _ = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+    }
+}
+
+/// Reads stderr to its end, whatever the server writes, so that it never
+/// blocks. The end is told by dropping `_is_draining`.
+async fn drain(mut stderr: pipe::Receiver, ring: Arc<Ring>, _is_draining: watch::Sender<()>) {
+    let mut chunk = vec![0; 16 << 10];
+    while let Ok(n) = stderr.read(&mut chunk).await {
+        if n == 0 {
+            return;
+        }
+        ring.push(&chunk[..n]);
+    }
+}

@@ -1,0 +1,261 @@
+//! The reading half: lines become answers, requests to us, and events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::fault::{Delivery, Fault, FaultKind};
+use ostler_core::meter::Meter;
+use ostler_wire::{Frame, Id, LineSplitter, Message, Notice, Progress, code};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::line::Line;
+use crate::upstream::{Event, Events};
+
+/// Notifications a server may send per second, and in one burst.
+const NOTIFICATIONS: (u32, u32) = (200, 1_000);
+
+/// A read of this size, a whole pipe, comes from a server that writes as fast
+/// as it can.
+const FLOOD: usize = 64 << 10;
+
+/// After so many lines without a pause others get a turn: a read may hold
+/// thousands of tiny ones.
+const MANY: usize = 1_000;
+
+/// What the reader counts; read by status.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    born: Instant,
+    /// Milliseconds from `born` to the last byte read, plus one; 0 before the first.
+    heard: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    /// Lines that were no messages, blank ones apart.
+    skipped: AtomicU64,
+    /// Blank lines, as the splitter counts them.
+    blank: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            born: Instant::now(),
+            heard: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            blank: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn hear(&self, bytes: usize) {
+        let ms = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.heard.store(ms + 1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Lines that were no messages.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed) + self.blank.load(Ordering::Relaxed)
+    }
+
+    /// When the server was last heard.
+    pub(crate) fn last_heard(&self) -> Option<Instant> {
+        let ms = self.heard.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.born + Duration::from_millis(ms))
+    }
+}
+
+/// Reads one connection.
+pub(crate) struct Reader {
+    pub(crate) line: Arc<Line>,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) events: Events,
+    pub(crate) splitter: LineSplitter,
+    /// The longest line, for the words of an error.
+    pub(crate) cap: usize,
+    /// How much time a progress notification gives a call.
+    pub(crate) patience: Duration,
+    meter: Meter,
+    /// Changes that were announced and not told yet, each once.
+    changes: Vec<Event>,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        line: Arc<Line>,
+        tally: Arc<Tally>,
+        events: Events,
+        splitter: LineSplitter,
+        limits: (usize, Duration),
+    ) -> Self {
+        let (cap, patience) = limits;
+        Self {
+            line,
+            tally,
+            events,
+            splitter,
+            cap,
+            patience,
+            meter: Meter::new(NOTIFICATIONS.0, NOTIFICATIONS.1),
+            changes: Vec::new(),
+        }
+    }
+
+    /// Reads until the server closes its output.
+    pub(crate) async fn run(mut self, mut stdout: pipe::Receiver) {
+        loop {
+            // What came with the handshake's last read is looked at first.
+            let mut frames = 0;
+            while let Some(frame) = self.splitter.next_frame() {
+                self.take(frame);
+                frames += 1;
+                if frames % MANY == 0 {
+                    self.tell_changes();
+                    yield_now().await;
+                }
+            }
+            self.tell_changes();
+            self.tally.blank.store(self.splitter.blank_lines(), Ordering::Relaxed);
+            match stdout.read_buf(self.splitter.buffer()).await {
+                Ok(0) | Err(_) => break,
+                Ok(n) => {
+                    self.tally.hear(n);
+                    if n >= FLOOD {
+                        // The pipe is full again before this read is through:
+                        // without a break the reader would keep the thread for
+                        // as many reads as the runtime's patience allows.
+                        yield_now().await;
+                    }
+                }
+            }
+        }
+        self.take_last_words();
+    }
+
+    /// What stands behind the last newline: a server may leave the newline out
+    /// at its end, but half an answer is none, and nobody knows what it was
+    /// going to say.
+    fn take_last_words(&mut self) {
+        while let Some(frame) = self.splitter.finish() {
+            match frame {
+                Frame::Line(line) => match Message::parse(line) {
+                    Ok(message) => self.dispatch(message),
+                    Err(_) => self.skip(),
+                },
+                Frame::Oversize(_) => self.skip(),
+            }
+        }
+        self.tell_changes();
+    }
+
+    fn take(&mut self, frame: Frame) {
+        match frame {
+            Frame::Line(line) => match Message::parse(line.clone()) {
+                Ok(message) => self.dispatch(message),
+                Err(error) => self.take_malformed(&line, &error),
+            },
+            Frame::Oversize(oversize) => {
+                self.skip();
+                self.fail(oversize.id.as_ref(), FaultKind::Oversize(self.cap));
+            }
+        }
+    }
+
+    fn dispatch(&mut self, message: Message) {
+        match message {
+            Message::Response { id: Some(id), outcome } => {
+                // Who gets an answer must not find what had changed before it.
+                self.tell_changes();
+                if !self.line.answer(&id, Ok(outcome)) {
+                    self.skip();
+                }
+            }
+            Message::Response { id: None, .. } => self.skip(),
+            Message::Request { id, method, .. } => self.reply(&id, method.as_str()),
+            Message::Notification { method, params } => self.notice(method.as_str(), params),
+        }
+    }
+
+    /// A line that is no message fails the call it names, if it names one;
+    /// log lines and blank lines name none.
+    fn take_malformed(&mut self, line: &Bytes, error: &ostler_wire::Malformed) {
+        self.skip();
+        self.fail(ostler_wire::salvage_id(line).as_ref(), FaultKind::Malformed(error.to_string()));
+    }
+
+    fn fail(&self, id: Option<&Id>, kind: FaultKind) {
+        if let Some(id) = id {
+            // The server has answered, if not in a way that can be used.
+            self.line.answer(id, Err(Fault { delivery: Delivery::Answered, kind }));
+        }
+    }
+
+    /// Requests of the server have ids of their own, which may equal ours:
+    /// what tells them apart is that they name a method.
+    ///
+    /// Every one is answered, or the server might wait for ever; how many
+    /// there can be is bounded by what it reads of the answers.
+    fn reply(&self, id: &Id, method: &str) {
+        self.line.post(|out| match method {
+            "ping" => ostler_wire::write_result(out, id, b"{}"),
+            _ => ostler_wire::write_error(
+                out,
+                id,
+                code::METHOD_NOT_FOUND,
+                "the client has no such method",
+                None,
+            ),
+        });
+    }
+
+    fn notice(&mut self, method: &str, params: Option<Bytes>) {
+        let event = match Notice::of(method) {
+            Notice::ToolsChanged => Event::ToolsChanged,
+            Notice::ResourcesChanged => Event::ResourcesChanged,
+            Notice::ResourceUpdated => Event::ResourceUpdated,
+            Notice::PromptsChanged => Event::PromptsChanged,
+            Notice::Progress if self.may_speak() => return self.progress(params),
+            Notice::Progress => return,
+            Notice::Log | Notice::Cancelled | Notice::Other => {
+                self.may_speak();
+                return;
+            }
+        };
+        // Never dropped, for nothing else would tell; but a thousand of them in
+        // one read are one.
+        if !self.changes.contains(&event) {
+            self.changes.push(event);
+        }
+    }
+
+    fn tell_changes(&mut self) {
+        for event in self.changes.drain(..) {
+            (self.events)(event);
+        }
+    }
+
+    fn progress(&self, params: Option<Bytes>) {
+        let Some(progress) = params.as_ref().and_then(Progress::parse) else { return };
+        if let Some(sink) = self.line.progress(progress.token, self.patience) {
+            sink(progress.raw);
+        }
+    }
+
+    fn may_speak(&mut self) -> bool {
+        let may = self.meter.take(Instant::now().into_std());
+        if !may {
+            self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        may
+    }
+
+    fn skip(&self) {
+        self.tally.skipped.fetch_add(1, Ordering::Relaxed);
+    }
+}
