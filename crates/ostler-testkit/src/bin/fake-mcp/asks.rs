@@ -1,0 +1,43 @@
+//! Questions to the client that calls wait for.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::era::Era;
+
+/// A call that goes on when the client has answered.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) call_id: String,
+    pub(crate) era: Era,
+}
+
+/// Open questions by the raw id they were asked with. Two calls may ask with the same id; the first one asked is
+/// answered first.
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    open: HashMap<String, VecDeque<Waiting>>,
+}
+
+impl Asks {
+    pub(crate) fn add(&mut self, ask_id: &str, waiting: Waiting) {
+        self.open.entry(ask_id.to_owned()).or_default().push_back(waiting);
+    }
+
+    /// The call an answer belongs to.
+    pub(crate) fn take(&mut self, ask_id: &str) -> Option<Waiting> {
+        let queue = self.open.get_mut(ask_id)?;
+        let waiting = queue.pop_front();
+        if queue.is_empty() {
+            self.open.remove(ask_id);
+        }
+        waiting
+    }
+
+    /// Forgets what a cancelled call waits for.
+    pub(crate) fn cancel(&mut self, call_id: &str) {
+        self.open.retain(|_, queue| {
+            queue.retain(|waiting| waiting.call_id != call_id);
+            !queue.is_empty()
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! Lines that leave later: one thread and a sorted map, however many calls are asleep.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::delivery::Exit;
+
+/// When a line is due; the counter keeps lines of one instant in order.
+type Due = (Instant, u64);
+
+/// The lines that are asleep, by time and by the call they belong to.
+#[derive(Debug, Default)]
+struct Sleepers {
+    lines: BTreeMap<Due, (Box<str>, Vec<u8>)>,
+    /// Every entry of `lines` is here under its call's id, and nothing else is.
+    calls: HashMap<Box<str>, Vec<Due>>,
+    count: u64,
+}
+
+/// A handle on the clock's thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Clock {
+    shared: Arc<(Mutex<Sleepers>, Condvar)>,
+}
+
+impl Clock {
+    /// Starts the thread, which sends due lines through `exit`.
+    pub(crate) fn start(exit: Exit) -> Self {
+        let clock = Self { shared: Arc::default() };
+        let ticking = clock.clone();
+        std::thread::spawn(move || ticking.tick(&exit));
+        clock
+    }
+
+    /// Sends `line` after `delay` unless the call `id` is cancelled before.
+    pub(crate) fn after(&self, delay: Duration, id: &str, line: Vec<u8>) {
+        let mut sleepers = self.lock();
+        sleepers.count += 1;
+        let due = (Instant::now() + delay, sleepers.count);
+        let is_next = sleepers.lines.first_key_value().is_none_or(|(first, _)| due < *first);
+        sleepers.lines.insert(due, (id.into(), line));
+        sleepers.calls.entry(id.into()).or_default().push(due);
+        drop(sleepers);
+        if is_next {
+            self.shared.1.notify_one();
+        }
+    }
+
+    /// Forgets every line of the call.
+    pub(crate) fn cancel(&self, id: &str) {
+        let mut sleepers = self.lock();
+        for due in sleepers.calls.remove(id).unwrap_or_default() {
+            sleepers.lines.remove(&due);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sleepers> {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tick(&self, exit: &Exit) {
+        let mut sleepers = self.lock();
+        loop {
+            let now = Instant::now();
+            let due = sleepers.take_due(now);
+            if !due.is_empty() {
+                // Writing may block on a full pipe; new sleepers must not wait for that.
+                drop(sleepers);
+                due.into_iter().for_each(|line| exit.send(line));
+                exit.flush();
+                sleepers = self.lock();
+                continue;
+            }
+            let next = sleepers.lines.first_key_value().map(|((instant, _), _)| *instant);
+            let (_, alarm) = &*self.shared;
+            sleepers = match next {
+                None => alarm.wait(sleepers).unwrap_or_else(PoisonError::into_inner),
+                Some(next) => {
+                    let wait = next.saturating_duration_since(now);
+                    alarm.wait_timeout(sleepers, wait).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+impl Sleepers {
+    fn take_due(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut due = Vec::new();
+        while let Some(entry) = self.lines.first_entry() {
+            let key = *entry.key();
+            if key.0 > now {
+                break;
+            }
+            let (id, line) = entry.remove();
+            due.push(line);
+            if let Some(rest) = self.calls.get_mut(&id) {
+                rest.retain(|other| *other != key);
+                if rest.is_empty() {
+                    self.calls.remove(&id);
+                }
+            }
+        }
+        due
+    }
+}

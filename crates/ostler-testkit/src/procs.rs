@@ -1,0 +1,190 @@
+//! Real processes, as `/proc` tells about them.
+//!
+//! Tests with real processes wait for conditions and not for time:
+//! [`eventually`] looks again and again until its limit is over.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::time::{Instant, sleep};
+
+/// Between two looks at a condition.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// One process, told from a later one of the same number by when it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Proc {
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in clock ticks since boot.
+    born: u64,
+}
+
+/// What `/proc/PID/stat` says.
+struct Stat {
+    name: String,
+    state: char,
+    parent: u32,
+    born: u64,
+}
+
+impl Proc {
+    /// The living process of that number.
+    pub fn of(pid: u32) -> Option<Self> {
+        let stat = Stat::read(pid)?;
+        stat.is_alive().then_some(Self { pid, born: stat.born })
+    }
+
+    /// The test's own process.
+    pub fn this() -> Self {
+        Self::of(std::process::id()).expect("whoever asks is alive")
+    }
+
+    /// Whether it still runs. A zombie does not, and neither does a stranger
+    /// that was given the number since.
+    pub fn is_alive(self) -> bool {
+        Stat::read(self.pid).is_some_and(|stat| stat.born == self.born && stat.is_alive())
+    }
+
+    /// Whether even its zombie is gone: its parent knows how it ended.
+    pub fn is_reaped(self) -> bool {
+        Stat::read(self.pid).is_none_or(|stat| stat.born != self.born)
+    }
+
+    /// Its short name, as `ps` shows it; empty when it is gone.
+    pub fn name(self) -> String {
+        Stat::read(self.pid).map(|stat| stat.name).unwrap_or_default()
+    }
+
+    /// The process that started it, or whoever adopted it.
+    pub fn parent(self) -> Option<Self> {
+        Self::of(Stat::read(self.pid)?.parent)
+    }
+
+    /// Every living descendant, parents before children.
+    pub fn descendants(self) -> Vec<Self> {
+        self.below(Stat::is_alive)
+    }
+
+    /// Descendants that ended and that nobody has reaped.
+    pub fn zombies(self) -> Vec<Self> {
+        self.below(|stat| stat.state == 'Z')
+    }
+
+    fn below(self, is_wanted: impl Fn(&Stat) -> bool) -> Vec<Self> {
+        let mut children: HashMap<u32, Vec<(u32, Stat)>> = HashMap::new();
+        for pid in all_pids() {
+            if let Some(stat) = Stat::read(pid) {
+                children.entry(stat.parent).or_default().push((pid, stat));
+            }
+        }
+        let mut found = Vec::new();
+        let mut parents = vec![self.pid];
+        while let Some(parent) = parents.pop() {
+            for (pid, stat) in children.remove(&parent).unwrap_or_default() {
+                parents.push(pid);
+                if is_wanted(&stat) {
+                    found.push(Self { pid, born: stat.born });
+                }
+            }
+        }
+        found
+    }
+
+    /// SIGKILL, from nobody it could have expected it from.
+    pub fn kill(self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Sends a signal, unless the process is gone.
+    pub fn signal(self, signal: Signal) {
+        if !self.is_reaped() {
+            let _ = kill(Pid::from_raw(self.pid.cast_signed()), signal);
+        }
+    }
+
+    /// Memory in use, in KiB; 0 when it is gone.
+    pub fn rss_kib(self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// Memory in use that no file backs and so nobody shares, in KiB; 0 when it is gone.
+    pub fn own_kib(self) -> u64 {
+        self.status_kib("RssAnon:")
+    }
+
+    /// The most memory it ever used, in KiB; 0 when it is gone.
+    pub fn peak_rss_kib(self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    }
+
+    /// Open descriptors.
+    pub fn descriptors(self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid)).map_or(0, Iterator::count)
+    }
+}
+
+impl Stat {
+    /// The second field, the program's name, may hold spaces and parentheses,
+    /// so counting starts behind the last `)`.
+    fn read(pid: u32) -> Option<Self> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (head, tail) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+        Some(Self {
+            name: head.split_once('(')?.1.to_owned(),
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            born: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
+fn all_pids() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The processes whose numbers stand in a file, one per line; those that are
+/// gone are left out.
+pub fn procs_in(file: &Path) -> Vec<Proc> {
+    lines_in(file).iter().filter_map(|line| Proc::of(line.parse().ok()?)).collect()
+}
+
+/// The lines of a file that need not exist yet.
+pub fn lines_in(file: &Path) -> Vec<String> {
+    std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// Makes this process the parent of every orphan below it, so that nothing
+/// that a killed child leaves behind escapes [`Proc::descendants`].
+pub fn adopt_orphans() {
+    nix::sys::prctl::set_child_subreaper(true).expect("Linux has subreapers");
+}
+
+/// Forgets the peak of this process's memory so far.
+pub fn forget_peak_rss() {
+    std::fs::write("/proc/self/clear_refs", "5").expect("a process may reset its own peak");
+}
+
+/// Waits until a condition holds; panics with `what` when it does not in time.
+pub async fn eventually(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !is_so() {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! What a scripted server does about one request.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::fault::{Delivery, Exit, Fault, FaultKind};
+use ostler_wire::{Outcome, RpcError};
+use serde_json::json;
+
+/// What a scripted server does about one request, and when.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub(crate) after: Duration,
+    pub(crate) act: Act,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    /// It answers.
+    Answer(Outcome),
+    /// The attempt fails in this way; the session lives on.
+    Fail(Fault),
+    /// The server ends; all its requests end with it.
+    Crash,
+    /// The server is found dead: no byte of the request leaves.
+    CrashUnread,
+    /// It never answers.
+    Never,
+}
+
+impl Reply {
+    fn at_once(act: Act) -> Self {
+        Self { after: Duration::ZERO, act }
+    }
+
+    /// Answers with this JSON text as the result.
+    pub fn result(json: impl Into<String>) -> Self {
+        Self::at_once(Act::Answer(Outcome::Result(Bytes::from(json.into()))))
+    }
+
+    /// Answers with one text part.
+    pub fn text(text: &str) -> Self {
+        Self::result(json!({"content": [{"type": "text", "text": text}]}).to_string())
+    }
+
+    /// Answers with one text part that may be remembered.
+    pub fn cacheable(text: &str, ttl: Duration, scope: &str) -> Self {
+        let content = json!([{"type": "text", "text": text}]);
+        Self::result(json!({"content": content, "ttlMs": ttl.as_millis(), "cacheScope": scope}).to_string())
+    }
+
+    /// The tool says that it failed.
+    pub fn tool_error(text: &str) -> Self {
+        Self::result(json!({"content": [{"type": "text", "text": text}], "isError": true}).to_string())
+    }
+
+    /// Answers with a JSON-RPC error.
+    pub fn error(code: i64, message: &str) -> Self {
+        let raw = Bytes::from(json!({"code": code, "message": message}).to_string());
+        Self::at_once(Act::Answer(Outcome::Error(RpcError { code, message: message.into(), raw })))
+    }
+
+    /// Fails this attempt, and nothing else.
+    pub fn fault(fault: Fault) -> Self {
+        Self::at_once(Act::Fail(fault))
+    }
+
+    /// An answer that is none.
+    pub fn malformed() -> Self {
+        Self::fault(Fault::unknown(FaultKind::Malformed("not JSON".into())))
+    }
+
+    /// The server ends with the request in its hands.
+    pub fn crash() -> Self {
+        Self::at_once(Act::Crash)
+    }
+
+    /// The server turns out to be dead before any byte of the request has left.
+    pub fn crash_unread() -> Self {
+        Self::at_once(Act::CrashUnread)
+    }
+
+    /// The request is never answered.
+    pub fn never() -> Self {
+        Self::at_once(Act::Never)
+    }
+
+    /// Whether the server has the request in its hands.
+    pub(crate) fn is_read(&self) -> bool {
+        match &self.act {
+            Act::Answer(_) | Act::Crash | Act::Never => true,
+            Act::Fail(fault) => fault.delivery != Delivery::NotSent,
+            Act::CrashUnread => false,
+        }
+    }
+
+    /// The same, but only so long after the request came.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.after = delay;
+        self
+    }
+}
+
+/// How a scripted server ends when it crashes.
+pub(crate) const CRASHED: FaultKind = FaultKind::Exited(Exit::Code(1));
