@@ -1,0 +1,157 @@
+//! The breaker between callers and a failing server.
+
+use ostler_core::error::UnavailableState;
+use ostler_testkit::{Reply, Script, Stage, World};
+
+use crate::{codes, ms, secs, state_of};
+
+/// A server whose tool `work` fails as long as it has been asked less than
+/// `failures` times, and is slow after that.
+async fn failing(failures: usize) -> World {
+    let script = Script::echo().tool("work").on("work", move |asked| match asked.nth {
+        nth if nth <= failures => Reply::error(-32603, "broken"),
+        _ => Reply::text("works").after(secs(1)),
+    });
+    World::new().server("a", script).open().await
+}
+
+/// Five failures, and the wait after them.
+async fn half_open(world: &World) {
+    for _ in 0..5 {
+        assert_eq!(world.call("a", "work").await.unwrap_err().code(), "upstream-error");
+    }
+    let error = world.call("a", "work").await.unwrap_err();
+    assert_eq!(state_of(&error), UnavailableState::BreakerOpen);
+    assert_eq!(error.retry_after(), Some(secs(30)));
+    world.advance(secs(30)).await;
+}
+
+fn work(stage: &Stage) -> usize {
+    stage.count("work")
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_thousand_callers_at_half_open_one_reaches_the_server() {
+    let world = failing(5).await;
+    half_open(&world).await;
+    let results = world.call_many(1_000, "a", "work").await;
+    assert_eq!(codes(&results), [("ok", 1), ("server-unavailable", 999)]);
+    for error in results.iter().filter_map(|result| result.as_ref().err()) {
+        assert_eq!((state_of(error), error.retry_after()), (UnavailableState::BreakerOpen, Some(secs(1))));
+    }
+    assert_eq!(work(world.stage("a")), 6);
+    world.call("a", "work").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_probe_opens_again_for_twice_as_long() {
+    let world = failing(6).await;
+    half_open(&world).await;
+    world.call("a", "work").await.unwrap_err();
+    let error = world.call("a", "work").await.unwrap_err();
+    assert_eq!(error.retry_after(), Some(secs(60)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_probe_gives_the_permit_back_and_the_next_caller_probes() {
+    let world = failing(5).await;
+    half_open(&world).await;
+    let probe = world.begin("a", "work").await;
+    assert_eq!(state_of(&world.call("a", "work").await.unwrap_err()), UnavailableState::BreakerOpen);
+    probe.abort();
+    world.advance(ms(1)).await;
+    world.call("a", "work").await.unwrap();
+    assert_eq!(work(world.stage("a")), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_success_from_before_the_trip_does_not_close_it() {
+    let script = Script::echo()
+        .tool_that("slow", Reply::text("late").after(secs(10)))
+        .tool_that("work", Reply::error(-32603, "broken"));
+    let world = World::new().server("a", script).open().await;
+    let early = world.begin("a", "slow").await;
+    for _ in 0..5 {
+        world.call("a", "work").await.unwrap_err();
+    }
+    assert_eq!(early.await.unwrap().unwrap().text(), "late");
+    let error = world.call("a", "work").await.unwrap_err();
+    assert_eq!((state_of(&error), error.retry_after()), (UnavailableState::BreakerOpen, Some(secs(20))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_no_is_a_server_that_works() {
+    for no in [Reply::tool_error("disconnected"), Reply::error(-32602, "connect: broken pipe, restart me")] {
+        let world = World::new().server("a", Script::echo().tool_that("no", no)).open().await;
+        for _ in 0..20 {
+            let _ = world.call("a", "no").await;
+        }
+        let status = world.status("a");
+        assert_eq!((status.consecutive_failures, status.generation), (0, 1));
+        assert_eq!(world.stage("a").count("no"), 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_does_not_close_it() {
+    let script = Script::echo().unannounced().tool_that("work", Reply::error(-32603, "broken"));
+    let world = World::new().server("a", script).open().await;
+    for _ in 0..4 {
+        world.call("a", "work").await.unwrap_err();
+        world.host.tools(&world.me, "a").await.unwrap();
+    }
+    assert_eq!(world.status("a").consecutive_failures, 4);
+    world.call("a", "work").await.unwrap_err();
+    world.advance(secs(30)).await;
+    world.host.tools(&world.me, "a").await.unwrap();
+    world.call("a", "work").await.unwrap_err();
+    let error = world.call("a", "work").await.unwrap_err();
+    assert_eq!(error.retry_after(), Some(secs(60)), "the call was the probe, and it failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_does_not_pass_it() {
+    let script = Script::echo().unannounced().tool_that("work", Reply::error(-32603, "broken"));
+    let world = World::new().server("a", script).open().await;
+    for _ in 0..5 {
+        world.call("a", "work").await.unwrap_err();
+    }
+    let error = world.host.tools(&world.me, "a").await.unwrap_err();
+    assert_eq!(state_of(&error), UnavailableState::BreakerOpen);
+    assert_eq!(world.stage("a").count("tools/list"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_does_not_close_it() {
+    let script = Script::echo().tool_that("die", Reply::crash());
+    let world = World::new().server_with("a", script, |spec| spec.breaker.failures = 2).open().await;
+    for _ in 0..2 {
+        world.call("a", "die").await.unwrap_err();
+    }
+    world.advance(secs(5)).await;
+    assert_eq!(state_of(&world.call("a", "echo").await.unwrap_err()), UnavailableState::BreakerOpen);
+    world.advance(secs(30)).await;
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(world.stage("a").connects(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_less_patience_than_the_server_deserves_says_nothing_about_it() {
+    let script = Script::echo().tool_that("slow", Reply::text("done").after(secs(10)));
+    let world = World::new().server("a", script).open().await;
+    for _ in 0..20 {
+        let error = world.call_within(secs(1), "a", "slow").await.unwrap_err();
+        assert_eq!(error.code(), "timed-out");
+    }
+    assert_eq!((world.status("a").consecutive_failures, world.stage("a").cancelled()), (0, 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_malformed_answer_that_ends_a_session_counts_once() {
+    let script = Script::echo().tool_that("babble", Reply::malformed());
+    let world = World::new().server("a", script).open().await;
+    for _ in 0..3 {
+        assert_eq!(world.call("a", "babble").await.unwrap_err().code(), "upstream-protocol");
+    }
+    assert_eq!(world.status("a").consecutive_failures, 3);
+}

@@ -1,0 +1,110 @@
+//! More callers than a server or the host can take.
+
+use ostler_host::Request;
+use ostler_testkit::{Reply, Script, World, settle};
+use ostler_wire::Params;
+
+use crate::{codes, ms, secs};
+
+fn slow() -> Script {
+    Script::echo().tool_that("slow", Reply::text("done").after(secs(10)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_calls_are_at_the_server_and_the_rest_wait_their_turn() {
+    let world = World::new().server("a", slow()).open().await;
+    world.call("a", "echo").await.unwrap();
+    let calls = world.begin_many(320, "a", "slow").await;
+    let status = world.status("a");
+    assert_eq!((world.stage("a").in_flight(), status.in_flight, status.queued), (64, 64, 256));
+    assert_eq!(codes(&calls.join_all().await), [("ok", 320)]);
+    assert_eq!((world.stage("a").most_in_flight(), world.status("a").queued), (64, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_after_the_last_place_in_the_queue_is_shed_at_once() {
+    let world = World::new().server("a", slow()).open().await;
+    world.call("a", "echo").await.unwrap();
+    let _calls = world.begin_many(320, "a", "slow").await;
+    let began = tokio::time::Instant::now();
+    let error = world.call("a", "echo").await.unwrap_err();
+    assert_eq!((error.code(), began.elapsed()), ("overloaded", ms(0)));
+    assert_eq!(error.retry_after(), Some(secs(1)));
+    assert_eq!(world.status("a").queued, 256);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_caller_that_goes_away_frees_its_place() {
+    let narrow = |spec: &mut ostler_host::ServerSpec| (spec.max_in_flight, spec.max_queued) = (1, 1);
+    let world = World::new().server_with("a", slow(), narrow).open().await;
+    world.call("a", "echo").await.unwrap();
+    let _first = world.begin("a", "slow").await;
+    let queued = world.begin("a", "slow").await;
+    assert_eq!(world.call("a", "echo").await.unwrap_err().code(), "overloaded");
+    queued.abort();
+    let next = world.begin("a", "echo").await;
+    assert_eq!(world.status("a").queued, 1);
+    next.await.unwrap().unwrap();
+    assert_eq!(world.stage("a").count("slow"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_queues_past_its_deadline_is_told_that_it_was_crowded_out() {
+    let narrow = |spec: &mut ostler_host::ServerSpec| (spec.max_in_flight, spec.max_queued) = (1, 1);
+    let world = World::new().server_with("a", slow(), narrow).open().await;
+    world.call("a", "echo").await.unwrap();
+    let _first = world.begin("a", "slow").await;
+    let error = world.call_within(secs(2), "a", "echo").await.unwrap_err();
+    assert_eq!((error.code(), world.stage("a").count("echo")), ("overloaded", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_host_takes_so_many_calls_in_all() {
+    let opening = World::new().options(|options| options.max_in_flight = 10);
+    let world = opening.server("a", slow()).server("b", slow()).open().await;
+    world.call("a", "echo").await.unwrap();
+    world.call("b", "echo").await.unwrap();
+    let (a, b) = (world.begin_many(8, "a", "slow").await, world.begin_many(8, "b", "slow").await);
+    assert_eq!(codes(&a.join_all().await), [("ok", 8)]);
+    assert_eq!(codes(&b.join_all().await), [("ok", 2), ("overloaded", 6)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_for_a_list_are_counted_too() {
+    let script = Script::echo().start_after(secs(5));
+    let world = World::new().options(|options| options.max_in_flight = 10).server("a", script).open().await;
+    assert_eq!(codes(&world.call_many(100, "a", "echo").await), [("ok", 10), ("overloaded", 90)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_stuck_server_never_slows_another() {
+    let stuck = Script::echo().start_after(secs(15)).tool_that("never", Reply::never());
+    let world = World::new().server("stuck", stuck).server("b", Script::echo()).open().await;
+    let _calls = world.begin_many(500, "stuck", "never").await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(codes(&world.call_many(200, "b", "echo").await), [("ok", 200)]);
+    assert_eq!(began.elapsed(), ms(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_read_is_counted_until_it_ends_and_so_is_everybody_who_waits_for_it() {
+    let script = Script::new().on("resources/read", |_| Reply::result("{}").after(secs(5)));
+    let world = World::new().options(|options| options.max_in_flight = 2).server("a", script).open().await;
+    let read = |uri: &'static str| {
+        let (host, me) = (world.host.clone(), world.me.clone());
+        tokio::spawn(async move {
+            host.send(Request::new(&me, "a", "resources/read", Params::resource_read(uri))).await
+        })
+    };
+    let (first, second) = (read("x:1"), read("x:1"));
+    settle().await;
+    assert_eq!(read("x:2").await.unwrap().unwrap_err().code(), "overloaded");
+    first.abort();
+    second.abort();
+    settle().await;
+    let third = read("x:2");
+    settle().await;
+    assert_eq!(world.stage("a").in_flight(), 2, "the first read goes on without its callers");
+    assert_eq!(read("x:3").await.unwrap().unwrap_err().code(), "overloaded");
+    third.await.unwrap().unwrap();
+}

@@ -1,0 +1,73 @@
+//! What a caller may not use is, to it, what does not exist.
+
+use ostler_core::error::CallError;
+use ostler_core::policy::Filter;
+use ostler_host::{Caller, Verdict};
+use ostler_testkit::{Script, World};
+
+fn deny() -> Verdict {
+    Verdict::Deny { reason: "the rules say so".into() }
+}
+
+fn same(hidden: &CallError, unknown: &CallError) {
+    assert_eq!(hidden, unknown);
+    assert_eq!(hidden.render(), unknown.render());
+    assert_eq!((hidden.to_string(), hidden.data()), (unknown.to_string(), unknown.data()));
+    assert_eq!((hidden.rpc_code(), hidden.exit_code()), (unknown.rpc_code(), unknown.exit_code()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_server_is_an_unknown_one_for_everything_a_caller_can_do() {
+    let hidden = World::new().server("a", Script::echo()).server("secret", Script::echo()).open().await;
+    hidden.host.set_policy_hook(Some(Box::new(|_, server, _| match server {
+        "secret" => deny(),
+        _ => Verdict::Allow,
+    })));
+    let plain = World::new().server("a", Script::echo()).open().await;
+    for name in ["secret", "secre"] {
+        let (here, there) = (&hidden.host, &plain.host);
+        let me = Caller::local();
+        same(&hidden.call(name, "echo").await.unwrap_err(), &plain.call(name, "echo").await.unwrap_err());
+        same(&here.tools(&me, name).await.unwrap_err(), &there.tools(&me, name).await.unwrap_err());
+        same(&here.bind(&me, name).await.unwrap_err(), &there.bind(&me, name).await.unwrap_err());
+    }
+    let found = hidden.host.discover(&hidden.me).await;
+    assert_eq!(found.iter().map(|found| found.server.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(hidden.stage("secret").connects(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_tool_is_an_unknown_one_whoever_hides_it() {
+    let plain = World::new().server("a", Script::echo()).open().await;
+    let by_hook = World::new().server("a", Script::echo().tool("erase")).open().await;
+    by_hook.host.set_policy_hook(Some(Box::new(|_, _, tool| match tool {
+        Some("erase") => deny(),
+        _ => Verdict::Allow,
+    })));
+    let filter = || Filter { deny: vec!["erase".into()], ..Filter::everything() };
+    let with_secret = Script::echo().tool("erase");
+    let by_filter = World::new().server_with("a", with_secret, |spec| spec.tools = filter()).open().await;
+    for world in [&by_hook, &by_filter] {
+        for tool in ["erase", "eras", "ehco"] {
+            world.call("a", "echo").await.unwrap();
+            plain.call("a", "echo").await.unwrap();
+            same(&world.call("a", tool).await.unwrap_err(), &plain.call("a", tool).await.unwrap_err());
+        }
+        let listed = world.host.tools(&world.me, "a").await.unwrap();
+        assert_eq!(listed.iter().map(|listed| listed.tool.name.as_str()).collect::<Vec<_>>(), ["echo"]);
+        assert_eq!(world.stage("a").count("erase"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_are_asked_per_caller() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    world.host.set_policy_hook(Some(Box::new(|caller, _, _| match caller.principal() {
+        "mallory" => deny(),
+        _ => Verdict::Allow,
+    })));
+    world.call("a", "echo").await.unwrap();
+    let mallory = Caller::new("mallory", "guest");
+    assert_eq!(world.call_as(&mallory, "a", "echo").await.unwrap_err().code(), "unknown-server");
+    assert!(world.host.discover(&mallory).await.is_empty());
+}

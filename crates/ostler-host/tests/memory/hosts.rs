@@ -1,0 +1,189 @@
+//! A host is a value.
+
+use std::future::Future as _;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use ostler_core::error::UnavailableState;
+use ostler_core::spec::Isolation;
+use ostler_host::{Arguments, Caller, Request, Verdict};
+use ostler_testkit::{Reply, Script, Stage, World, settle};
+use ostler_wire::Params;
+
+use crate::{codes, secs, state_of};
+
+fn slow() -> Script {
+    Script::echo().as_process().tool_that("slow", Reply::cacheable("done", secs(60), "public").after(secs(3)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_hosts_in_one_process_share_nothing() {
+    let one = World::new().options(|options| options.max_processes = 1).server("a", slow()).open().await;
+    let two = World::new().options(|options| options.max_processes = 1).server("a", slow()).open().await;
+    one.call("a", "slow").await.unwrap();
+    assert!(!two.call("a", "slow").await.unwrap().is_cached());
+    one.host.stop("a").await.unwrap();
+    two.call("a", "echo").await.unwrap();
+    assert_eq!((one.state("a"), two.state("a")), ("stopped", "ready"));
+    let keys = |world: &World| world.stage("a").asked_for("slow")[0].key.clone();
+    assert_ne!(keys(&one), keys(&two));
+    assert!(one.host.shutdown().await);
+    two.call("a", "echo").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_last_handle_closes_every_session() {
+    let world = World::new().server("a", slow()).server("b", slow()).open().await;
+    let call = world.begin("a", "slow").await;
+    world.call("b", "echo").await.unwrap();
+    let stages = ["a", "b"].map(|server| world.stage(server).clone());
+    drop(world);
+    assert_eq!(call.await.unwrap().unwrap().text(), "done", "a call holds a handle");
+    settle().await;
+    assert_eq!(stages.map(|stage| stage.open_sessions()), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_drains_closes_and_returns() {
+    let world = World::new().server("a", slow()).server("b", slow()).open().await;
+    let calls = world.begin_many(5, "a", "slow").await;
+    world.call("b", "echo").await.unwrap();
+    assert!(world.host.shutdown().await);
+    assert_eq!(codes(&calls.join_all().await), [("ok", 5)]);
+    assert_eq!(["a", "b"].map(|server| world.stage(server).open_sessions()), [0, 0]);
+    assert_eq!((world.host.status().len(), world.host.processes()), (0, 0));
+    assert_eq!(world.call("a", "echo").await.unwrap_err().code(), "unknown-server");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_ever() {
+    let world = World::new().server("a", Script::echo().close_after(secs(3_600))).open().await;
+    world.call("a", "echo").await.unwrap();
+    let began = tokio::time::Instant::now();
+    assert!(!world.host.shutdown().await);
+    assert!(began.elapsed() <= secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_being_spawned_during_a_shutdown_is_not_registered() {
+    let world = World::new().open().await;
+    let stage = Stage::new(Script::echo().as_process().start_after(secs(10)));
+    let (host, me, connector) = (world.host.clone(), world.me.clone(), Arc::new(stage.clone()));
+    let spawn = tokio::spawn(async move { host.spawn_with(&me, World::spec("a"), connector).await });
+    settle().await;
+    assert_eq!(stage.connects(), 1);
+    assert!(world.host.shutdown().await);
+    assert_eq!(world.host.processes(), 0);
+    assert_eq!(spawn.await.unwrap().unwrap_err().code(), "server-unavailable");
+    assert_eq!((stage.open_sessions(), world.host.status().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_was_shut_down_takes_no_servers() {
+    let mut world = World::new().open().await;
+    assert!(world.host.shutdown().await);
+    for spec in [World::spec("a"), World::spec("a").lazy()] {
+        let error = world.spawn(spec, Script::echo()).await.unwrap_err();
+        assert_eq!(state_of(&error), UnavailableState::Stopped);
+    }
+    assert!(world.host.status().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_servers_that_were_replaced_or_removed_before() {
+    let mut world = World::new().server("a", slow()).server("b", slow()).open().await;
+    let _calls = [world.begin("a", "slow").await, world.begin("b", "slow").await];
+    let stages = ["a", "b"].map(|server| world.stage(server).clone());
+    world.spawn(World::spec("a"), Script::echo()).await.unwrap();
+    let host = world.host.clone();
+    tokio::spawn(async move { host.remove("b").await });
+    settle().await;
+    assert!(world.host.shutdown().await);
+    assert_eq!(stages.map(|stage| stage.open_sessions()), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_is_recorded_once_also_when_its_caller_leaves() {
+    let world = World::new().server("a", slow()).open().await;
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&records);
+    world.host.set_recorder(Some(Arc::new(move |record| {
+        kept.lock().unwrap().push((record.subject.to_owned(), record.outcome));
+    })));
+    let call = world.begin("a", "slow").await;
+    call.abort();
+    world.advance(secs(1)).await;
+    world.call("a", "slow").await.unwrap();
+    world.call("a", "slow").await.unwrap();
+    world.call("a", "nothing").await.unwrap_err();
+    let expected = [("slow", "cancelled"), ("slow", "ok"), ("slow", "cached"), ("nothing", "unknown-tool")];
+    let expected: Vec<_> = expected.map(|(subject, outcome)| (subject.to_owned(), outcome)).into();
+    assert_eq!(*records.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_isolated_server_has_a_session_for_each_caller() {
+    let table = [(Isolation::Shared, 1), (Isolation::Caller, 2), (Isolation::Session, 3)];
+    for (isolation, connects) in table {
+        let world = World::new().server_with("a", slow(), |spec| spec.isolation = isolation).open().await;
+        let ada = Caller::new("ada", "researcher");
+        let callers = [ada.clone().in_session("1"), ada.in_session("2"), Caller::new("bob", "researcher")];
+        for caller in &callers {
+            world.host.call(caller, "a", "echo", Arguments::none()).await.unwrap();
+        }
+        assert_eq!(world.stage("a").connects(), connects, "{isolation:?}");
+        world.host.stop("a").await.unwrap();
+        assert_eq!(world.stage("a").open_sessions(), 0);
+        assert_eq!(world.call("a", "echo").await.unwrap_err().code(), "server-unavailable");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_of_one_name_are_kept_apart_by_who_asks() {
+    let by_session = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Session;
+    let world = World::new().server_with("a", slow(), by_session).open().await;
+    for who in ["ada", "bob"] {
+        let caller = Caller::new(who, "researcher").in_session("1");
+        world.call_as(&caller, "a", "echo").await.unwrap();
+    }
+    world.call_as(&Caller::new("1", "researcher"), "a", "echo").await.unwrap();
+    assert_eq!(world.stage("a").connects(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_session_was_told_is_not_told_to_another() {
+    let private = Reply::cacheable("mine", secs(60), "private").after(secs(1));
+    let script = Script::echo().tool_that("work", private).on("resources/read", |asked| {
+        Reply::result(format!(r#"{{"contents":[],"from":{}}}"#, asked.number)).after(secs(1))
+    });
+    let by_session = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Session;
+    let world = World::new().server_with("a", script, by_session).open().await;
+    let ada = Caller::new("ada", "researcher");
+    let callers = ["1", "2"].map(|session| ada.clone().in_session(session));
+    for caller in &callers {
+        assert!(!world.call_as(caller, "a", "work").await.unwrap().is_cached());
+        assert!(world.call_as(caller, "a", "work").await.unwrap().is_cached());
+    }
+    let read = |caller| Request::new(caller, "a", "resources/read", Params::resource_read("file:///x"));
+    let [one, two] = callers.each_ref().map(|caller| world.host.send(read(caller)));
+    let (one, two) = tokio::join!(one, two);
+    assert_ne!(one.unwrap().body, two.unwrap().body, "each is read by its own process");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_found_a_server_just_before_it_was_removed_starts_nothing() {
+    for isolation in [Isolation::Shared, Isolation::Caller] {
+        let change = |spec: &mut ostler_host::ServerSpec| spec.isolation = isolation;
+        let world = World::new().server_with("a", slow(), change).open().await;
+        let host = world.host.clone();
+        // Rules are asked after the server is found and before its place is.
+        world.host.set_policy_hook(Some(Box::new(move |_, _, _| {
+            let _ = pin!(host.remove("a")).poll(&mut Context::from_waker(Waker::noop()));
+            Verdict::Allow
+        })));
+        world.call("a", "echo").await.unwrap_err();
+        world.host.set_policy_hook(None);
+        assert_eq!((world.stage("a").connects(), world.host.processes()), (0, 0), "{isolation:?}");
+    }
+}

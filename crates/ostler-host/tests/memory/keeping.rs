@@ -1,0 +1,30 @@
+//! Lists that outlive the host.
+
+use ostler_host::HostOptions;
+use ostler_testkit::{Script, World};
+
+#[tokio::test(start_paused = true)]
+async fn a_sleeping_server_is_listed_from_what_an_earlier_run_has_kept() {
+    let state = tempfile::tempdir().unwrap();
+    let keep = |options: &mut HostOptions| options.state_dir = Some(state.path().to_owned());
+    let world = World::new().options(keep).server("a", Script::echo()).open().await;
+    world.call("a", "echo").await.unwrap();
+    until_kept(&state.path().join("lists/a.json")).await;
+    drop(world);
+
+    let world = World::new().options(keep).server("a", Script::echo()).open().await;
+    assert_eq!(world.host.discover(&world.me).await[0].tools.as_ref().unwrap()[0].exposed, "a__echo");
+    assert_eq!(world.stage("a").connects(), 0);
+
+    let changed = |spec: &mut ostler_host::ServerSpec| spec.max_queued = 1;
+    let world = World::new().options(keep).server_with("a", Script::new(), changed).open().await;
+    assert!(world.host.discover(&world.me).await[0].tools.as_ref().unwrap().is_empty());
+    assert_eq!(world.stage("a").connects(), 1, "the list of another spec is not its list");
+}
+
+/// The file is written by a thread, which paused time waits for.
+async fn until_kept(path: &std::path::Path) {
+    while !path.exists() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,49 @@
+//! The host in memory: scripted servers in paused time. Every test tells one
+//! thing that the host promises.
+
+#![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
+
+mod breaker;
+mod budget;
+mod cache;
+mod crowds;
+mod delivery;
+mod hiding;
+mod hosts;
+mod keeping;
+mod leases;
+mod listing;
+mod liveness;
+mod operating;
+mod pool;
+mod spawning;
+mod starting;
+
+use std::time::Duration;
+
+use ostler_core::error::{CallError, UnavailableState};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// What keeps a server from being called, as the error says.
+fn state_of(error: &CallError) -> UnavailableState {
+    match error {
+        CallError::Unavailable(unavailable) => unavailable.state,
+        other => panic!("not about an unavailable server: {other:?}"),
+    }
+}
+
+/// The codes of all that failed, sorted and counted.
+fn codes(results: &[ostler_testkit::Result]) -> Vec<(&'static str, usize)> {
+    let mut counts = std::collections::BTreeMap::new();
+    for result in results {
+        *counts.entry(result.as_ref().map_or_else(CallError::code, |_| "ok")).or_insert(0) += 1;
+    }
+    counts.into_iter().collect()
+}

@@ -1,0 +1,163 @@
+//! Registering servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::error::UnavailableState;
+use ostler_host::{Caller, Host, HostOptions, ServerSpec, Spawned, Verdict};
+use ostler_testkit::{Reply, Script, Stage, World, settle};
+
+use crate::{secs, state_of};
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_eager_spawn_leaves_nothing_behind() {
+    let mut world = World::new().open().await;
+    let stage = Stage::new(Script::echo().failing_starts(|_| true));
+    let spawn = world.host.spawn_with(&world.me, World::spec("a"), Arc::new(stage.clone()));
+    assert_eq!(state_of(&spawn.await.unwrap_err()), UnavailableState::StartFailed);
+    world.advance(secs(60)).await;
+    assert_eq!((stage.connects(), stage.open_sessions()), (1, 0));
+    assert_eq!(world.call("a", "echo").await.unwrap_err().code(), "unknown-server");
+    assert!(world.host.status().is_empty());
+    assert_eq!(world.spawn(World::spec("a"), Script::echo()).await.unwrap(), Spawned::New);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_replacement_leaves_the_old_server_in_place() {
+    let mut world = World::new().server("a", Script::echo()).open().await;
+    world.spawn(World::spec("a"), Script::echo().failing_starts(|_| true)).await.unwrap_err();
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(world.stage("a").connects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lazy_spawn_only_registers() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    world.advance(secs(60)).await;
+    assert_eq!((world.state("a"), world.stage("a").connects()), ("idle", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_spec_again_does_nothing() {
+    let mut world = World::new().server("a", Script::echo()).open().await;
+    world.call("a", "echo").await.unwrap();
+    let again = world.spawn(World::spec("a").lazy(), Script::echo()).await.unwrap();
+    assert_eq!(again, Spawned::Unchanged);
+    world.call("a", "echo").await.unwrap();
+    assert_eq!((world.stage("a").connects(), world.stage("a").count("echo")), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_spec_replaces_and_the_old_server_finishes_its_calls() {
+    let script = Script::echo().tool_that("slow", Reply::text("old").after(secs(3)));
+    let mut world = World::new().server("a", script).open().await;
+    let call = world.begin("a", "slow").await;
+    let old = world.stage("a").clone();
+    let newer = Script::echo().tool_that("slow", Reply::text("new"));
+    assert_eq!(world.spawn(World::spec("a"), newer).await.unwrap(), Spawned::Replaced);
+    assert_eq!(world.call("a", "slow").await.unwrap().text(), "new");
+    assert_eq!(call.await.unwrap().unwrap().text(), "old");
+    settle().await;
+    assert_eq!((old.open_sessions(), world.host.status().len()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_can_not_work_is_refused() {
+    let cases: [fn(&mut ServerSpec); 8] = [
+        |spec| spec.max_in_flight = 0,
+        |spec| spec.max_in_flight = usize::MAX,
+        |spec| spec.max_line = 0,
+        |spec| spec.call_timeout = Duration::ZERO,
+        |spec| spec.start_timeout = Duration::ZERO,
+        |spec| spec.max_call_time = Duration::MAX,
+        |spec| spec.restart.readmit_after = Some(Duration::MAX),
+        |spec| spec.breaker.reset = Duration::MAX,
+    ];
+    let mut world = World::new().open().await;
+    for spoil in cases {
+        let mut spec = World::spec("a");
+        spoil(&mut spec);
+        assert_eq!(world.spawn(spec, Script::echo()).await.unwrap_err().code(), "invalid-argument");
+    }
+    let mut empty = World::spec("a");
+    empty.transport = ServerSpec::stdio(empty.name.clone(), "").transport;
+    assert_eq!(world.spawn(empty, Script::echo()).await.unwrap_err().code(), "invalid-argument");
+    assert!(world.host.status().is_empty());
+}
+
+/// A server that must not be connected, asked about by a hook that gives it time to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policy_is_asked_before_anything_is_started() {
+    let host = Host::new(HostOptions::default());
+    let stage = Stage::new(Script::echo());
+    let watched = stage.clone();
+    host.set_policy_hook(Some(Box::new(move |_, _, _| {
+        let patience = std::time::Instant::now() + Duration::from_millis(50);
+        while watched.connects() == 0 && std::time::Instant::now() < patience {
+            std::thread::yield_now();
+        }
+        Verdict::Deny { reason: "not here".into() }
+    })));
+    let spawned = host.spawn_with(&Caller::local(), World::spec("a"), Arc::new(stage.clone())).await;
+    assert_eq!(spawned.unwrap_err().code(), "unknown-server");
+    assert_eq!((stage.connects(), host.status().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_spawn_tells_nothing_of_a_server_of_that_name() {
+    let mut world = World::new().server("a", Script::echo()).open().await;
+    world.host.set_policy_hook(Some(Box::new(|_, _, _| Verdict::Deny { reason: "not you".into() })));
+    let same = world.spawn(World::spec("a").lazy(), Script::echo()).await.unwrap_err();
+    let other = world.spawn(World::spec("a"), Script::echo()).await.unwrap_err();
+    assert_eq!((same.code(), &same), ("unknown-server", &other));
+    world.host.set_policy_hook(None);
+    world.call("a", "echo").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spawn_that_is_given_up_half_way_leaves_nothing() {
+    let world = World::new().open().await;
+    let stage = Stage::new(Script::echo().start_after(secs(10)));
+    let (host, connector) = (world.host.clone(), Arc::new(stage.clone()));
+    let spawn =
+        tokio::spawn(async move { host.spawn_with(&Caller::local(), World::spec("a"), connector).await });
+    world.advance(secs(1)).await;
+    assert_eq!(stage.connects(), 1);
+    spawn.abort();
+    world.advance(secs(60)).await;
+    assert_eq!((stage.connects(), stage.open_sessions()), (1, 0));
+    assert!(world.host.status().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_eager_spawn_does_not_hold_up_another() {
+    let world = World::new().open().await;
+    let spawn = |name: &str, script: Script| {
+        let (host, spec) = (world.host.clone(), World::spec(name));
+        tokio::spawn(
+            async move { host.spawn_with(&Caller::local(), spec, Arc::new(Stage::new(script))).await },
+        )
+    };
+    let slow = spawn("slow", Script::echo().start_after(secs(15)));
+    settle().await;
+    let began = tokio::time::Instant::now();
+    spawn("fast", Script::echo()).await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    slow.await.unwrap().unwrap();
+    assert_eq!(world.host.status().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_spawns_of_one_name_leave_one_server() {
+    let world = World::new().open().await;
+    let stages = [1, 2].map(|_| Stage::new(Script::echo().start_after(secs(1))));
+    let spawns = stages.clone().map(|stage| {
+        let (host, spec) = (world.host.clone(), World::spec("a"));
+        tokio::spawn(async move { host.spawn_with(&Caller::local(), spec, Arc::new(stage)).await })
+    });
+    let [first, second] = spawns;
+    assert_eq!(first.await.unwrap().unwrap(), Spawned::New);
+    assert_eq!(second.await.unwrap().unwrap(), Spawned::Unchanged);
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(stages.map(|stage| stage.open_sessions()), [1, 0]);
+}

@@ -1,0 +1,115 @@
+//! Starting is shared, supervised and bounded.
+
+use ostler_core::error::UnavailableState;
+use ostler_testkit::{Reply, Script, World};
+
+use crate::{codes, ms, secs, state_of};
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_concurrent_first_calls_connect_once() {
+    let world = World::new().server("a", Script::echo().start_after(secs(1))).open().await;
+    let results = world.call_many(100, "a", "echo").await;
+    assert_eq!(codes(&results), [("ok", 100)]);
+    assert_eq!((world.stage("a").connects(), world.stage("a").count("tools/list")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_calls_that_see_one_crash_are_one_restart() {
+    let script = Script::echo().tool_that("slow", Reply::text("done").after(secs(5)));
+    let world = World::new().server("a", script).open().await;
+    world.call("a", "echo").await.unwrap();
+    let calls = world.begin_many(64, "a", "slow").await;
+    assert_eq!(world.stage("a").in_flight(), 64);
+    world.crash("a");
+    assert_eq!(codes(&calls.join_all().await), [("outcome-unknown", 64)]);
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(world.stage("a").connects(), 2);
+    assert_eq!((world.status("a").restarts.used, world.status("a").consecutive_failures), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_is_noticed_when_it_happens_and_an_eager_server_comes_back_by_itself() {
+    let world = World::new().server_with("a", Script::echo(), |spec| spec.lazy = false).open().await;
+    world.crash("a");
+    world.advance(ms(100)).await;
+    assert_eq!((world.state("a"), world.stage("a").connects()), ("ready", 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sixth_generation_that_crashes_ejects_and_a_reload_brings_the_server_back() {
+    let script = Script::echo().tool("die").on("die", |asked| match asked.generation {
+        1..=6 => Reply::crash(),
+        _ => Reply::text("alive"),
+    });
+    let world = World::new().server_with("a", script, |spec| spec.breaker.failures = 0).open().await;
+    for _ in 0..6 {
+        assert_eq!(world.call("a", "die").await.unwrap_err().code(), "outcome-unknown");
+        world.advance(secs(5)).await;
+    }
+    let error = world.call("a", "die").await.unwrap_err();
+    assert_eq!(state_of(&error), UnavailableState::Ejected);
+    assert_eq!(error.cause().unwrap(), "it failed 6 times in 5m (last: code 1)");
+    assert_eq!((world.stage("a").connects(), world.status("a").ejected), (6, true));
+    world.host.reload("a").await.unwrap();
+    assert_eq!(world.call("a", "die").await.unwrap().text(), "alive");
+    assert_eq!((world.status("a").ejected, world.status("a").restarts.used), (false, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_calls_on_a_server_that_never_starts_try_six_times_and_all_hear_that_it_is_ejected() {
+    let world = World::new().server("a", Script::echo().failing_starts(|_| true)).open().await;
+    for result in world.call_many(50, "a", "echo").await {
+        assert_eq!(state_of(&result.unwrap_err()), UnavailableState::Ejected);
+    }
+    assert_eq!(world.stage("a").connects(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ejected_server_says_so_to_later_callers_whatever_its_breaker_thinks() {
+    let world = World::new().server("a", Script::echo().failing_starts(|_| true)).open().await;
+    for _ in 0..50 {
+        let error = world.call("a", "echo").await.unwrap_err();
+        assert_eq!(state_of(&error), UnavailableState::Ejected);
+    }
+    assert_eq!(world.stage("a").connects(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_waits_for_the_next_session_as_long_as_its_own_deadline_allows() {
+    let world = World::new().server("a", Script::echo().failing_starts(|nth| nth <= 2)).open().await;
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(world.stage("a").connects(), 3);
+    let world = World::new().server("a", Script::echo().start_after(secs(10))).open().await;
+    let error = world.call_within(secs(1), "a", "echo").await.unwrap_err();
+    assert_eq!(state_of(&error), UnavailableState::Starting);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_takes_too_long_fails_and_leaves_nothing() {
+    let script = Script::echo().start_after(secs(60));
+    let world = World::new().server_with("a", script, |spec| spec.restart.max = 0).open().await;
+    let error = world.call("a", "echo").await.unwrap_err();
+    assert_eq!(error.cause().unwrap(), "it failed once in 5m (last: no handshake within 20s)");
+    assert_eq!(world.stage("a").open_sessions(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_malformed_answers_restart_the_server() {
+    let script = Script::echo().tool_that("babble", Reply::malformed());
+    let world = World::new().server("a", script).open().await;
+    for _ in 0..3 {
+        assert_eq!(world.call("a", "babble").await.unwrap_err().code(), "upstream-protocol");
+    }
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(world.stage("a").connects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_black_hole_is_asked_for_its_list_once_and_all_who_waited_share_the_outcome() {
+    let script = Script::echo().on("tools/list", |_| Reply::never());
+    let world = World::new().server("a", script).open().await;
+    let began = tokio::time::Instant::now();
+    let results = world.call_many(20, "a", "echo").await;
+    assert!(results.iter().all(Result::is_err));
+    assert_eq!((world.stage("a").count("tools/list"), began.elapsed()), (1, secs(60)));
+}

@@ -1,0 +1,134 @@
+//! What a server's process is given, and what it is not.
+
+use std::collections::BTreeMap;
+
+use ostler_core::error::UnavailableState;
+use ostler_host::ServerSpec;
+use ostler_testkit::fake_spec;
+
+use crate::stage::{Stage, none, process_of, unavailable};
+
+type Table = BTreeMap<String, String>;
+
+async fn structured(stage: &Stage, tool: &str) -> Table {
+    #[derive(serde::Deserialize)]
+    struct Structured {
+        #[serde(rename = "structuredContent")]
+        content: Table,
+    }
+    stage.call("fake", tool, none()).await.unwrap().json::<Structured>().unwrap().content
+}
+
+#[tokio::test]
+async fn a_server_gets_the_allowlist_and_its_own_variables() {
+    let stage = Stage::guarded();
+    // Cargo sets this one for every test, and no server has any use for it.
+    let canary = "CARGO_PKG_NAME";
+    assert!(std::env::var(canary).is_ok());
+    std::fs::write(stage.file("secret"), "s3cret\n").unwrap();
+    let mut spec = fake_spec("fake", &[]);
+    let own = [
+        ("PLAIN", "a b".to_owned()),
+        ("FROM_ENV", format!("<${{env:{canary}}}>")),
+        ("FROM_FILE", format!("${{file:{}}}", stage.path("secret"))),
+        ("DEFAULTED", "${env:OSTLER_TEST_UNSET:-fallback}".into()),
+        ("TZ", "Mars/Olympus".into()),
+    ];
+    process_of(&mut spec).env.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    stage.spawn(spec).await;
+
+    let env = structured(&stage, "env").await;
+    assert_eq!(env["PLAIN"], "a b");
+    assert_eq!(env["FROM_ENV"], format!("<{}>", std::env::var(canary).unwrap()));
+    assert_eq!(env["FROM_FILE"], "s3cret", "without the newline that editors add");
+    assert_eq!(env["DEFAULTED"], "fallback");
+    assert_eq!(env["TZ"], "Mars/Olympus", "a server's own variable wins");
+    assert_eq!(env["PATH"], std::env::var("PATH").unwrap());
+    let is_expected = |key: &str| {
+        let passed_on = [
+            "PATH",
+            "HOME",
+            "USER",
+            "LOGNAME",
+            "LANG",
+            "TMPDIR",
+            "TERM",
+            "SHELL",
+            "TZ",
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "NO_PROXY",
+            "http_proxy",
+            "https_proxy",
+            "no_proxy",
+            "ALL_PROXY",
+        ];
+        let own = ["PLAIN", "FROM_ENV", "FROM_FILE", "DEFAULTED"];
+        passed_on.contains(&key) || own.contains(&key) || key.starts_with("LC_") || key.starts_with("XDG_")
+    };
+    let strangers: Vec<&String> = env.keys().filter(|key| !is_expected(key)).collect();
+    assert!(strangers.is_empty(), "{strangers:?}");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_reference_that_leads_nowhere_is_named_and_its_value_is_not() {
+    let stage = Stage::guarded();
+    for reference in ["${env:OSTLER_TEST_UNSET}", "${file:/no/such/file}"] {
+        let mut spec = fake_spec("fake", &["--starts", &stage.path("starts")]);
+        process_of(&mut spec).env.insert("TOKEN".into(), format!("Bearer {reference}"));
+        let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
+        let (state, cause) = unavailable(&error);
+        assert_eq!(state, UnavailableState::StartFailed);
+        assert!(cause.contains(reference), "{cause}");
+        assert!(!cause.contains("Bearer"), "{cause}");
+    }
+    assert!(stage.lines("starts").is_empty());
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_server_has_its_three_pipes_and_no_other_descriptor() {
+    for stage in [Stage::guarded(), Stage::unguarded()] {
+        stage.spawn_fake("other", &[]).await;
+        stage.spawn_fake("fake", &[]).await;
+        let descriptors = structured(&stage, "fds").await;
+        assert_eq!(descriptors.keys().map(String::as_str).collect::<Vec<_>>(), ["0", "1", "2"]);
+        assert!(descriptors.values().all(|link| link.starts_with("pipe:")), "{descriptors:?}");
+        stage.close().await;
+    }
+}
+
+#[tokio::test]
+async fn arguments_are_never_split_and_never_expanded() {
+    let stage = Stage::guarded();
+    let odd = "a 'b' \"c\" $HOME *; touch x\\";
+    stage.spawn_fake("fake", &["--name", odd, "--starts", &stage.path("starts")]).await;
+    let pid = stage.process("fake").pid;
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    let argv: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    assert_eq!(argv[1..3], [&b"--name"[..], odd.as_bytes()]);
+
+    let spec = ServerSpec::stdio(
+        stage.status("fake").name,
+        format!("{} --slow 1", ostler_testkit::fake_mcp().display()),
+    );
+    let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
+    assert_eq!(unavailable(&error).0, UnavailableState::StartFailed, "a command is a program and not a line");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_server_runs_in_its_directory_and_in_a_group_of_its_own() {
+    let stage = Stage::guarded();
+    let mut spec = fake_spec("fake", &[]);
+    let folder = stage.file("here");
+    std::fs::create_dir(&folder).unwrap();
+    process_of(&mut spec).cwd = Some(folder.clone());
+    stage.spawn(spec).await;
+    let pid = stage.process("fake").pid;
+    assert_eq!(std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), folder.canonicalize().unwrap());
+    let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid.cast_signed()))).unwrap();
+    assert_eq!(group.as_raw().cast_unsigned(), pid);
+    stage.close().await;
+}

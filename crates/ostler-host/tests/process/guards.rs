@@ -1,0 +1,103 @@
+//! The guards themselves: what they cost, and what happens when they are killed.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use ostler_core::status::Containment;
+use ostler_testkit::{Proc, eventually, fake_spec, ostler};
+use serde_json::json;
+
+use crate::stage::{LONG, Stage, none, tireless};
+
+fn warden() -> Proc {
+    let all = Proc::this().descendants();
+    let wardens: Vec<Proc> = all.into_iter().filter(|proc| proc.name() == "ostler-warden").collect();
+    assert_eq!(wardens.len(), 1, "{wardens:?}");
+    wardens[0]
+}
+
+#[tokio::test]
+async fn a_killed_guard_takes_its_server_and_its_strays_along_and_nobody_else() {
+    let stage = Stage::guarded();
+    let (setsid, twice) = (stage.path("setsid"), stage.path("twice"));
+    let args =
+        ["--ignore-sigterm", "--ignore-stdin-close", "--fork-setsid", &setsid, "--double-fork", &twice];
+    stage.spawn(tireless(fake_spec("fake", &args))).await;
+    stage.spawn_fake("other", &[]).await;
+    let (guard, other) = (stage.guard("fake"), stage.process("other"));
+    let all = guard.descendants();
+    assert_eq!(all.len(), 3);
+
+    guard.kill();
+    eventually("everything below the guard is gone", LONG, || all.iter().all(|proc| !proc.is_alive())).await;
+    stage.until("fake", "is up again", |status| status.generation == 2 && status.active).await;
+    assert_eq!(stage.text("fake", "text", json!({"text": "back"})).await, "back");
+    assert_eq!(stage.guard("fake").descendants().len(), 3);
+    assert_eq!((stage.process("other"), stage.status("other").restarts.used), (other, 0));
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn servers_outlive_a_killed_warden_and_new_ones_can_be_started() {
+    let stage = Stage::guarded();
+    stage.spawn(tireless(fake_spec("old", &["--ignore-sigterm"]))).await;
+    let (first, process) = (warden(), stage.process("old"));
+    first.kill();
+    eventually("the warden is dead", LONG, || first.is_reaped()).await;
+    assert_eq!(stage.text("old", "pid", none()).await, process.pid.to_string());
+
+    stage.spawn_fake("new", &[]).await;
+    assert_eq!(stage.text("new", "text", json!({"text": "here"})).await, "here");
+    assert_ne!(warden(), first);
+    assert_eq!(stage.process("old"), process);
+
+    process.kill();
+    stage.until("old", "is up again", |status| status.generation == 2 && status.active).await;
+    assert_eq!(stage.text("old", "text", json!({"text": "back"})).await, "back");
+    let all = [stage.process("old"), stage.process("new")];
+    stage.host.stop("old").await.unwrap();
+    assert_eq!(all.map(Proc::is_alive), [false, true]);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_warden_that_is_told_to_leave_stays_for_its_host() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &[]).await;
+    let process = stage.process("fake");
+    warden().signal(nix::sys::signal::Signal::SIGTERM);
+    warden().signal(nix::sys::signal::Signal::SIGINT);
+    stage.spawn_fake("more", &[]).await;
+    assert_eq!(stage.text("fake", "pid", none()).await, process.pid.to_string());
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_guard_costs_little() {
+    let stage = Stage::guarded();
+    for n in 0..5 {
+        stage.spawn_fake(&format!("s{n}"), &[]).await;
+    }
+    let guards: Vec<Proc> = (0..5).map(|n| stage.guard(&format!("s{n}"))).collect();
+    let costs: Vec<(u64, u64)> = guards.iter().map(|guard| (guard.rss_kib(), guard.own_kib())).collect();
+    println!(
+        "KiB in memory, and not shared: warden {}, {}; guards {costs:?}",
+        warden().rss_kib(),
+        warden().own_kib()
+    );
+    // A program that is not optimized is several times larger, and so is what
+    // the linker has to write into its pages at the start.
+    let (limit, own_limit) = if cfg!(debug_assertions) { (2_048, 1_024) } else { (1_536, 256) };
+    assert!(costs.iter().all(|(rss, own)| *rss <= limit && *own <= own_limit), "{costs:?}");
+    assert_eq!(stage.status("s0").containment, Containment::Guard);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_command_under_a_guard_has_the_whole_environment_whatever_its_bytes() {
+    let odd = OsStr::from_bytes(b"\xff odd");
+    let mut command = tokio::process::Command::new(ostler());
+    command.args(["guard", "--", "sh", "-c", "printf %s \"$ODD\"; exit 7"]).env("ODD", odd);
+    let output = command.output().await.unwrap();
+    assert_eq!((output.stdout.as_slice(), output.status.code()), (odd.as_bytes(), Some(7)));
+}

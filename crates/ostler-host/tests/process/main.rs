@@ -1,0 +1,24 @@
+//! The host with real child processes: `fake-mcp` under real guards.
+//!
+//! Time is real here, so tests wait for conditions, and assert counts and
+//! order and not durations. They count processes and memory of their own
+//! process, which is why they want one each: run them with `cargo nextest`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
+#![allow(clippy::print_stdout, reason = "figures are for whoever runs a test to see them")]
+
+mod answers;
+mod bytes;
+mod crashes;
+mod embed;
+mod environment;
+mod eras;
+mod floods;
+mod guards;
+mod host_death;
+mod life;
+mod orphans;
+mod restarts;
+mod stage;
+mod starting;
+mod stuck;
+mod unguarded;

@@ -1,0 +1,45 @@
+//! A thousand restarts leave nothing behind.
+
+use ostler_testkit::{Proc, eventually, fake_spec};
+use serde_json::json;
+
+use crate::stage::{LONG, Stage, code_of, none, tireless};
+
+async fn restart(stage: &Stage, times: u64) {
+    for _ in 0..times {
+        let generation = stage.status("fake").generation;
+        let outcome = stage.call("fake", "exit", json!({"code": 1})).await;
+        assert_eq!(code_of(&outcome), "outcome-unknown");
+        stage.until("fake", "is up again", |status| status.generation > generation && status.active).await;
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_restarts_leak_nothing() {
+    let stage = Stage::guarded();
+    stage.spawn(tireless(fake_spec("fake", &[]))).await;
+    // The first ones fill caches and grow tables to the size they keep.
+    restart(&stage, 50).await;
+    let this = Proc::this();
+    let settled = || this.descendants().len() == 3 && this.zombies().is_empty();
+    eventually("warden, guard and server are all there is", LONG, settled).await;
+    let warden = stage.guard("fake").parent().unwrap();
+    let before = [this, warden].map(|proc| (proc.descriptors(), proc.rss_kib()));
+
+    restart(&stage, 1_000).await;
+    eventually("warden, guard and server are all there is", LONG, settled).await;
+    for (proc, (descriptors, rss)) in [this, warden].into_iter().zip(before) {
+        let now = (proc.descriptors(), proc.rss_kib());
+        println!("{}: descriptors {descriptors} to {}, KiB {rss} to {}", proc.name(), now.0, now.1);
+        assert!(
+            now.0.abs_diff(descriptors) <= 4,
+            "{}: {descriptors} descriptors became {}",
+            proc.name(),
+            now.0
+        );
+        assert!(now.1 <= rss + 5 * 1_024, "{}: {rss} KiB became {}", proc.name(), now.1);
+    }
+    assert_eq!(stage.status("fake").starts_total, 1_051);
+    assert_eq!(stage.text("fake", "pid", none()).await, stage.process("fake").pid.to_string());
+    stage.close().await;
+}

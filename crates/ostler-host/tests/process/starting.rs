@@ -1,0 +1,163 @@
+//! Starting is supervised: once for everybody, within a budget, with its words.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use ostler_core::error::UnavailableState;
+use ostler_core::status::State;
+use ostler_host::{Caller, ServerSpec};
+use ostler_testkit::{Proc, fake_spec, procs_in};
+use serde_json::json;
+
+use crate::stage::{Stage, code_of, none, process_of, unavailable};
+
+#[tokio::test]
+async fn a_hundred_first_calls_start_one_process() {
+    let stage = Stage::guarded();
+    stage.spawn(fake_spec("fake", &["--starts", &stage.path("starts")]).lazy()).await;
+    assert_eq!(stage.status("fake").state, State::Idle);
+    let outcomes = stage.calls(100, "fake", "echo", |n| json!({ "n": n }).into()).await;
+    for (n, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.as_ref().unwrap().text(), json!({ "n": n }).to_string());
+    }
+    assert_eq!(stage.lines("starts").len(), 1);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn callers_of_every_kind_share_one_process() {
+    let stage = Stage::guarded();
+    stage.spawn(fake_spec("fake", &["--starts", &stage.path("starts")]).lazy()).await;
+    for n in 0..50 {
+        let caller = Caller::new(format!("agent-{n}"), "local").in_session(format!("session-{n}"));
+        stage.host.call(&caller, "fake", "pid", none()).await.unwrap();
+    }
+    assert_eq!(stage.lines("starts").len(), 1);
+    stage.close().await;
+}
+
+fn failing(stage: &Stage, more: &[&str]) -> ServerSpec {
+    let starts = stage.path("starts");
+    let args = ["--exit-at-start", "3:looking around\nmissing TOKEN", "--starts", &starts];
+    let mut spec = fake_spec("fake", &[&args[..], more].concat()).lazy();
+    spec.restart.first_delay = Duration::from_millis(1);
+    spec.restart.max_delay = Duration::from_millis(5);
+    spec
+}
+
+#[tokio::test]
+async fn fifty_calls_to_a_server_that_fails_at_start_are_not_fifty_starts() {
+    let stage = Stage::guarded();
+    stage.spawn(failing(&stage, &[])).await;
+    for outcome in stage.calls(50, "fake", "echo", |_| none().into()).await {
+        assert_eq!(code_of(&outcome), "server-unavailable");
+    }
+    stage.until("fake", "is ejected", |status| status.ejected).await;
+    assert_eq!(stage.status("fake").starts_total, 6, "five restarts, and the failure after the last ejects");
+    // The first start is tried in both eras: a server may die of the newer one's probe.
+    assert_eq!(stage.lines("starts").len(), 7);
+
+    let error = stage.call("fake", "echo", none()).await.unwrap_err();
+    let (state, cause) = unavailable(&error);
+    assert_eq!(state, UnavailableState::Ejected);
+    assert!(cause.contains("code 3") && cause.contains("missing TOKEN"), "{cause}");
+    assert_eq!(stage.lines("starts").len(), 7, "an ejected server is left alone");
+    let last = stage.status("fake").last_error.unwrap();
+    assert_eq!(last.stderr, ["looking around", "missing TOKEN"]);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_reload_brings_back_an_ejected_server_whose_cause_is_gone() {
+    let stage = Stage::guarded();
+    stage.spawn(failing(&stage, &["--exit-at-start-times", "7"])).await;
+    stage.call("fake", "echo", none()).await.unwrap_err();
+    stage.until("fake", "is ejected", |status| status.ejected).await;
+    stage.host.reload("fake").await.unwrap();
+    assert_eq!(stage.text("fake", "text", json!({"text": "back"})).await, "back");
+    let status = stage.status("fake");
+    assert_eq!((status.restarts.used, status.consecutive_failures, status.last_error), (0, 0, None));
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_at_start_is_given_up_and_leaves_nothing() {
+    let stage = Stage::guarded();
+    let strays = [stage.path("setsid"), stage.path("twice")];
+    let args = ["--hang-at-start", "--fork-setsid", &strays[0], "--double-fork", &strays[1]];
+    let mut spec = fake_spec("fake", &args);
+    spec.start_timeout = Duration::from_millis(500);
+    let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
+    let (state, cause) = unavailable(&error);
+    assert_eq!(state, UnavailableState::StartFailed);
+    assert!(cause.contains("no handshake within 500ms"), "{cause}");
+    assert_eq!(stage.host.status_of("fake").unwrap_err().code(), "unknown-server");
+    let gone = || strays.iter().all(|file| procs_in(file.as_ref()).is_empty());
+    ostler_testkit::eventually("strays of a failed start are gone", crate::stage::LONG, gone).await;
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_at_start_does_not_keep_others_from_being_registered() {
+    let stage = Stage::guarded();
+    let hanging = {
+        let (host, me) = (stage.host.clone(), stage.me.clone());
+        let spec = fake_spec("hanging", &["--hang-at-start", "--starts", &stage.path("starts")]);
+        tokio::spawn(async move { host.spawn(&me, spec).await })
+    };
+    stage.until_lines("starts", 1).await;
+    stage.spawn_fake("fine", &[]).await;
+    assert_eq!(stage.text("fine", "text", json!({"text": "here"})).await, "here");
+    assert!(!hanging.is_finished());
+    hanging.abort();
+    assert!(hanging.await.unwrap_err().is_cancelled());
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_started_is_named_with_the_reason() {
+    let stage = Stage::guarded();
+    let plain = stage.path("plain-file");
+    std::fs::write(&plain, "no program").unwrap();
+    std::fs::set_permissions(&plain, PermissionsExt::from_mode(0o644)).unwrap();
+    let mut elsewhere = fake_spec("fake", &[]);
+    process_of(&mut elsewhere).cwd = Some(stage.file("no-such-folder"));
+    let spec_of = |program: &str| ServerSpec::stdio(elsewhere.name.clone(), program);
+    let table = [
+        (spec_of("no-such-program-anywhere"), vec!["`no-such-program-anywhere`", "No such file"]),
+        (spec_of(&plain), vec!["plain-file", "Permission denied"]),
+        (elsewhere.clone(), vec!["working directory", "no-such-folder"]),
+    ];
+    for (spec, words) in table {
+        let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
+        let (state, cause) = unavailable(&error);
+        assert_eq!(state, UnavailableState::StartFailed);
+        for word in words {
+            assert!(cause.contains(word), "{word:?} is not in {cause:?}");
+        }
+    }
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn what_had_begun_to_start_is_gone_when_a_stop_or_a_shutdown_returns() {
+    for stage in [Stage::guarded(), Stage::unguarded()] {
+        for (starts, is_shutdown) in [("first", false), ("second", true)] {
+            let (file, deaf) = (stage.path(starts), ["--hang-at-start", "--ignore-sigterm"]);
+            let args = [&deaf[..], &["--ignore-stdin-close", "--starts", &file]].concat();
+            stage.spawn(fake_spec(starts, &args).lazy()).await;
+            let call = stage.begin(starts, "echo", none());
+            stage.until_lines(starts, 1).await;
+            let process = Proc::of(stage.lines(starts)[0].parse().unwrap()).unwrap();
+            assert_eq!(stage.host.processes(), 1);
+            match is_shutdown {
+                true => assert!(stage.host.shutdown().await),
+                false => stage.host.stop(starts).await.unwrap(),
+            }
+            assert!(process.is_reaped());
+            assert_eq!(stage.host.processes(), 0);
+            assert_eq!(code_of(&call.await.unwrap()), "server-unavailable");
+        }
+        stage.close().await;
+    }
+}

@@ -1,0 +1,177 @@
+//! A scripted server under watch: counts what reaches it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ostler_core::fault::Fault;
+use ostler_core::spec::ServerSpec;
+use ostler_core::status::{Circuit, Containment, ServerStatus, State};
+use ostler_core::supervisor::Failure;
+use ostler_host::upstream::{Ask, BoxFuture, Connector, Force, Plan, Session, Vitals};
+use ostler_testkit::Stage;
+use ostler_wire::{Hello, Outcome};
+use tokio::time::Instant;
+
+use crate::watch::Watch;
+
+/// One registration of a server.
+pub(crate) struct Scene {
+    pub(crate) spec: ServerSpec,
+    pub(crate) stage: Stage,
+    watch: Arc<Watch>,
+    is_registered: AtomicBool,
+    in_flight: AtomicUsize,
+    /// Requests that came while the breaker was half open.
+    probing: AtomicUsize,
+    /// When starts failed and sessions ended, since an operator last acted.
+    failures: Mutex<VecDeque<Instant>>,
+}
+
+impl Scene {
+    pub(crate) fn new(spec: ServerSpec, stage: Stage, watch: Arc<Watch>) -> Arc<Self> {
+        let (in_flight, probing) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let is_registered = AtomicBool::new(false);
+        Arc::new(Self { spec, stage, watch, is_registered, in_flight, probing, failures: Mutex::default() })
+    }
+
+    /// The host has taken it.
+    pub(crate) fn register(&self) {
+        self.is_registered.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.is_registered.load(Ordering::Relaxed)
+    }
+
+    fn name(&self) -> &str {
+        self.spec.name.as_str()
+    }
+
+    fn status(&self) -> Option<ServerStatus> {
+        self.watch.host()?.status_of(self.name()).ok()
+    }
+
+    /// An operator has acted: what failed before no longer counts, or no longer the same.
+    pub(crate) fn forgive(&self) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// In any window no more generations fail than the budget allows and one.
+    fn note_failure(&self) {
+        let restart = self.spec.restart;
+        let recent = {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.push_back(Instant::now());
+            failures.retain(|at| at.elapsed() < restart.window);
+            failures.len()
+        };
+        let is_within = restart.readmit_after.is_some() || recent <= restart.max as usize + 1;
+        self.watch.expect(is_within, || format!("{}: {recent} failures in its window", self.name()));
+    }
+
+    fn arrive(self: &Arc<Self>) -> Visit {
+        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        let most = self.spec.max_in_flight;
+        self.watch.expect(in_flight <= most, || format!("{}: {in_flight} of {most} calls", self.name()));
+        self.watch.check_limits();
+        let status = self.status();
+        let is_probe = status.as_ref().is_some_and(|status| status.circuit == Circuit::HalfOpen);
+        if is_probe {
+            let probing = self.probing.fetch_add(1, Ordering::Relaxed) + 1;
+            self.watch.expect(probing <= 1, || format!("{}: {probing} probes at once", self.name()));
+        }
+        let queued = status.map_or(0, |status| status.queued);
+        self.watch.expect(queued <= self.spec.max_queued, || format!("{}: {queued} queued", self.name()));
+        Visit { scene: Arc::clone(self), is_probe }
+    }
+}
+
+/// A request at the server.
+struct Visit {
+    scene: Arc<Scene>,
+    is_probe: bool,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.scene.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.scene.probing.fetch_sub(usize::from(self.is_probe), Ordering::Relaxed);
+    }
+}
+
+/// Makes watched sessions.
+pub(crate) struct Watched(pub(crate) Arc<Scene>);
+
+impl Connector for Watched {
+    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+        let scene = &self.0;
+        Box::pin(async move {
+            scene.watch.trace(&format!("{} starts", scene.name()));
+            scene.watch.check_limits();
+            let session = scene.stage.connect(plan).await.inspect_err(|_| scene.note_failure())?;
+            Ok(Arc::new(WatchedSession { scene: Arc::clone(scene), session, pings: AtomicUsize::new(0) })
+                as _)
+        })
+    }
+
+    fn containment(&self) -> Containment {
+        self.0.stage.containment()
+    }
+}
+
+struct WatchedSession {
+    scene: Arc<Scene>,
+    session: Arc<dyn Session>,
+    pings: AtomicUsize,
+}
+
+impl WatchedSession {
+    async fn ping(&self, ask: Ask<'_>) -> Result<Outcome, Fault> {
+        let pings = self.pings.fetch_add(1, Ordering::Relaxed) + 1;
+        self.scene.watch.expect(pings == 1, || format!("{}: {pings} pings at once", self.scene.name()));
+        let result = self.session.request(ask).await;
+        self.pings.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+}
+
+impl Session for WatchedSession {
+    fn hello(&self) -> &Hello {
+        self.session.hello()
+    }
+
+    fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>> {
+        Box::pin(async move {
+            if ask.method == "ping" {
+                return self.ping(ask).await;
+            }
+            let _visit = self.scene.arrive();
+            self.session.request(ask).await
+        })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, Failure> {
+        Box::pin(async move {
+            let failure = self.session.ended().await;
+            self.scene.watch.trace(&format!("{} ends", self.scene.name()));
+            // One that the host was ending anyway does not count.
+            if self.scene.status().is_some_and(|status| status.state == State::Ready) {
+                self.scene.note_failure();
+            }
+            failure
+        })
+    }
+
+    fn close(&self, force: Force) -> BoxFuture<'_, ()> {
+        self.session.close(force)
+    }
+
+    fn vitals(&self) -> Vitals {
+        self.session.vitals()
+    }
+
+    fn signs(&self) -> (Option<Instant>, Option<Instant>) {
+        self.session.signs()
+    }
+}
