@@ -1,0 +1,179 @@
+//! The arguments of a tool, from what was typed to the text of a JSON object.
+//!
+//! Values stay text all the way: a number goes out with the digits that were
+//! typed, however many.
+
+pub(crate) mod schema;
+
+use std::collections::HashSet;
+use std::io::Read;
+
+use ostler_core::catalog::nearest;
+use serde_json::value::RawValue;
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::clean;
+use schema::{Kind, Schema};
+
+/// What was typed, with files and stdin read.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// `--json`: the text of an object, sent as it is.
+    Whole(String),
+    /// `key=value`, in the order they came.
+    Pairs(Vec<Pair>),
+}
+
+/// One `key=value`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    key: String,
+    value: String,
+    /// `key:=value`: the value is JSON, whatever the tool says.
+    is_json: bool,
+}
+
+impl Given {
+    /// Reads what was typed, and the files it names.
+    pub(crate) fn read(typed: &cli::Call) -> Result<Self, Failure> {
+        match &typed.json {
+            Some(source) => {
+                let text = read_whole(source)?;
+                let value: &RawValue = serde_json::from_str(&text)
+                    .map_err(|error| usage(format!("--json is not JSON: {error}"), HOW_JSON))?;
+                if !value.get().starts_with('{') {
+                    return Err(usage("--json is not an object".into(), HOW_JSON));
+                }
+                Ok(Self::Whole(text))
+            }
+            None => {
+                let pairs: Vec<Pair> =
+                    typed.pairs.iter().map(|text| read_pair(text)).collect::<Result<_, _>>()?;
+                let mut keys = HashSet::new();
+                match pairs.iter().find(|pair| !keys.insert(&pair.key)) {
+                    Some(twice) => {
+                        let what = format!("the argument `{}` is given twice", clean(&twice.key));
+                        Err(usage(what, "a list is written as JSON: key='[1, 2]'"))
+                    }
+                    None => Ok(Self::Pairs(pairs)),
+                }
+            }
+        }
+    }
+
+    /// The text of the object to send to a tool of this definition.
+    pub(crate) fn for_tool(self, definition: &[u8]) -> Result<String, Failure> {
+        let pairs = match self {
+            Self::Whole(text) => return Ok(text),
+            Self::Pairs(pairs) => pairs,
+        };
+        let schema = Schema::of_tool(definition);
+        let mut text = String::from("{");
+        for (index, pair) in pairs.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            text.push_str(&quote(&pair.key));
+            text.push(':');
+            text.push_str(&pair.json(&schema)?);
+        }
+        text.push('}');
+        Ok(text)
+    }
+}
+
+const HOW_JSON: &str =
+    "write an object such as --json '{\"key\": \"value\"}'; `-` reads stdin, `@FILE` a file";
+
+fn read_whole(source: &str) -> Result<String, Failure> {
+    if source == "-" {
+        let mut text = String::new();
+        let read = std::io::stdin().read_to_string(&mut text);
+        return read.map(|_| text).map_err(|error| usage(format!("stdin can't be read: {error}"), HOW_JSON));
+    }
+    match source.strip_prefix('@') {
+        Some(file) => read_file(file),
+        None => Ok(source.to_owned()),
+    }
+}
+
+fn read_file(file: &str) -> Result<String, Failure> {
+    std::fs::read_to_string(file).map_err(|error| {
+        usage(
+            format!("the file `{}` can't be read: {error}", clean(file)),
+            "`@` stands before the name of a file",
+        )
+    })
+}
+
+fn read_pair(text: &str) -> Result<Pair, Failure> {
+    let Some((key, value)) = text.split_once('=').filter(|(key, _)| !matches!(*key, "" | ":")) else {
+        let what = format!("`{}` is not an argument of a tool", clean(text));
+        return Err(usage(what, "write key=value, or --json '{\"key\": \"value\"}'"));
+    };
+    let (key, is_json) = match key.strip_suffix(':') {
+        Some(key) => (key, true),
+        None => (key, false),
+    };
+    let value = match value.strip_prefix('@') {
+        Some(file) => read_file(file)?,
+        None => value.to_owned(),
+    };
+    Ok(Pair { key: key.to_owned(), value, is_json })
+}
+
+impl Pair {
+    /// The value as JSON, of the type that the tool asks for.
+    fn json(&self, schema: &Schema) -> Result<String, Failure> {
+        if let Some(known) = schema.refuses(&self.key) {
+            let what = format!("the tool has no argument `{}`", clean(&self.key));
+            let hint = match nearest(&self.key, known.iter().copied()) {
+                Some(near) => format!("did you mean `{}`?", clean(near)),
+                None if known.is_empty() => "it takes no arguments".into(),
+                None => format!(
+                    "it has {}",
+                    known.iter().map(|key| format!("`{}`", clean(key))).collect::<Vec<_>>().join(", ")
+                ),
+            };
+            return Err(usage(what, hint));
+        }
+        let parsed: Option<&RawValue> = serde_json::from_str(&self.value).ok();
+        if self.is_json {
+            let Some(value) = parsed else {
+                let what = format!("the argument `{}` is not JSON", clean(&self.key));
+                return Err(usage(what, "`:=` is for JSON; `=` takes text as it is"));
+            };
+            return Ok(value.get().to_owned());
+        }
+        let kinds = schema.kinds(&self.key);
+        match parsed {
+            Some(value) if kinds.is_empty() || kinds.iter().any(|kind| kind.fits(value.get())) => {
+                Ok(value.get().to_owned())
+            }
+            _ if kinds.is_empty() || kinds.contains(&Kind::String) => Ok(quote(&self.value)),
+            _ => {
+                let wanted: Vec<&str> = kinds.iter().map(|kind| kind.wanted()).collect();
+                let shown: String = clean(&self.value).chars().take(60).collect();
+                let what = format!(
+                    "the argument `{}` wants {}, found `{shown}`",
+                    clean(&self.key),
+                    wanted.join(" or ")
+                );
+                Err(usage(what, schema::HOW))
+            }
+        }
+    }
+}
+
+/// A text as a JSON string.
+fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn usage(what: String, hint: impl Into<String>) -> Failure {
+    Failure::Usage { what, hint: Some(hint.into()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! What was typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use ostler_core::config::duration;
+
+/// Examples come before the rest: most people look for the one line to copy.
+const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+/// Run every MCP server once, supervised
+#[derive(Debug, Parser)]
+#[command(
+    name = "ostler",
+    version,
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler tools                      what can be called
+  ostler call demo__add a=2 b=40    call a tool
+  ostler check                      all that is wrong with the config",
+    after_help = "Without --config, the first of these is used: ./ostler.toml, ./.mcp.json, \
+$XDG_CONFIG_HOME/ostler/ostler.toml. Without any, there is one built-in server, `demo`.
+
+Exit codes: 0 ok, 1 unexpected, 2 usage, 3 config invalid, 5 unknown or denied, 6 server unavailable, \
+7 the tool reported an error, 8 outcome unknown (it may have been executed), 9 over budget, \
+128 + N ended by signal N.",
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) shared: Shared,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What goes with every command.
+#[derive(Debug, Args)]
+pub(crate) struct Shared {
+    /// The config: an ostler.toml, or any JSON file with `mcpServers`
+    #[arg(long, global = true, value_name = "FILE", display_order = 100)]
+    pub(crate) config: Option<PathBuf>,
+    /// Log to stderr what happens; OSTLER_LOG=FILTER says in which detail
+    #[arg(short, long, global = true, display_order = 101)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Call(Call),
+    Tools(Tools),
+    List(List),
+    Status(Status),
+    Check(Check),
+    /// Print the JSON schema of ostler.toml
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler schema > ostler.schema.json")]
+    Schema,
+    /// Print completions for a shell
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler completions bash > /etc/bash_completion.d/ostler
+  ostler completions fish > ~/.config/fish/completions/ostler.fish")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print a manual page
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler man | man -l -
+  ostler man call | man -l -")]
+    Man {
+        /// The command it is about; without one, about ostler itself
+        command: Option<String>,
+    },
+    /// Be the built-in MCP server, on stdin and stdout
+    #[command(
+        help_template = TEMPLATE,
+        before_help = "Examples:
+  ostler call demo__time            with no config, this server is used
+  claude mcp add demo ostler demo   any client can use it too",
+        after_help = "It has the tools `echo`, `add`, `sleep` and `time`, and speaks the MCP revisions \
+2024-11-05 to 2026-07-28."
+    )]
+    Demo,
+    /// Run a command, and end all its descendants with it (internal)
+    #[command(hide = true, help_template = TEMPLATE, before_help = "Examples:
+  ostler guard -- sh -c 'sleep 1000 & exit 3'")]
+    Guard {
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
+}
+
+/// Call a tool
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler call time__get_current_time timezone=UTC
+  ostler call github__create_issue title='Hello' labels='[\"bug\"]' body=@body.md
+  ostler call db__query --json '{\"sql\": \"select 1\"}' --timeout 5s
+  generate | ostler call db__load --json -",
+    after_help = "key=value takes the type that the tool asks for; where it says nothing, what reads as JSON is \
+JSON and the rest is text. key:=JSON is JSON in any case, key=@FILE is the text of a file, key:=@FILE the JSON \
+of a file.
+
+Text goes to stdout as it is, except that a terminal is shown control characters as escapes; images and the \
+like are named on stderr."
+)]
+pub(crate) struct Call {
+    /// The tool, as `ostler tools` names it
+    #[arg(value_name = "SERVER__TOOL")]
+    pub(crate) tool: String,
+    /// Arguments of the tool
+    #[arg(value_name = "KEY=VALUE", conflicts_with = "json")]
+    pub(crate) pairs: Vec<String>,
+    /// All arguments as one JSON object; `-` reads stdin, `@FILE` a file
+    #[arg(long, value_name = "OBJECT", allow_hyphen_values = true)]
+    pub(crate) json: Option<String>,
+    /// Give up after this long, such as 30s or 1m30s
+    #[arg(long, value_name = "TIME", value_parser = read_time)]
+    pub(crate) timeout: Option<Duration>,
+    /// Print the whole result as the server sent it, byte for byte
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+/// List the tools that can be called
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler tools                      every server, one line per tool
+  ostler tools time --full          one server, with arguments
+  ostler tools --json | jq -r '.tools[].name'",
+    after_help = "Without SERVER, a server whose tools are known from an earlier run is not started. With SERVER, \
+that server is asked."
+)]
+pub(crate) struct Tools {
+    /// Only the tools of this server
+    pub(crate) server: Option<String>,
+    /// Print JSON, with each definition as its server wrote it
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show whole descriptions, and arguments
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) full: bool,
+}
+
+/// List the servers of the config; starts nothing
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler list
+  ostler list --config ~/.cursor/mcp.json --json"
+)]
+pub(crate) struct List {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show how the servers are
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler status
+  ostler status --probe             do they start, and what do they say?
+  ostler status time --probe --json",
+    after_help = "Servers live as long as the command that uses them, so between commands every server is idle, \
+and this starts none. With --probe, each server is started, asked for its tools, shown, and ended again."
+)]
+pub(crate) struct Status {
+    /// Only this server
+    pub(crate) server: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Start each server and show what it says
+    #[arg(long)]
+    pub(crate) probe: bool,
+    /// Keep the servers up and show them again every second, until Ctrl-C
+    #[arg(long, requires = "probe")]
+    pub(crate) watch: bool,
+}
+
+/// Check the config, and say all that is wrong with it
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler check
+  ostler check --config ~/.cursor/mcp.json",
+    after_help = "It also looks whether commands exist, and whether references such as ${env:TOKEN} can be resolved."
+)]
+pub(crate) struct Check {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn read_time(text: &str) -> Result<Duration, String> {
+    let time = duration::parse(text).map_err(|error| format!("{error}, such as 30s"))?;
+    if time.is_zero() { Err("no call is that fast".into()) } else { Ok(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_contradicts_itself_nowhere() {
+        Cli::command().debug_assert();
+    }
+}

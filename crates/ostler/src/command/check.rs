@@ -1,0 +1,52 @@
+//! `ostler check`: everything that is wrong with the config.
+
+use std::path::{Path, PathBuf};
+
+use ostler_core::config::Problem;
+use serde::Serialize;
+
+use crate::config_file::{self, Found, counted, shown};
+use crate::failure::Failure;
+use crate::{cli, environment, output};
+
+pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure> {
+    let file = match config_file::find(file)? {
+        Found::File(file) => file,
+        Found::Nowhere(looked_for) => return Err(Failure::NoConfig { looked_for }),
+    };
+    let mut reading = config_file::read(file)?;
+    if let Some(config) = &reading.config {
+        reading.problems.extend(environment::check(config));
+    }
+    let verdict = Verdict {
+        ok: reading.config.is_some(),
+        file: &reading.file,
+        servers: reading.config.as_ref().map(|config| config.servers.len()),
+        problems: &reading.problems,
+    };
+    if typed.json {
+        output::print_json(&verdict)?;
+    } else {
+        config_file::tell_problems(&reading.problems);
+    }
+    let Some(servers) = verdict.servers else {
+        let file = shown(&reading.file).to_owned();
+        return Err(Failure::Config { file, counted: counted(&reading.problems) });
+    };
+    if typed.json {
+        return Ok(());
+    }
+    let counted = counted(&reading.problems);
+    let separator = if counted.is_empty() { "" } else { ", " };
+    output::print(&format!("ok: {}{separator}{counted}\n", output::count(servers, "server")))
+}
+
+/// The stable shape of `--json`.
+#[derive(Serialize)]
+struct Verdict<'a> {
+    ok: bool,
+    file: &'a PathBuf,
+    /// Absent when the config can't be used.
+    servers: Option<usize>,
+    problems: &'a [Problem],
+}

@@ -1,0 +1,101 @@
+//! `ostler list`: the servers of the config.
+
+use std::path::{Path, PathBuf};
+
+use ostler_core::config::{Config, hide_in_address, hide_in_args};
+use ostler_core::name::ServerName;
+use ostler_core::spec::{ServerSpec, Transport};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::{self, Style, Tint, tell};
+use crate::table::{Cell, Table};
+use crate::{cli, config_file};
+
+pub(super) fn run(typed: &cli::List, file: Option<&Path>) -> Result<(), Failure> {
+    let config = config_file::load(file)?;
+    let entries: Vec<Entry<'_>> = config.servers.iter().map(|spec| Entry::of(&config, spec)).collect();
+    if typed.json {
+        return output::print_json(&Listing { servers: entries });
+    }
+    if entries.is_empty() {
+        tell("the config has no servers");
+    }
+    let mut table = Table::new(&["NAME", "TRANSPORT", "STARTS", "SOURCE", "COMMAND"]);
+    for entry in &entries {
+        let starts = if entry.lazy { "when used" } else { "at once" };
+        table.row([
+            entry.name.as_str().into(),
+            entry.transport.into(),
+            starts.into(),
+            Cell::tinted(&entry.source(), Tint::Faint),
+            entry.target().into(),
+        ]);
+    }
+    output::print(&table.render(Style::stdout(), output::width()))
+}
+
+/// The stable shape of `--json`.
+#[derive(Serialize)]
+struct Listing<'a> {
+    servers: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    name: &'a ServerName,
+    transport: &'static str,
+    command: Option<&'a str>,
+    /// Without secrets: what is listed here is pasted into reports.
+    args: Option<Vec<String>>,
+    /// The same.
+    url: Option<String>,
+    lazy: bool,
+    file: Option<PathBuf>,
+    line: Option<u32>,
+}
+
+impl<'a> Entry<'a> {
+    fn of(config: &'a Config, spec: &'a ServerSpec) -> Self {
+        let origin = config.origin(spec.name.as_str());
+        let (command, args, url) = match &spec.transport {
+            Transport::Stdio(process) => {
+                (Some(process.command.as_str()), Some(hide_in_args(&process.args)), None)
+            }
+            Transport::Http(endpoint) => (None, None, Some(hide_in_address(&endpoint.url))),
+        };
+        Self {
+            name: &spec.name,
+            transport: spec.transport.kind(),
+            command,
+            args,
+            url,
+            lazy: spec.lazy,
+            file: origin.map(|(file, _)| file.to_owned()),
+            line: origin.map(|(_, line)| line),
+        }
+    }
+
+    fn source(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{}:{line}", config_file::shown(file).display()),
+            _ => "built-in".into(),
+        }
+    }
+
+    fn target(&self) -> String {
+        let words = self.command.into_iter().chain(self.args.iter().flatten().map(String::as_str));
+        let words: Vec<String> = words.map(word).collect();
+        self.url.clone().unwrap_or_else(|| words.join(" "))
+    }
+}
+
+/// A word of a command line, in quotes where it would not be one otherwise.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,$~{}…".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}

@@ -1,0 +1,52 @@
+//! What each command means: one file each.
+
+mod call;
+mod check;
+mod list;
+mod manual;
+mod status;
+mod tools;
+
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Failure;
+use crate::{demo, guard, output};
+
+/// The variable that says what is logged.
+const LOG: &str = "OSTLER_LOG";
+
+/// Does what was typed.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    log(cli.shared.verbose);
+    let file = cli.shared.config.as_deref();
+    match cli.command {
+        Command::Call(typed) => call::run(&typed, file),
+        Command::Tools(typed) => tools::run(&typed, file),
+        Command::List(typed) => list::run(&typed, file),
+        Command::Status(typed) => status::run(&typed, file),
+        Command::Check(typed) => check::run(&typed, file),
+        Command::Schema => output::print_json(&ostler_core::config::schema()),
+        Command::Completions { shell } => manual::print_completions(shell),
+        Command::Man { command } => manual::print_page(command.as_deref()),
+        Command::Demo => demo::serve(std::io::stdin().lock(), std::io::stdout()).map_err(Failure::Output),
+        Command::Guard { command } => return Ok(guard::run(command)),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+/// Logs to stderr, if asked to. Without that only our own messages are there.
+fn log(is_verbose: bool) {
+    let filter = std::env::var(LOG).ok().filter(|filter| !filter.is_empty());
+    if !is_verbose && filter.is_none() {
+        return;
+    }
+    let filter = filter.unwrap_or_else(|| "info,ostler=debug,ostler_host=debug".into());
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::builder().parse_lossy(filter))
+        .with_writer(std::io::stderr)
+        .with_ansi(output::Style::stderr().has_colours())
+        .init();
+}

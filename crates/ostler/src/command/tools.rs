@@ -1,0 +1,174 @@
+//! `ostler tools`: what can be called.
+
+use std::path::Path;
+
+use ostler_core::catalog::Table as Names;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::{Discovered, ListedTool};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::arguments::schema::Schema;
+use crate::failure::{Failure, hint_of_list};
+use crate::output::{self, Style, Tint, clean, tell};
+use crate::reach::{self, Reach};
+use crate::table::{Cell, Table};
+use crate::{cli, config_file};
+
+pub(super) fn run(typed: &cli::Tools, file: Option<&Path>) -> Result<(), Failure> {
+    let config = config_file::load(file)?;
+    reach::run(&config, async |reach| {
+        let found = find(reach, typed.server.as_deref()).await?;
+        let tools = name(&found);
+        let errors: Vec<(&ServerName, &CallError)> = found
+            .iter()
+            .filter_map(|one| one.tools.as_ref().err().map(|error| (&one.server, error)))
+            .collect();
+        if typed.json {
+            print_json(&tools, &errors)?;
+        } else if typed.full {
+            output::print(&render_full(&tools, Style::stdout()))?;
+        } else {
+            output::print(&render(&tools).render(Style::stdout(), output::width()))?;
+        }
+        if found.is_empty() {
+            tell("the config has no servers");
+        }
+        judge(&errors, found.len())
+    })
+}
+
+/// One server is asked; all of them as far as that is needed to know their tools.
+async fn find(reach: &Reach, server: Option<&str>) -> Result<Vec<Discovered>, CallError> {
+    let Some(server) = server else { return Ok(reach.discover().await) };
+    match reach.specs().iter().find(|spec| spec.name.as_str() == server) {
+        Some(spec) => Ok(vec![Discovered { server: spec.name.clone(), tools: reach.tools(server).await }]),
+        None => Err(CallError::unknown_server(server, reach.specs().iter().map(|spec| spec.name.as_str()))),
+    }
+}
+
+/// The tools with the names under which they can be called beside each other.
+fn name(found: &[Discovered]) -> Vec<(String, &ListedTool)> {
+    let tools: Vec<&ListedTool> = found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
+    let names = Names::new(tools.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])));
+    let named = names.iter().map(|listed| {
+        let is_it = |tool: &&&ListedTool| tool.server == listed.server && *tool.tool.name == *listed.tool;
+        tools.iter().find(is_it).map(|tool| (listed.exposed.to_string(), *tool))
+    });
+    named.flatten().collect()
+}
+
+/// One broken server is told of and spoils nothing; if all are, the command has failed.
+fn judge(errors: &[(&ServerName, &CallError)], asked: usize) -> Result<(), Failure> {
+    if let ([(_, only)], 1) = (errors, asked) {
+        return Err(Failure::Unlisted((*only).clone()));
+    }
+    for (_, error) in errors {
+        tell(&Failure::Unlisted((*error).clone()).render(Style::stderr()));
+    }
+    if asked > 0 && errors.len() == asked { Err(Failure::NoneAnswered(asked)) } else { Ok(()) }
+}
+
+fn render(tools: &[(String, &ListedTool)]) -> Table {
+    let mut table = Table::new(&["TOOL", "DESCRIPTION"]);
+    for (name, tool) in tools {
+        let description = describe(tool);
+        let line = description.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        table.row([name.into(), Cell::from(line)]);
+    }
+    table
+}
+
+fn render_full(tools: &[(String, &ListedTool)], style: Style) -> String {
+    let mut text = String::new();
+    for (name, tool) in tools {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&style.paint(Tint::Heading, &clean(name)));
+        text.push('\n');
+        for line in describe(tool).lines() {
+            text.push_str(format!("  {}", clean(line)).trim_end());
+            text.push('\n');
+        }
+        text.push_str(&render_arguments(tool, style));
+    }
+    text
+}
+
+fn render_arguments(tool: &ListedTool, style: Style) -> String {
+    let mut table = Table::new(&["  ARGUMENT", "TYPE", "NEEDED", "DESCRIPTION"]);
+    for argument in Schema::of_tool(&tool.tool.definition).arguments() {
+        let needed = if argument.is_required { "yes" } else { "no" };
+        let description = argument.description.split_whitespace().collect::<Vec<_>>().join(" ");
+        table.row([
+            format!("  {}", argument.name).into(),
+            argument.kind.into(),
+            needed.into(),
+            Cell::from(description),
+        ]);
+    }
+    table.render(style, None)
+}
+
+fn describe(tool: &ListedTool) -> String {
+    let definition: Value = serde_json::from_slice(&tool.tool.definition).unwrap_or_default();
+    let text = |key: &str| definition.get(key).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+    let description = text("description");
+    if description.is_empty() { text("title") } else { description }
+}
+
+/// The stable shape of `--json`.
+#[derive(Serialize)]
+struct Listing<'a> {
+    tools: Vec<Entry<'a>>,
+    errors: Vec<Broken<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    name: &'a str,
+    server: &'a ServerName,
+    tool: &'a str,
+    /// As the server wrote it.
+    definition: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Broken<'a> {
+    server: &'a ServerName,
+    error: Reason,
+}
+
+/// An error as programs see it.
+#[derive(Serialize)]
+pub(super) struct Reason {
+    code: &'static str,
+    message: String,
+    cause: Option<String>,
+    hint: Option<String>,
+}
+
+impl From<&CallError> for Reason {
+    fn from(error: &CallError) -> Self {
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+            cause: error.cause(),
+            hint: hint_of_list(error),
+        }
+    }
+}
+
+fn print_json(tools: &[(String, &ListedTool)], errors: &[(&ServerName, &CallError)]) -> Result<(), Failure> {
+    let entries = tools.iter().map(|(name, listed)| {
+        let definition =
+            serde_json::from_slice(&listed.tool.definition).map_err(|error| Failure::Output(error.into()))?;
+        Ok(Entry { name, server: &listed.server, tool: &listed.tool.name, definition })
+    });
+    let tools = entries.collect::<Result<_, Failure>>()?;
+    let errors = errors.iter().map(|(server, error)| Broken { server, error: (*error).into() }).collect();
+    output::print_json(&Listing { tools, errors })
+}

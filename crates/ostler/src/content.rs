@@ -1,0 +1,142 @@
+//! The result of a tool, for people.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::output::{clean, size};
+
+/// A result, taken apart for a terminal.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// For stdout; ends in a newline unless it is empty.
+    pub(crate) text: String,
+    /// One line for each part that is not text.
+    pub(crate) others: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    content: Vec<&'a RawValue>,
+    #[serde(borrow, default, rename = "structuredContent")]
+    structured: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Part {
+    r#type: String,
+    text: Option<String>,
+    mime_type: Option<String>,
+    uri: Option<String>,
+    /// Base64, of images and audio.
+    data: Option<String>,
+    resource: Option<Resource>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Resource {
+    uri: Option<String>,
+    mime_type: Option<String>,
+    text: Option<String>,
+    /// Base64.
+    blob: Option<String>,
+}
+
+/// Takes a result apart. What can't be understood is named and not shown;
+/// `--raw` shows everything.
+pub(crate) fn show(body: &[u8]) -> Shown {
+    let Ok(body) = serde_json::from_slice::<Body<'_>>(body) else {
+        return Shown { text: String::new(), others: vec!["[a result of an unknown shape]".into()] };
+    };
+    let mut shown = Shown::default();
+    for raw in &body.content {
+        // A part of an unknown shape may still have a known type.
+        let part: Part = serde_json::from_str(raw.get()).unwrap_or_default();
+        match part {
+            Part { ref r#type, text: Some(text), .. } if r#type == "text" => shown.add(&text),
+            other => shown.others.push(name(&other)),
+        }
+    }
+    if let (true, Some(structured)) = (body.content.is_empty(), body.structured) {
+        shown.add(structured.get());
+    }
+    shown
+}
+
+impl Shown {
+    fn add(&mut self, text: &str) {
+        self.text.push_str(text);
+        if !text.is_empty() && !text.ends_with('\n') {
+            self.text.push('\n');
+        }
+    }
+}
+
+/// `[image image/png, 12.3 KB]`
+fn name(part: &Part) -> String {
+    let kind = if part.r#type.is_empty() { "something" } else { part.r#type.as_str() };
+    let (uri, mime, bytes) = match &part.resource {
+        Some(resource) => {
+            let bytes =
+                resource.text.as_ref().map(String::len).or_else(|| resource.blob.as_deref().map(decoded_len));
+            (&resource.uri, &resource.mime_type, bytes)
+        }
+        None => (&part.uri, &part.mime_type, part.data.as_deref().map(decoded_len)),
+    };
+    let words: Vec<&str> = [Some(kind), uri.as_deref(), mime.as_deref()].into_iter().flatten().collect();
+    let size = bytes.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
+    clean(&format!("[{}{size}]", words.join(" ")))
+}
+
+/// How many bytes a base64 text stands for.
+fn decoded_len(base64: &str) -> usize {
+    base64.trim_end_matches('=').len() * 3 / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_printed_and_the_rest_is_named() {
+        let shown = show(
+            br#"{"content":[
+                {"type":"text","text":"one"},
+                {"type":"image","mimeType":"image/png","data":"AAAAAAA="},
+                {"type":"text","text":"two\n"},
+                {"type":"resource","resource":{"uri":"file:///x","mimeType":"text/plain","text":"hello"}},
+                {"type":"resource_link","uri":"file:///y"},
+                {"type":"hologram","voxels":[1]},
+                {"type":7}
+            ],"structuredContent":{"a":1}}"#,
+        );
+        assert_eq!(shown.text, "one\ntwo\n");
+        assert_eq!(
+            shown.others,
+            [
+                "[image image/png, 5 B]",
+                "[resource file:///x text/plain, 5 B]",
+                "[resource_link file:///y]",
+                "[hologram]",
+                "[something]",
+            ]
+        );
+    }
+
+    #[test]
+    fn structured_content_speaks_where_there_is_no_other() {
+        assert_eq!(
+            show(br#"{"content":[],"structuredContent":{"n":9007199254740993}}"#).text,
+            "{\"n\":9007199254740993}\n"
+        );
+        assert_eq!(show(br#"{"structuredContent":{"n":1}}"#).text, "{\"n\":1}\n");
+    }
+
+    #[test]
+    fn an_empty_result_is_silence_and_a_strange_one_is_named() {
+        assert_eq!(show(br#"{"content":[]}"#), Shown::default());
+        assert_eq!(show(br#"{"content":"x"}"#).others, ["[a result of an unknown shape]"]);
+    }
+}

@@ -1,0 +1,168 @@
+//! The built-in MCP server: something to call when there is nothing else.
+//!
+//! It speaks both eras on stdin and stdout, one JSON-RPC message per line, and
+//! needs nothing but this binary. A call that sleeps has a thread of its own
+//! and can be cancelled; everything else is answered at once.
+
+mod clock;
+mod message;
+mod tool;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, Read, Write};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use message::{Message, Params, Reply};
+use ostler_wire::{
+    INVALID_PARAMS, LEGACY_VERSIONS, METHOD_NOT_FOUND, MODERN_VERSION, PARSE_ERROR, UNSUPPORTED_VERSION,
+};
+use tool::{Outcome, TOOLS};
+
+/// The longest line; nobody needs to say that much to a demo.
+const LONGEST_LINE: u64 = 16 << 20;
+
+/// Calls that sleep at once; each has a thread.
+const MOST_SLEEPERS: usize = 64;
+
+/// How long clients may keep what never changes, in milliseconds.
+const FOR_AN_HOUR: &str = r#","ttlMs":3600000,"cacheScope":"public""#;
+
+/// Serves until the input ends.
+pub(crate) fn serve(input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<()> {
+    let mut server = Server { outlet: Arc::new(Mutex::new(Box::new(output))), sleepers: Arc::default() };
+    let mut input = input;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        match line.last() {
+            None => return Ok(()),
+            Some(b'\n') => {}
+            Some(_) if read as u64 == LONGEST_LINE => return Err(io::Error::other("a line is too long")),
+            Some(_) => {}
+        }
+        if !line.trim_ascii().is_empty() {
+            server.take(&line)?;
+        }
+    }
+}
+
+/// Where answers go, from any thread.
+type Outlet = Arc<Mutex<Box<dyn Write + Send>>>;
+
+/// Calls that sleep, by the text of their id. Dropping an entry wakes its thread.
+type Sleepers = Arc<Mutex<HashMap<String, Sender<()>>>>;
+
+struct Server {
+    outlet: Outlet,
+    sleepers: Sleepers,
+}
+
+impl Server {
+    fn take(&mut self, line: &[u8]) -> io::Result<()> {
+        let Ok(message) = serde_json::from_slice::<Message<'_>>(line) else {
+            return send(&self.outlet, &Reply::error("null", PARSE_ERROR, "this is not a JSON-RPC message"));
+        };
+        match (message.id, message.method.as_deref()) {
+            (Some(id), Some(method)) => match Params::read(message.params) {
+                Some(params) => self.answer(id.get(), method, params),
+                None => {
+                    let reply = Reply::error(id.get(), INVALID_PARAMS, "the parameters have another shape");
+                    send(&self.outlet, &reply)
+                }
+            },
+            (None, Some("notifications/cancelled")) => {
+                if let Some(id) = Params::read(message.params).and_then(|params| params.request_id) {
+                    self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).remove(id.get());
+                }
+                Ok(())
+            }
+            // Other notifications, and answers to questions that were never asked.
+            _ => Ok(()),
+        }
+    }
+
+    fn answer(&mut self, id: &str, method: &str, params: Params) -> io::Result<()> {
+        let is_modern = params.is_modern() || method == "server/discover";
+        let reply = match params.refusal(is_modern) {
+            Some(refusal) => refusal.reply(id),
+            None => match (method, is_modern) {
+                ("server/discover", _) => Reply::result(id, true, &discovery()),
+                ("initialize", false) => Reply::result(id, false, &initialization(&params)),
+                ("ping", false) => Reply::result(id, false, ""),
+                ("tools/list", true) => {
+                    Reply::result(id, true, &format!(r#""tools":[{TOOLS}]{FOR_AN_HOUR}"#))
+                }
+                ("tools/list", false) => Reply::result(id, false, &format!(r#""tools":[{TOOLS}]"#)),
+                ("tools/call", _) => return self.call(id, is_modern, &params),
+                (other, _) => Reply::error(id, METHOD_NOT_FOUND, &format!("unknown method `{other}`")),
+            },
+        };
+        send(&self.outlet, &reply)
+    }
+
+    fn call(&mut self, id: &str, is_modern: bool, params: &Params) -> io::Result<()> {
+        let name = params.name.as_deref().unwrap_or_default();
+        let reply = match tool::perform(name, params.arguments.as_deref()) {
+            Outcome::Unknown => Reply::error(id, INVALID_PARAMS, &format!("unknown tool `{name}`")),
+            Outcome::Text(text) => Reply::text(id, is_modern, &text, false),
+            Outcome::Failed(text) => Reply::text(id, is_modern, &text, true),
+            Outcome::Sleep(time) => return self.sleep(id, is_modern, time),
+        };
+        send(&self.outlet, &reply)
+    }
+
+    fn sleep(&mut self, id: &str, is_modern: bool, time: Duration) -> io::Result<()> {
+        let (alarm, wake) = mpsc::channel();
+        {
+            let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+            if sleepers.len() >= MOST_SLEEPERS {
+                drop(sleepers);
+                let text = format!("{MOST_SLEEPERS} calls are asleep already");
+                return send(&self.outlet, &Reply::text(id, is_modern, &text, true));
+            }
+            sleepers.insert(id.to_owned(), alarm);
+        }
+        let (outlet, sleepers, id) = (Arc::clone(&self.outlet), Arc::clone(&self.sleepers), id.to_owned());
+        std::thread::Builder::new().spawn(move || {
+            if wake.recv_timeout(time) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            sleepers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            let text = format!("slept for {} seconds", time.as_secs_f64());
+            // Without a reader there is nobody left to answer.
+            let _ = send(&outlet, &Reply::text(&id, is_modern, &text, false));
+        })?;
+        Ok(())
+    }
+}
+
+fn send(outlet: &Outlet, reply: &Reply) -> io::Result<()> {
+    let mut outlet = outlet.lock().unwrap_or_else(PoisonError::into_inner);
+    outlet.write_all(reply.line().as_bytes())?;
+    outlet.flush()
+}
+
+fn identity() -> String {
+    format!(r#"{{"name":"ostler-demo","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
+}
+
+fn discovery() -> String {
+    let identity = identity();
+    format!(
+        r#""supportedVersions":["{MODERN_VERSION}"],"capabilities":{{"tools":{{}}}},"serverInfo":{identity}{FOR_AN_HOUR}"#
+    )
+}
+
+/// The version that was asked for, or the newest of that era.
+fn initialization(params: &Params) -> String {
+    let wanted = params.protocol_version.as_deref().unwrap_or_default();
+    let version = LEGACY_VERSIONS.into_iter().find(|known| *known == wanted).unwrap_or(LEGACY_VERSIONS[0]);
+    let identity = identity();
+    format!(r#""protocolVersion":"{version}","capabilities":{{"tools":{{}}}},"serverInfo":{identity}"#)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! What a config needs from the machine: programs, variables and files.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ostler_core::config::{Config, Problem, Reference, Severity, Template};
+use ostler_core::spec::{Process, ServerSpec, Transport};
+
+use crate::config_file::read_at_most;
+
+/// The largest file behind a reference, as the host has it.
+const LARGEST_VALUE: u64 = 1 << 20;
+
+/// A warning for everything that would keep a server from starting.
+pub(crate) fn check(config: &Config) -> Vec<Problem> {
+    config.servers.iter().flat_map(|spec| check_server(config, spec)).collect()
+}
+
+fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
+    let path = format!("servers.{}", spec.name);
+    let warn = |key: &str, message: String, hint: &str| {
+        let (file, line) = config.origin(spec.name.as_str()).unwrap_or((Path::new(""), 0));
+        Problem {
+            severity: Severity::Warning,
+            file: file.to_owned(),
+            line,
+            column: u32::from(line > 0),
+            path: format!("{path}.{key}"),
+            message,
+            hint: Some(hint.to_owned()),
+            excerpt: None,
+        }
+    };
+    let mut problems: Vec<Problem> = values(spec)
+        .into_iter()
+        .filter_map(|(key, text)| resolve(text).err().map(|why| (key, why)))
+        .map(|(key, why)| {
+            warn(&key, format!("`{path}.{key}`: {why}"), "it is needed when the server is started")
+        })
+        .collect();
+    if let Transport::Stdio(process) = &spec.transport {
+        if let Some(folder) = process.cwd.as_deref().filter(|folder| !folder.is_dir()) {
+            let message = format!("the directory {} of `{}` does not exist", folder.display(), spec.name);
+            problems.push(warn("cwd", message, "create it, or correct `cwd`"));
+        }
+        if let Ok(command) = resolve(&process.command)
+            && !is_program(&command, process)
+        {
+            let message =
+                format!("the program `{}` of `{}` was not found", command.escape_debug(), spec.name);
+            let hint = if command.contains('/') {
+                "correct `command`"
+            } else {
+                "install it, or write its whole path"
+            };
+            problems.push(warn("command", message, hint));
+        }
+    }
+    problems
+}
+
+/// Every value that may hold references, with its key.
+fn values(spec: &ServerSpec) -> Vec<(String, &str)> {
+    let entries = |key: &str, (name, value)| (format!("{key}.{name}"), value);
+    match &spec.transport {
+        Transport::Stdio(process) => {
+            let args = process.args.iter().map(|arg| ("args".to_owned(), arg.as_str()));
+            let env = process.env.iter().map(|(name, value)| entries("env", (name, value.as_str())));
+            std::iter::once(("command".to_owned(), process.command.as_str())).chain(args).chain(env).collect()
+        }
+        Transport::Http(endpoint) => {
+            let headers =
+                endpoint.headers.iter().map(|(name, value)| entries("headers", (name, value.as_str())));
+            std::iter::once(("url".to_owned(), endpoint.url.as_str())).chain(headers).collect()
+        }
+    }
+}
+
+fn resolve(text: &str) -> Result<String, String> {
+    let template = Template::parse(text).map_err(|error| error.to_string())?;
+    template.resolve(&look_up).map_err(|error| error.to_string())
+}
+
+fn look_up(reference: &Reference) -> Result<String, String> {
+    match reference {
+        Reference::Env(name) => std::env::var(name).map_err(|_| "it is not set".into()),
+        Reference::File(path) => match read_at_most(Path::new(path), LARGEST_VALUE) {
+            Ok(text) if text.len() as u64 > LARGEST_VALUE => Err("it is larger than 1 MiB".into()),
+            read => read.map_err(|error| error.to_string()),
+        },
+    }
+}
+
+/// Whether the server's process would find the program, by its own `PATH` if it is given one.
+fn is_program(command: &str, process: &Process) -> bool {
+    if command.contains('/') {
+        return is_executable(Path::new(command));
+    }
+    let own = process.env.get("PATH").and_then(|text| resolve(text).ok()).map(Into::into);
+    let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    std::env::split_paths(&path).map(|folder: PathBuf| folder.join(command)).any(|file| is_executable(&file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,85 @@
+//! `ostler guard`: recognized before anything else.
+//!
+//! A guard lives as long as its server, so it must stay small, and it forks,
+//! so it must have one thread. Neither would hold once a command line parser
+//! or a runtime has been at work.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use ostler_core::fault::Exit;
+use ostler_host::guard::{run_command, run_warden};
+
+use crate::output::tell;
+
+/// A command that was found and could not be executed, as shells say it.
+const NOT_EXECUTABLE: u8 = 126;
+/// A command that was not found, as shells say it.
+const NOT_FOUND: u8 = 127;
+/// What shells add to the number of the signal that ended a command.
+pub(crate) const BY_SIGNAL: i32 = 128;
+
+/// Becomes a guard if that is what the arguments say; its exit code then.
+pub(crate) fn run_if_asked(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    if args.next()? != "guard" {
+        return None;
+    }
+    let first = args.next()?;
+    match first.to_str()? {
+        "--warden" => Some(match run_warden() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        }),
+        "--" => {
+            let argv = args.map(OsString::into_string).collect::<Result<Vec<_>, _>>().ok()?;
+            (!argv.is_empty()).then(|| run(argv))
+        }
+        _ => None,
+    }
+}
+
+/// Runs one command under a guard of its own and exits like it.
+pub(crate) fn run(argv: Vec<String>) -> ExitCode {
+    let program = argv.first().cloned().unwrap_or_default();
+    match run_command(argv) {
+        Ok(exit) => ExitCode::from(code_of(exit)),
+        Err(error) => {
+            tell(&format!("error: `{}` could not be started: {error}", program.escape_debug()));
+            ExitCode::from(match error.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_EXECUTABLE,
+            })
+        }
+    }
+}
+
+fn code_of(exit: Exit) -> u8 {
+    let code = match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => BY_SIGNAL + signal,
+        Exit::Untold => 1,
+    };
+    u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_exits_like_its_command() {
+        let table = [(Exit::Code(0), 0), (Exit::Code(7), 7), (Exit::Signal(9), 137), (Exit::Untold, 1)];
+        for (exit, code) in table {
+            assert_eq!(code_of(exit), code, "{exit}");
+        }
+    }
+
+    #[test]
+    fn only_a_guard_with_something_to_do_is_recognized() {
+        for line in ["", "tools", "guard", "guard --help", "guard --", "call guard -- x"] {
+            let words = line.split_whitespace().map(OsString::from);
+            assert!(run_if_asked(words).is_none(), "{line}");
+        }
+    }
+}

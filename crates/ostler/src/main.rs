@@ -1,0 +1,39 @@
+//! Ostler talks: the command line.
+//!
+//! ```text
+//! argv ── guard.rs ──▶ a guard: before anything else, small and single-threaded
+//!      └─ cli.rs ────▶ what was typed ──▶ command/*.rs: what it means
+//!                                           │ config_file.rs finds and reads the config
+//!                                           │ reach.rs leads to the servers
+//!                                           ▼
+//!                         output.rs: data on stdout, talk on stderr;  failure.rs: exit codes
+//! ```
+
+mod arguments;
+mod cli;
+mod command;
+mod config_file;
+mod content;
+mod demo;
+mod environment;
+mod failure;
+mod folders;
+mod guard;
+mod interrupt;
+mod output;
+mod reach;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    if let Some(code) = guard::run_if_asked(std::env::args_os().skip(1)) {
+        return code;
+    }
+    match command::run(cli::Cli::parse()) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

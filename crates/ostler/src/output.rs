@@ -1,0 +1,179 @@
+//! Data on stdout, talk on stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use ostler_core::error::is_deceptive;
+
+use crate::failure::Failure;
+
+/// Writes data to stdout.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes data to stdout as it is.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+        _ => Failure::Output(error),
+    })
+}
+
+/// Writes JSON for programs to stdout, laid out so that people can read it too.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))?;
+    print(&(text + "\n"))
+}
+
+/// Says something on stderr. If nobody can hear it there is nobody to tell that either.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Columns of the terminal, or what `COLUMNS` says; without either, lines may be as long as they are.
+pub(crate) fn width() -> Option<usize> {
+    let wished = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let actual = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
+    wished.or_else(actual).filter(|width| *width > 0)
+}
+
+/// Whether words are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Style {
+    is_coloured: bool,
+}
+
+/// What a colour means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tint {
+    Plain,
+    Heading,
+    Label,
+    Faint,
+    Good,
+    Doubtful,
+    Bad,
+}
+
+impl Style {
+    /// For text that goes to stdout.
+    pub(crate) fn stdout() -> Self {
+        Self::of(&io::stdout())
+    }
+
+    /// For text that goes to stderr.
+    pub(crate) fn stderr() -> Self {
+        Self::of(&io::stderr())
+    }
+
+    /// Without colours.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self { is_coloured: false }
+    }
+
+    fn of(stream: &impl IsTerminal) -> Self {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { is_coloured: stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb }
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_colours(self) -> bool {
+        self.is_coloured
+    }
+
+    /// The text in its colour.
+    pub(crate) fn paint(self, tint: Tint, text: &str) -> String {
+        let code = match tint {
+            Tint::Plain => return text.to_owned(),
+            Tint::Heading => "1",
+            Tint::Label => "36",
+            Tint::Faint => "2",
+            Tint::Good => "32",
+            Tint::Doubtful => "33",
+            Tint::Bad => "1;31",
+        };
+        if self.is_coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Text of servers, made fit for one line of a terminal: characters that
+/// control it or change how others are shown are escaped.
+pub(crate) fn clean(text: &str) -> String {
+    escape(text, is_deceptive)
+}
+
+/// Text of servers that may have lines, made fit for a terminal: it can't move
+/// the cursor, change colours or titles, or reach the clipboard.
+pub(crate) fn tame(text: &str) -> String {
+    escape(&text.replace("\r\n", "\n"), |c| c.is_control() && !matches!(c, '\n' | '\t'))
+}
+
+fn escape(text: &str, is_strange: impl Fn(char) -> bool) -> String {
+    let escape = |c: char| if is_strange(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
+/// Whether a person reads stdout on a terminal, and not a program.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// `1 server`, `2 servers`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A size as people read it: `812 B`, `12.3 KB`.
+pub(crate) fn size(bytes: usize) -> String {
+    const UNITS: [&str; 3] = ["KB", "MB", "GB"];
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    let mut tenths = bytes / 100;
+    let mut unit = 0;
+    while tenths >= 10_000 && unit + 1 < UNITS.len() {
+        tenths /= 1000;
+        unit += 1;
+    }
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_servers_can_not_move_the_cursor() {
+        assert_eq!(clean("a\u{1b}[2Jb\r\u{202e}c é 日"), "a\\u{1b}[2Jb\\r\\u{202e}c é 日");
+    }
+
+    #[test]
+    fn lines_of_servers_stay_lines_and_nothing_else() {
+        assert_eq!(tame("a\r\n\tb\n\u{1b}]0;x\u{7}\rc\u{9b}2J"), "a\n\tb\n\\u{1b}]0;x\\u{7}\\rc\\u{9b}2J");
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let table = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.0 KB"),
+            (12_345, "12.3 KB"),
+            (999_999, "999.9 KB"),
+            (1_000_000, "1.0 MB"),
+            (5_000_000_000_000, "5000.0 GB"),
+        ];
+        for (bytes, text) in table {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn colours_stay_out_of_plain_text() {
+        assert_eq!(Style::plain().paint(Tint::Bad, "x"), "x");
+        assert_eq!(Style { is_coloured: true }.paint(Tint::Bad, "x"), "\x1b[1;31mx\x1b[0m");
+    }
+}

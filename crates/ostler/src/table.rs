@@ -1,0 +1,135 @@
+//! Tables: columns as wide as they need, the last one cut at the terminal's edge.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::output::{Style, Tint, clean};
+
+/// Columns are this far apart.
+const GAP: usize = 2;
+
+/// The last column is not cut below this: a line that wraps tells more than a word that is gone.
+const NARROWEST: usize = 24;
+
+/// A table of text.
+#[derive(Debug)]
+pub(crate) struct Table {
+    heading: Vec<&'static str>,
+    /// As many cells each as `heading`.
+    rows: Vec<Vec<Cell>>,
+}
+
+/// One cell: text that is fit for a terminal, and its colour.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    text: String,
+    tint: Tint,
+}
+
+impl Cell {
+    /// A cell in a colour.
+    pub(crate) fn tinted(text: &str, tint: Tint) -> Self {
+        Self { text: clean(text), tint }
+    }
+
+    fn width(&self) -> usize {
+        self.text.width()
+    }
+}
+
+impl<T: AsRef<str>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::tinted(text.as_ref(), Tint::Plain)
+    }
+}
+
+impl Table {
+    /// A table without rows.
+    pub(crate) fn new(heading: &[&'static str]) -> Self {
+        Self { heading: heading.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row of as many cells as the heading has.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let row: Vec<Cell> = cells.into_iter().collect();
+        debug_assert_eq!(row.len(), self.heading.len());
+        self.rows.push(row);
+    }
+
+    /// The table as lines, each with its newline; nothing if there is no row.
+    pub(crate) fn render(&self, style: Style, width: Option<usize>) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let heading: Vec<Cell> = self.heading.iter().map(|text| Cell::tinted(text, Tint::Heading)).collect();
+        let lines: Vec<&Vec<Cell>> = std::iter::once(&heading).chain(&self.rows).collect();
+        let last = heading.len().saturating_sub(1);
+        let widths: Vec<usize> =
+            (0..last).map(|at| lines.iter().map(|line| line[at].width()).max().unwrap_or(0)).collect();
+        let used: usize = widths.iter().map(|width| width + GAP).sum();
+        let room = width.map(|width| width.saturating_sub(used).max(NARROWEST));
+        let mut text = String::new();
+        for line in lines {
+            for (cell, width) in line.iter().zip(&widths) {
+                text.push_str(&style.paint(cell.tint, &cell.text));
+                text.push_str(&" ".repeat(width - cell.width() + GAP));
+            }
+            if let Some(cell) = line.last() {
+                text.push_str(&style.paint(cell.tint, &cut(&cell.text, room)));
+            }
+            text.truncate(text.trim_end_matches(' ').len());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// As much of the text as fits, with `…` where something is missing.
+fn cut(text: &str, room: Option<usize>) -> String {
+    let Some(room) = room.filter(|room| text.width() > *room) else { return text.to_owned() };
+    let mut left = room.saturating_sub(1);
+    let mut kept = String::new();
+    for c in text.chars() {
+        let width = c.width().unwrap_or(0);
+        if width > left {
+            break;
+        }
+        left -= width;
+        kept.push(c);
+    }
+    format!("{}…", kept.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&["NAME", "WHAT"]);
+        table.row(["日本".into(), "a long description that goes on and on".into()]);
+        table.row(["time".into(), "".into()]);
+        table
+    }
+
+    #[test]
+    fn columns_line_up_and_the_last_is_cut() {
+        assert_eq!(
+            table().render(Style::plain(), Some(31)),
+            "NAME  WHAT\n日本  a long description that…\ntime\n"
+        );
+    }
+
+    #[test]
+    fn without_a_width_nothing_is_cut() {
+        assert!(table().render(Style::plain(), None).contains("on and on\n"));
+    }
+
+    #[test]
+    fn a_terminal_that_is_too_narrow_still_shows_something() {
+        assert!(table().render(Style::plain(), Some(3)).contains("a long description"));
+    }
+
+    #[test]
+    fn a_table_without_rows_is_nothing() {
+        assert_eq!(Table::new(&["NAME"]).render(Style::plain(), None), "");
+    }
+}

@@ -1,0 +1,132 @@
+//! `ostler call`.
+
+use ostler_testkit::fake_mcp;
+
+use crate::home::Home;
+
+fn fake() -> Home {
+    Home::with_servers(&[("fake", &[])])
+}
+
+#[test]
+fn a_tool_is_called_and_its_text_printed() {
+    let home = fake();
+    insta::assert_snapshot!(home.run(&["call", "fake__text", "text=hello"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__add", "a=2", "b=40"]));
+}
+
+#[test]
+fn a_number_keeps_all_its_digits() {
+    let home = fake();
+    let big = "123456789012345678901234567890.12345678901234567890";
+    let run = home.run(&["call", "fake__echo", &format!("n={big}"), "--raw"]);
+    assert!(run.stdout.contains(&format!(r#""structuredContent":{{"n":{big}}}"#)), "{run}");
+}
+
+#[test]
+fn raw_prints_the_result_byte_for_byte() {
+    let exact = std::process::Command::new(fake_mcp()).arg("--print-exact").output().unwrap();
+    let run = fake().run(&["call", "fake__exact", "--raw"]);
+    assert_eq!(run.stdout.strip_suffix('\n'), Some(std::str::from_utf8(&exact.stdout).unwrap()));
+}
+
+#[test]
+fn what_is_not_text_is_named() {
+    insta::assert_snapshot!(fake().run(&["call", "fake__exact"]));
+}
+
+#[test]
+fn arguments_come_as_pairs_as_an_object_from_a_file_and_from_stdin() {
+    let home = fake();
+    home.write("note.txt", "two\nlines\n");
+    home.write("all.json", "{\n  \"text\": \"from a file\"\n}\n");
+    let table: [(&[&str], &str, &str); 6] = [
+        (&["call", "fake__text", "text=@note.txt"], "", "two\nlines\n"),
+        (&["call", "fake__text", "--json", "{\"text\": \"whole\"}"], "", "whole\n"),
+        (&["call", "fake__text", "--json", "@all.json"], "", "from a file\n"),
+        (&["call", "fake__text", "--json", "-"], "{\"text\":\n\"from stdin\"}", "from stdin\n"),
+        (&["call", "fake__echo", "a:=[1, 2]", "b=x"], "", "{\"a\":[1, 2],\"b\":\"x\"}\n"),
+        (&["call", "fake__echo"], "", "{}\n"),
+    ];
+    for (args, input, want) in table {
+        let run = home.run_with_input(args, input);
+        assert_eq!((run.stdout.as_str(), run.code), (want, Some(0)), "{run}");
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused_before_the_tool_runs() {
+    let home = Home::with_servers(&[("fake", &["--ledger", "ledger"])]);
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "ms=soon"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "soon"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "ms=1", "ms=2"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "--json", "[1]"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "--json", "{"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "ms=@nothing"]));
+    assert!(home.lines("ledger").is_empty());
+    let demo = Home::new();
+    insta::assert_snapshot!(demo.run(&["call", "demo__echo", "txet=hi"]));
+    insta::assert_snapshot!(demo.run(&["call", "demo__time", "zone=UTC"]));
+}
+
+#[test]
+fn a_tool_that_does_not_exist_is_told_with_what_was_meant() {
+    let home = fake();
+    insta::assert_snapshot!(home.run(&["call", "fake__ehco"]));
+    insta::assert_snapshot!(home.run(&["call", "fka__echo"]));
+    insta::assert_snapshot!(home.run(&["call", "echo"]));
+}
+
+#[test]
+fn a_tool_that_says_it_failed_exits_7() {
+    let home = fake();
+    insta::assert_snapshot!(home.run(&["call", "fake__fail", "text=no such branch"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__rpc_error", "code=-32000", "message=not today"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__input"]));
+}
+
+#[test]
+fn a_tool_that_crashes_may_have_run_and_is_not_run_again() {
+    let home = Home::with_servers(&[("fake", &["--ledger", "ledger"])]);
+    insta::assert_snapshot!(home.run(&["call", "fake__crash"]));
+    assert_eq!(home.lines("ledger").len(), 1);
+}
+
+#[test]
+fn a_server_that_crashes_in_a_call_is_told_with_its_last_words() {
+    let home = Home::new();
+    let script = format!("echo out of memory >&2; exec '{}'", ostler_testkit::fake_mcp().display());
+    home.write("ostler.toml", &format!("[servers.fake]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n"));
+    let run = home.run(&["call", "fake__crash"]);
+    assert!(run.stderr.ends_with("\n  stderr: out of memory\n"), "{run}");
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_given_up() {
+    let home = fake();
+    let run = home.run(&["call", "fake__hang", "--timeout", "500ms"]);
+    assert!(run.stderr.contains("did not answer within 500ms"), "{run}");
+    insta::assert_snapshot!(run.without_times());
+    let slow = Home::with_servers(&[("fake", &["--hang-at-start"])]);
+    insta::assert_snapshot!(slow.run(&["call", "fake__echo", "--timeout", "500ms"]));
+}
+
+#[test]
+fn a_server_that_crashes_at_its_start_is_told_with_its_last_words() {
+    let home = Home::with_servers(&[("fake", &["--exit-at-start", "3:missing GITHUB_TOKEN"])]);
+    insta::assert_snapshot!(home.run(&["call", "fake__echo"]));
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_told() {
+    let home = Home::new();
+    home.write("ostler.toml", "[servers.gone]\ncommand = \"no-such-program\"\n");
+    insta::assert_snapshot!(home.run(&["call", "gone__echo"]));
+}
+
+#[test]
+fn only_the_server_that_is_meant_is_started() {
+    let home = Home::with_servers(&[("one", &["--starts", "one"]), ("two", &["--starts", "two"])]);
+    home.run(&["call", "one__echo"]);
+    assert_eq!((home.lines("one").len(), home.lines("two").len()), (1, 0));
+}

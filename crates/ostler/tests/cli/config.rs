@@ -1,0 +1,117 @@
+//! Config files: found, read, and told what is wrong with them.
+
+use ostler_testkit::fake_mcp;
+
+use crate::home::Home;
+
+const WRONG: &str = r#"version = 1
+lissen = "127.0.0.1:7777"
+
+[servers.Time]
+command = "mcp-server-time"
+
+[servers.git]
+comand = "mcp-server-git"
+keep_alive = "five minutes"
+
+[servers.both]
+command = "x"
+url = "https://mcp.example.com/mcp"
+call_timeout = "20m"
+
+[servers.web]
+url = "ftp://example.com"
+headers = { Authorization = "Bearer ghp_0123456789abcdef0123456789abcdef" }
+"#;
+
+#[test]
+fn every_problem_is_told_at_once_with_its_place() {
+    let home = Home::new();
+    home.write("ostler.toml", WRONG);
+    insta::assert_snapshot!(home.run(&["check"]));
+    insta::assert_snapshot!(home.run(&["check", "--json"]));
+    for command in [&["tools"][..], &["list"], &["status"], &["call", "git__x"]] {
+        let run = home.run(command);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run}");
+    }
+}
+
+#[test]
+fn a_config_in_order_is_said_to_be_ok() {
+    let home = Home::with_servers(&[("fake", &[]), ("more", &[])]);
+    insta::assert_snapshot!(home.run(&["check"]));
+    insta::assert_snapshot!(home.run(&["check", "--json"]));
+}
+
+#[test]
+fn what_the_machine_lacks_is_a_warning() {
+    let home = Home::new();
+    home.write(
+        "ostler.toml",
+        "[servers.gone]\ncommand = \"no-such-program\"\ncwd = \"nowhere\"\n\
+         env = { NAME = \"${env:NO_SUCH_VARIABLE}\", OTHER = \"${env:NO_SUCH_VARIABLE:-x}\" }\n\
+         [servers.here]\ncommand = \"./server\"\nargs = [\"${file:missing}\"]\n",
+    );
+    insta::assert_snapshot!(home.run(&["check"]));
+}
+
+#[test]
+fn rules_that_nothing_enforces_are_refused_everywhere() {
+    let home = Home::new();
+    home.write("ostler.toml", "[roles.guest]\nallow = [\"time/*\"]\n");
+    insta::assert_snapshot!(home.run(&["check"]));
+    insta::assert_snapshot!(home.run(&["tools"]));
+}
+
+#[test]
+fn a_file_of_another_client_works_unchanged() {
+    let home = Home::new();
+    let server = serde_json::json!({
+        "type": "stdio",
+        "command": fake_mcp(),
+        "env": {"X": "${HOME}"},
+        "autoApprove": ["echo"],
+    });
+    let text = format!("{{\n  \"mcpServers\": {{\n    \"My Server\":\n      {server}\n  }}\n}}\n");
+    home.write(".mcp.json", &text);
+    insta::assert_snapshot!(home.run(&["call", "my-server__text", "text=hello"]));
+    home.write("elsewhere/client.json", &text);
+    let run = home.run(&["call", "my-server__text", "text=hello", "--config", "elsewhere/client.json"]);
+    assert_eq!(run.stdout, "hello\n");
+}
+
+#[test]
+fn files_are_looked_for_in_their_order() {
+    let home = Home::new();
+    let config = |name: &str| format!("[servers.{name}]\ncommand = \"x\"\n");
+    let listed = |args: &[&str]| home.run(args).stdout.lines().nth(1).unwrap_or_default().to_owned();
+    home.write(".config/ostler/ostler.toml", &config("own"));
+    assert!(listed(&["list"]).starts_with("own "));
+    home.write(".mcp.json", r#"{"mcpServers": {"client": {"command": "x"}}}"#);
+    assert!(listed(&["list"]).starts_with("client "));
+    home.write("ostler.toml", &config("here"));
+    assert!(listed(&["list"]).starts_with("here "));
+    home.write("named.toml", &config("named"));
+    assert!(listed(&["list", "--config", "named.toml"]).starts_with("named "));
+}
+
+#[test]
+fn a_config_that_is_not_there_is_told() {
+    let home = Home::new();
+    home.write("config.yaml", "");
+    insta::assert_snapshot!(home.run(&["tools", "--config", "nowhere.toml"]));
+    insta::assert_snapshot!(home.run(&["tools", "--config", "config.yaml"]));
+    insta::assert_snapshot!(home.run(&["check"]));
+}
+
+#[test]
+fn a_file_without_an_end_fills_no_memory() {
+    let home = Home::new();
+    std::os::unix::fs::symlink("/dev/zero", home.path("endless.toml")).unwrap();
+    let run = home.run(&["check", "--config", "endless.toml"]);
+    assert_eq!(run.code, Some(3), "{run}");
+    assert!(run.stderr.contains("the file is larger than 4 MiB"), "{run}");
+    home.write("ostler.toml", "[servers.a]\ncommand = \"sh\"\nargs = [\"${file:/dev/zero}\"]\n");
+    let run = home.run(&["check"]);
+    assert!(run.stderr.contains("it is larger than 1 MiB"), "{run}");
+}

@@ -1,0 +1,107 @@
+//! `ostler tools` and `ostler list`.
+
+use serde_json::Value;
+
+use crate::home::Home;
+
+#[test]
+fn without_a_config_there_is_the_built_in_server() {
+    let home = Home::new();
+    insta::assert_snapshot!(home.run(&["tools"]));
+    insta::assert_snapshot!(home.run(&["tools", "demo", "--full"]));
+    insta::assert_snapshot!(home.run_wide(&["list"]));
+    insta::assert_snapshot!(home.run(&["call", "demo__add", "a=9007199254740993", "b=1"]));
+    let time = home.run(&["call", "demo__time"]).stdout;
+    assert!(time.starts_with("20") && time.ends_with("Z\n"), "{time}");
+}
+
+#[test]
+fn a_broken_server_is_told_and_spoils_nothing() {
+    let home = Home::with_servers(&[("broken", &["--exit-at-start", "1:no licence"]), ("fake", &[])]);
+    insta::assert_snapshot!(home.run(&["tools"]));
+    let json: Value = serde_json::from_str(&home.run(&["tools", "--json"]).stdout).unwrap();
+    assert_eq!(json["tools"][0]["name"], "fake__echo");
+    assert_eq!(json["errors"][0]["server"], "broken");
+    assert_eq!(json["errors"][0]["error"]["code"], "server-unavailable");
+}
+
+#[test]
+fn with_no_server_that_answers_the_command_fails() {
+    let args: &[&str] = &["--exit-at-start", "1:no licence"];
+    let home = Home::with_servers(&[("one", args), ("two", args)]);
+    insta::assert_snapshot!(home.run(&["tools"]));
+    insta::assert_snapshot!(home.run(&["tools", "one"]));
+    insta::assert_snapshot!(home.run(&["tools", "one", "--json"]));
+}
+
+#[test]
+fn json_holds_each_definition_as_its_server_wrote_it() {
+    let home = Home::with_servers(&[("fake", &["--forge-origin"])]);
+    let run = home.run(&["tools", "fake", "--json"]);
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    let echo = &json["tools"][0];
+    assert_eq!(
+        (&echo["name"], &echo["server"], &echo["tool"]),
+        (&"fake__echo".into(), &"fake".into(), &"echo".into())
+    );
+    // What the server says of its origin stays inside the definition.
+    assert_eq!(echo["definition"]["server"], "somebody-else");
+    assert_eq!(json["errors"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_sleeping_server_is_listed_without_being_started() {
+    let home = Home::with_servers(&[("fake", &["--starts", "starts"])]);
+    let first = home.run(&["tools"]).stdout;
+    assert_eq!(home.run(&["tools"]).stdout, first);
+    assert_eq!(home.lines("starts").len(), 1);
+    home.run(&["tools", "fake"]);
+    assert_eq!(home.lines("starts").len(), 2, "a server that is named is asked");
+}
+
+#[test]
+fn a_description_can_not_control_the_terminal() {
+    let home = Home::with_servers(&[("fake", &["--change-tools", "suffix"])]);
+    home.write("suffix", "\u{1b}[2J gotcha");
+    let run = home.run(&["tools", "fake", "--full"]);
+    assert!(run.stdout.contains("\\u{1b}[2J gotcha") && !run.stdout.contains('\u{1b}'), "{run}");
+}
+
+#[test]
+fn an_unknown_server_is_told_with_what_was_meant() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    insta::assert_snapshot!(home.run(&["tools", "fkae"]));
+}
+
+#[test]
+fn a_config_without_servers_is_not_an_error() {
+    let home = Home::with_servers(&[]);
+    for command in ["tools", "list", "status"] {
+        let run = home.run(&[command]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run}");
+        assert!(run.stderr.contains("the config has no servers"), "{run}");
+    }
+}
+
+#[test]
+fn servers_are_listed_with_where_they_come_from() {
+    let home = Home::with_servers(&[("fake", &["--era", "legacy"])]);
+    let main = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &format!("include = [\"more.json\"]\n{main}lazy = false\n"));
+    home.write("more.json", r#"{"mcpServers": {"other": {"command": "it's", "args": ["a b", "${HOME}"]}}}"#);
+    insta::assert_snapshot!(home.run_wide(&["list"]));
+    insta::assert_snapshot!(home.run(&["list", "--json"]));
+}
+
+#[test]
+fn no_list_shows_a_secret() {
+    let home = Home::new();
+    let table = "command = \"x\"\nargs = [\"--token\", \"hunter2\", \"--url=https://me:hunter2@x/\"]\n";
+    let remote = "url = \"https://x/?api_key=hunter2\"\nheaders = { Authorization = \"hunter2\" }\n";
+    home.write("ostler.toml", &format!("[servers.a]\n{table}[servers.b]\n{remote}"));
+    for args in [&["list"][..], &["list", "--json"], &["check"], &["check", "--json"], &["status", "--json"]]
+    {
+        let run = home.run_wide(args);
+        assert!(!format!("{run}").contains("hunter2"), "{run}");
+    }
+}
