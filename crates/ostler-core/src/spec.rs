@@ -5,12 +5,14 @@
 //! somebody forgot it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::config::{hide_in_address, hide_in_args};
 use crate::name::ServerName;
 use crate::policy::Filter;
 
@@ -122,14 +124,14 @@ impl ServerSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
-impl std::fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl std::fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fingerprint({self})")
     }
 }
@@ -156,7 +158,7 @@ impl Transport {
 
 /// A child process. Values may hold `${env:X}` and `${file:path}` references,
 /// which are resolved when the process is started and at no other time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Clone, PartialEq, Serialize)]
 pub struct Process {
     /// A program name looked up in `PATH`, or a path; never a shell line.
     pub command: String,
@@ -169,12 +171,35 @@ pub struct Process {
 }
 
 /// A remote server. Header values may hold references like [`Process`] values.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Clone, PartialEq, Serialize)]
 pub struct Endpoint {
     /// `http://` or `https://`.
     pub url: String,
     /// Sent with every request.
     pub headers: BTreeMap<String, String>,
+}
+
+// Specs get logged. Values of variables and headers, and what looks like a
+// secret elsewhere, stay out of that.
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process")
+            .field("command", &self.command)
+            .field("args", &hide_in_args(&self.args))
+            .field("env", &self.env.keys())
+            .field("cwd", &self.cwd)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("url", &hide_in_address(&self.url))
+            .field("headers", &self.headers.keys())
+            .finish()
+    }
 }
 
 /// Who shares a process of a server.
@@ -263,4 +288,24 @@ pub enum RetryRule {
     Never,
     /// The operator vouches that running it twice does no harm.
     Safe,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_that_is_logged_shows_no_secret() {
+        let name = ServerName::new("s").unwrap();
+        let mut spec = ServerSpec::stdio(name.clone(), "server").args(["--token", "hunter2-hunter2"]);
+        if let Transport::Stdio(process) = &mut spec.transport {
+            process.env.insert("API_KEY".into(), "hunter3".into());
+        }
+        let headers = BTreeMap::from([("Authorization".to_owned(), "Bearer hunter4".to_owned())]);
+        let endpoint = Endpoint { url: "https://me:hunter5@example.com".into(), headers };
+        let remote = ServerSpec::with_transport(name, Transport::Http(endpoint));
+        let shown = format!("{spec:?} {remote:?}");
+        assert!(shown.contains("API_KEY") && shown.contains("Authorization"), "{shown}");
+        assert!(!shown.contains("hunter"), "{shown}");
+    }
 }
