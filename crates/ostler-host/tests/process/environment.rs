@@ -74,7 +74,8 @@ async fn a_server_gets_the_allowlist_and_its_own_variables() {
 #[tokio::test]
 async fn a_reference_that_leads_nowhere_is_named_and_its_value_is_not() {
     let stage = Stage::guarded();
-    for reference in ["${env:OSTLER_TEST_UNSET}", "${file:/no/such/file}"] {
+    // A device has no end to read to; a start must neither wait for it nor fill memory with it.
+    for reference in ["${env:OSTLER_TEST_UNSET}", "${file:/no/such/file}", "${file:/dev/zero}"] {
         let mut spec = fake_spec("fake", &["--starts", &stage.path("starts")]);
         process_of(&mut spec).env.insert("TOKEN".into(), format!("Bearer {reference}"));
         let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
