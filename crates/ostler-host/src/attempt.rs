@@ -73,7 +73,8 @@ impl Host {
                 params: &request.params,
                 idempotency_key: Some(key.as_str()),
                 until: clock.until,
-                progress: request.progress.as_ref(),
+                client: request.client(),
+                voice: request.voice.as_ref(),
                 at_most: clock.end,
             };
             let result = lease.session().request(ask).await;

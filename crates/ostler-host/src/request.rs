@@ -7,11 +7,11 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::repeat::MethodKind;
-use ostler_wire::Params;
+use ostler_wire::{Params, SessionMeta};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::upstream::ProgressSink;
+use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice};
 
 /// One request of a caller to one server.
 #[derive(Clone)]
@@ -22,13 +22,15 @@ pub struct Request<'a> {
     pub(crate) params: Params,
     pub(crate) asked: Instant,
     pub(crate) deadline: Option<Instant>,
-    pub(crate) progress: Option<ProgressSink>,
+    pub(crate) voice: Option<SharedVoice>,
+    /// Who the request speaks for: a client's session, or the parameters themselves.
+    speaker: Speaker,
 }
 
 impl<'a> Request<'a> {
     /// Any MCP request, with its parameters as they came.
     pub fn new(caller: &'a Caller, server: &'a str, method: &'a str, params: Params) -> Self {
-        Self { caller, server, method, params, asked: Instant::now(), deadline: None, progress: None }
+        Self { caller, server, method, params, asked: Instant::now(), deadline: None, voice: None, speaker: Speaker::Host }
     }
 
     /// A call of a tool.
@@ -58,8 +60,39 @@ impl<'a> Request<'a> {
     /// Takes the raw parameters of progress notifications.
     #[must_use]
     pub fn on_progress(mut self, sink: ProgressSink) -> Self {
-        self.progress = Some(sink);
+        self.voice = Some(Arc::new(ProgressOnly(sink)));
         self
+    }
+
+    /// Lets the caller hear of the request and answer for it while it is under way.
+    #[must_use]
+    pub fn with_voice(mut self, voice: SharedVoice) -> Self {
+        self.voice = Some(voice);
+        self
+    }
+
+    /// The parameters come from a modern client: what they say of version,
+    /// capabilities and identity is passed on.
+    #[must_use]
+    pub fn from_modern_client(mut self) -> Self {
+        self.speaker = Speaker::Client;
+        self
+    }
+
+    /// The request comes from a client that has said in its session what it is.
+    #[must_use]
+    pub fn from_session(mut self, meta: Arc<SessionMeta>) -> Self {
+        self.speaker = Speaker::Session(meta);
+        self
+    }
+
+    /// Whose words a modern server reads in `_meta`.
+    pub(crate) fn client(&self) -> ClientMeta<'_> {
+        match &self.speaker {
+            Speaker::Host => ClientMeta::Host,
+            Speaker::Client => ClientMeta::Own,
+            Speaker::Session(meta) => ClientMeta::Session(meta),
+        }
     }
 
     /// Whether sending it twice can do harm.
@@ -91,6 +124,14 @@ impl<'a> Request<'a> {
     pub(crate) fn subject(&self) -> std::borrow::Cow<'_, str> {
         self.params.name().or_else(|| self.params.uri()).unwrap_or_default()
     }
+}
+
+/// Who a request speaks for, kept for as long as it is under way.
+#[derive(Debug, Clone)]
+enum Speaker {
+    Host,
+    Client,
+    Session(Arc<SessionMeta>),
 }
 
 impl std::fmt::Debug for Request<'_> {

@@ -48,9 +48,9 @@ pub(crate) struct Readings(Mutex<HashMap<Reading, Arc<Shared>>>);
 
 impl Host {
     /// Reads, and tools that the operator has declared cacheable, may be
-    /// shared. One with a progress sink or an answer to a question may not.
+    /// shared. One with a voice or an answer to a question may not.
     pub(crate) fn may_share(&self, slot: &Slot, request: &Request<'_>) -> bool {
-        if request.progress.is_some() || request.params.is_continuation() {
+        if request.voice.is_some() || request.params.is_continuation() {
             return false;
         }
         match request.kind() {

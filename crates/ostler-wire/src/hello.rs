@@ -35,6 +35,12 @@ impl Hello {
     }
 }
 
+/// Whether a capabilities object, of a server or a client, declares one by its path; see
+/// [`Hello::has_capability`].
+pub fn has_capability(capabilities: &str, path: &str) -> bool {
+    has_path(capabilities, path)
+}
+
 fn has_path(object: &str, path: &str) -> bool {
     let mut is_found = false;
     let walked = members(object, |key, value| {

@@ -47,7 +47,7 @@ pub use code::{
 pub use era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
 pub use frame::{Frame, LineSplitter, Oversize, READ_CHUNK};
 pub use handshake::{FIRST_SESSION_ID, Handshake, HandshakeError, PROBE_WAIT, Step};
-pub use hello::Hello;
+pub use hello::{Hello, has_capability};
 pub use id::Id;
 pub use message::{Malformed, Message, Outcome, RpcError};
 pub use meta::{Meta, MetaKey, SessionMeta};
@@ -58,4 +58,4 @@ pub use result::{
 };
 pub use scan::salvage_id;
 pub use text::Text;
-pub use write::{write_cancelled, write_error, write_notification, write_request, write_result};
+pub use write::{write_cancelled, write_error, write_notification, write_question, write_request, write_result};

@@ -154,6 +154,16 @@ impl Message {
 }
 
 impl RpcError {
+    /// An error of our own, without data.
+    pub fn own(code: i64, message: &str) -> RpcError {
+        let mut raw = b"{\"code\":".to_vec();
+        raw.extend_from_slice(code.to_string().as_bytes());
+        raw.extend_from_slice(b",\"message\":");
+        crate::text::push_string(&mut raw, message);
+        raw.push(b'}');
+        RpcError { code, message: message.to_owned(), raw: raw.into() }
+    }
+
     /// Reads an error object. The code must be there, for it decides; the text may be missing.
     fn open(raw: Bytes) -> Result<RpcError, Malformed> {
         let keys = ["code", "message"];

@@ -66,6 +66,8 @@ pub struct Meta<'a> {
     /// Our own token. Tokens of different clients collide, so a client's token never goes upstream: it is
     /// replaced by this one, or removed.
     pub progress_token: Option<u64>,
+    /// The server is a legacy one: what a modern client says of itself in every request is not for it.
+    pub is_legacy: bool,
 }
 
 impl Meta<'_> {
@@ -77,17 +79,19 @@ impl Meta<'_> {
     fn takes(&self, key: MetaKey) -> bool {
         match key {
             MetaKey::ProtocolVersion | MetaKey::ClientCapabilities | MetaKey::ClientInfo => {
-                self.session.is_some()
+                self.session.is_some() || self.is_legacy
             }
             MetaKey::IdempotencyKey => self.idempotency_key.is_some(),
             MetaKey::ProgressToken => true,
-            MetaKey::LogLevel | MetaKey::Traceparent => false,
+            MetaKey::LogLevel => self.is_legacy,
+            MetaKey::Traceparent => false,
         }
     }
 
     /// Whether the parameters go out as they are.
     pub(crate) fn leaves(&self, params: &Params) -> bool {
-        self.is_empty() && params.progress_token().is_none()
+        let goes = |key: &MetaKey| self.takes(*key) && params.meta_entry(*key).is_some();
+        self.is_empty() && (params.meta().is_none() || !MetaKey::ALL.iter().any(goes))
     }
 
     /// Appends the parameters with this `_meta` in them.
@@ -215,6 +219,14 @@ impl SessionMeta {
         push_key(&mut fragment, MetaKey::ClientInfo);
         push_identity(&mut fragment, client);
         SessionMeta { fragment }
+    }
+
+    /// The same, and how much the client wants to be told.
+    #[must_use]
+    pub fn with_log_level(mut self, level: &str) -> SessionMeta {
+        push_key(&mut self.fragment, MetaKey::LogLevel);
+        push_string(&mut self.fragment, level);
+        self
     }
 }
 

@@ -25,6 +25,20 @@ pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &Params, 
     end_line(out, start);
 }
 
+/// Appends a request whose parameters, the text of a JSON value, go out as they are.
+pub fn write_question(out: &mut Vec<u8>, id: u64, method: &str, params: Option<&[u8]>) {
+    let start = out.len();
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    push_number(out, id);
+    out.extend_from_slice(b",\"method\":");
+    push_string(out, method);
+    if let Some(params) = params {
+        out.extend_from_slice(b",\"params\":");
+        out.extend_from_slice(params);
+    }
+    end_line(out, start);
+}
+
 /// Appends a notification. `params` is the text of a JSON value.
 pub fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&[u8]>) {
     let start = out.len();

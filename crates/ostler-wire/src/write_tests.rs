@@ -63,7 +63,7 @@ fn meta_is_added_where_there_was_none() {
 #[test]
 fn a_modern_session_replaces_what_the_client_said_of_itself() {
     let session = session("{\n\"sampling\":{}}");
-    let meta = Meta { session: Some(&session), idempotency_key: Some("k"), progress_token: Some(3) };
+    let meta = Meta { session: Some(&session), idempotency_key: Some("k"), progress_token: Some(3), is_legacy: false };
     let text = r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"evil"},"traceparent":"00-1",
         "dev.ostler/idempotencyKey":"old","io.modelcontextprotocol/logLevel":"debug",
         "io.modelcontextprotocol\/protocolVersion":"2025-01-01","progressToken":3,"v":{"progressToken":1}}}"#;
@@ -158,7 +158,7 @@ proptest! {
         let before = json!(object);
         let text = if is_pretty { serde_json::to_string_pretty(&before) } else { serde_json::to_string(&before) };
         let session = session("{}");
-        let ours = Meta { session: is_modern.then_some(&session), idempotency_key: key.as_deref(), progress_token: token };
+        let ours = Meta { session: is_modern.then_some(&session), idempotency_key: key.as_deref(), progress_token: token, is_legacy: false };
         let mut out = Vec::new();
         write_request(&mut out, 17, "tools/call", &params(&text.unwrap()), &ours);
         prop_assert_eq!(memchr::memchr(b'\n', &out), Some(out.len() - 1));

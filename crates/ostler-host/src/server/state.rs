@@ -69,16 +69,17 @@ impl Slot {
     /// Takes what the server says without being asked: what is known of the
     /// tools and what is remembered is not what it was.
     pub(crate) fn hear(&self, event: &Event) {
+        let methods: &[&str] = match event {
+            Event::ToolsChanged => &["tools/list", "tools/call", "server/discover"],
+            Event::ResourcesChanged => &["resources/list", "resources/templates/list", "resources/read"],
+            Event::ResourceUpdated(_) => &["resources/read"],
+            Event::PromptsChanged => &["prompts/list"],
+            Event::Log(_) | Event::Other { .. } => return,
+        };
         self.raise_epoch();
         if let (Event::ToolsChanged, Some(known)) = (event, self.known()) {
             known.outdate();
         }
-        let methods: &[&str] = match event {
-            Event::ToolsChanged => &["tools/list", "tools/call", "server/discover"],
-            Event::ResourcesChanged => &["resources/list", "resources/templates/list", "resources/read"],
-            Event::ResourceUpdated => &["resources/read"],
-            Event::PromptsChanged => &["prompts/list"],
-        };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         for method in methods {
             cache.purge_method(&self.key.server, method);

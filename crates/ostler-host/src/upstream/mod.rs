@@ -2,19 +2,24 @@
 //! and a script in memory are the same to everything above.
 
 pub mod stdio;
+mod voice;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ostler_core::fault::Fault;
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
-use ostler_wire::{Hello, Outcome, Params};
+use ostler_wire::{Hello, Outcome, Params, Text};
 use tokio::time::Instant;
 
+pub use self::voice::{ClientMeta, ProgressSink, Question, SharedVoice, Voice};
 pub use crate::server::Stay;
+
+pub(crate) use self::voice::ProgressOnly;
 
 /// A boxed future, so that sessions of different kinds fit one type.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -63,10 +68,19 @@ pub enum Event {
     ToolsChanged,
     /// The resources are not what they were.
     ResourcesChanged,
-    /// One resource, by its URI as the server wrote it, is not what it was.
-    ResourceUpdated,
+    /// One resource is not what it was: the raw parameters, which name it.
+    ResourceUpdated(Bytes),
     /// The prompts are not what they were.
     PromptsChanged,
+    /// A line of the server's log: the raw parameters.
+    Log(Bytes),
+    /// Anything else that belongs to no request.
+    Other {
+        /// The notification's method.
+        method: Text,
+        /// Its raw parameters.
+        params: Option<Bytes>,
+    },
 }
 
 /// One live connection to a server.
@@ -78,6 +92,14 @@ pub trait Session: Send + Sync + 'static {
     /// a request that has not left is taken back, one that has is cancelled at
     /// the server.
     fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>>;
+
+    /// Says something that needs no answer. Lost if the server does not read.
+    fn notify(&self, _method: &str, _params: Option<&[u8]>) {}
+
+    /// Asks a modern server to tell of changed lists and of these resources,
+    /// instead of whatever it was asked to tell of before. Legacy servers tell
+    /// of lists anyway, and of resources by requests.
+    fn listen(&self, _resources: &[String]) {}
 
     /// Waits until the session has ended by itself.
     fn ended(&self) -> BoxFuture<'_, Failure>;
@@ -104,8 +126,11 @@ pub struct Ask<'a> {
     pub idempotency_key: Option<&'a str>,
     /// When to stop waiting.
     pub until: Instant,
-    /// Takes progress of the call; progress moves `until`, up to `at_most`.
-    pub progress: Option<&'a ProgressSink>,
+    /// Who the request speaks for.
+    pub client: ClientMeta<'a>,
+    /// Hears of the request and answers for its caller. Progress moves
+    /// `until`, up to `at_most`.
+    pub voice: Option<&'a SharedVoice>,
     /// The hard end of the call.
     pub at_most: Instant,
 }
@@ -118,10 +143,6 @@ impl fmt::Debug for Ask<'_> {
             .finish_non_exhaustive()
     }
 }
-
-/// Takes the raw parameters of progress notifications of one call. Called from
-/// the session's reader, so it must not block.
-pub type ProgressSink = Arc<dyn Fn(bytes::Bytes) + Send + Sync>;
 
 /// How much patience an ending session deserves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::upstream::{Ask, ProgressSink};
+use crate::upstream::{Ask, ClientMeta, SharedVoice};
 
 /// Bytes that may wait for a server that does not read. A frame is taken as
 /// long as the buffer is below this, so one large frame always fits.
@@ -73,7 +73,7 @@ struct Waiting {
     /// Moved by progress, up to `at_most`.
     until: Instant,
     at_most: Instant,
-    progress: Option<ProgressSink>,
+    voice: Option<SharedVoice>,
 }
 
 impl std::fmt::Debug for Waiting {
@@ -160,10 +160,16 @@ impl Line {
         let id = state.next_id;
         state.next_id += 1;
         let start = state.outbox.len();
+        let session = match ask.client {
+            ClientMeta::Host => self.meta.as_ref(),
+            ClientMeta::Session(client) => self.meta.as_ref().map(|_| client),
+            ClientMeta::Own => None,
+        };
         let meta = Meta {
-            session: self.meta.as_ref(),
+            session,
             idempotency_key: ask.idempotency_key,
-            progress_token: ask.progress.map(|_| id),
+            progress_token: ask.voice.filter(|voice| voice.wants_progress()).map(|_| id),
+            is_legacy: self.meta.is_none(),
         };
         ostler_wire::write_request(&mut state.outbox, id, ask.method, ask.params, &meta);
         let is_alone = start == 0 && !state.is_writing && state.waiting.is_empty();
@@ -173,7 +179,7 @@ impl Line {
             is_sent: false,
             until: ask.until,
             at_most: ask.at_most,
-            progress: ask.progress.cloned(),
+            voice: ask.voice.cloned(),
         };
         state.waiting.insert(id, waiting);
         state.queued.push((id, start));
@@ -281,13 +287,13 @@ impl Line {
         waiting.is_some_and(|waiting| waiting.reply.send(reply).is_ok())
     }
 
-    /// Notes progress: the call gets `patience` from now on, and its sink is
+    /// Notes progress: the call gets `patience` from now on, and its voice is
     /// returned to be told.
-    pub(crate) fn progress(&self, token: u64, patience: Duration) -> Option<ProgressSink> {
+    pub(crate) fn progress(&self, token: u64, patience: Duration) -> Option<SharedVoice> {
         let mut state = self.lock();
         let waiting = state.waiting.get_mut(&token)?;
         waiting.until = waiting.until.max(Instant::now() + patience).min(waiting.at_most);
-        waiting.progress.clone()
+        waiting.voice.clone()
     }
 
     /// Moves everything that waits to be written into `bytes`, and the calls

@@ -218,7 +218,7 @@ impl Reader {
         let event = match Notice::of(method) {
             Notice::ToolsChanged => Event::ToolsChanged,
             Notice::ResourcesChanged => Event::ResourcesChanged,
-            Notice::ResourceUpdated => Event::ResourceUpdated,
+            Notice::ResourceUpdated => Event::ResourceUpdated(params.unwrap_or_default()),
             Notice::PromptsChanged => Event::PromptsChanged,
             Notice::Progress if self.may_speak() => return self.progress(params),
             Notice::Progress => return,
@@ -242,8 +242,8 @@ impl Reader {
 
     fn progress(&self, params: Option<Bytes>) {
         let Some(progress) = params.as_ref().and_then(Progress::parse) else { return };
-        if let Some(sink) = self.line.progress(progress.token, self.patience) {
-            sink(progress.raw);
+        if let Some(voice) = self.line.progress(progress.token, self.patience) {
+            voice.progress(&progress);
         }
     }
 

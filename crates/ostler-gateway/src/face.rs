@@ -1,0 +1,12 @@
+//! Which servers an endpoint shows.
+
+use ostler_core::name::ServerName;
+
+/// Which servers an endpoint shows, and under which names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Face {
+    /// All that the caller may see; tools and prompts are called `server__name`.
+    All,
+    /// One server under its own names.
+    One(ServerName),
+}

@@ -1,0 +1,28 @@
+//! Ostler serves: one endpoint for every MCP client, over HTTP and stdio.
+//!
+//! ```text
+//! client ─ bytes ─ http/, stream.rs   the edges: frames, headers, sessions, streams
+//!                    │ Exchange                                  ▲ Reply, frames of the Outlet
+//!                  answer/            the core: whose name is that, which era speaks to which
+//!                    │ Request                                   ▲ Answer | CallError
+//!                  ostler-host        the walk of one call
+//! ```
+//!
+//! A [`Gateway`] is a value over a host. Its [router](Gateway::router) can be
+//! mounted into any axum program; [`Gateway::serve_stream`] speaks MCP over a
+//! pair of pipes.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod exchange;
+mod face;
+mod gateway;
+mod options;
+mod outlet;
+mod session;
+
+pub use auth::{Authenticate, LocalOnly, Unauthorized};
+pub use face::Face;
+pub use gateway::Gateway;
+pub use options::GatewayOptions;

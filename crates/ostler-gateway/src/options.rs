@@ -1,0 +1,73 @@
+//! How a gateway is set up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::auth::{Authenticate, LocalOnly};
+
+/// How a gateway is set up. Every default is the documented one.
+#[derive(Clone)]
+pub struct GatewayOptions {
+    /// Tells callers by their credentials.
+    pub authenticate: Arc<dyn Authenticate>,
+    /// `Host` values that are served beside loopback names: `name` or `name:port`.
+    pub allowed_hosts: Vec<String>,
+    /// `Origin` values that are served beside those of loopback: `scheme://name[:port]`.
+    pub allowed_origins: Vec<String>,
+    /// The longest body of a request.
+    pub max_body: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
+    /// Legacy sessions at once.
+    pub max_sessions: usize,
+    /// A legacy session that was not used for this long is forgotten.
+    pub session_idle: Duration,
+    /// Long streams (GET streams and listens) at once.
+    pub max_streams: usize,
+    /// A stream on which nothing was said for this long gets a comment.
+    pub keep_alive: Duration,
+    /// Items on one page of a list over all servers.
+    pub page_size: usize,
+    /// How long a list over all servers waits for one of them.
+    pub list_patience: Duration,
+    /// Calls that wait for an answer of a modern client, at once.
+    pub max_parked: usize,
+    /// Seals cursors, task ids and request states. The same key over restarts
+    /// keeps them valid.
+    pub seal_key: [u8; 32],
+    /// What clients are told about the server they talk to.
+    pub version: String,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        let mut seal_key = [0; 32];
+        // Without a source of chance nothing may be sealed; no such machine runs this.
+        if getrandom::fill(&mut seal_key).is_err() {
+            fastrand::Rng::new().fill(&mut seal_key);
+        }
+        Self {
+            authenticate: Arc::new(LocalOnly),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            max_body: 4 << 20,
+            body_timeout: Duration::from_secs(30),
+            max_sessions: 10_000,
+            session_idle: Duration::from_secs(30 * 60),
+            max_streams: 1_024,
+            keep_alive: Duration::from_secs(15),
+            page_size: 1_000,
+            list_patience: Duration::from_secs(10),
+            max_parked: 1_024,
+            seal_key,
+            version: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+}
+
+impl fmt::Debug for GatewayOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatewayOptions").field("max_body", &self.max_body).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! The session of a legacy client: what it said once, kept for every request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use hashbrown::HashMap;
+use ostler_core::caller::Caller;
+use ostler_wire::{ClientIdentity, Id, MODERN_VERSION, Outcome, SessionMeta, code};
+use tokio::sync::oneshot;
+
+use crate::face::Face;
+use crate::outlet::Outlet;
+
+/// The session of a legacy client. Thousands of them may be abandoned, so
+/// whatever is not always needed is boxed.
+#[derive(Debug)]
+pub(crate) struct Session {
+    id: Box<str>,
+    caller: Caller,
+    face: Face,
+    /// The revision agreed on.
+    version: &'static str,
+    /// What the client declared, a JSON object.
+    capabilities: Box<str>,
+    identity: ClientIdentity,
+    /// What a modern server reads of this client.
+    meta: ArcSwap<SessionMeta>,
+    state: Mutex<State>,
+    next_question: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    log_level: Option<Box<str>>,
+    /// Questions to the client that wait for their answer.
+    asked: HashMap<u64, oneshot::Sender<Outcome>>,
+}
+
+/// What `initialize` said.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) id: Box<str>,
+    pub(crate) caller: Caller,
+    pub(crate) face: Face,
+    pub(crate) version: &'static str,
+    pub(crate) capabilities: Box<str>,
+    pub(crate) identity: ClientIdentity,
+}
+
+impl Session {
+    pub(crate) fn new(opening: Opening) -> Arc<Self> {
+        let Opening { id, caller, face, version, capabilities, identity } = opening;
+        let caller = caller.in_session(&*id);
+        let meta = SessionMeta::modern(MODERN_VERSION, &capabilities, &identity);
+        Arc::new(Self {
+            id,
+            caller,
+            face,
+            version,
+            capabilities,
+            identity,
+            meta: ArcSwap::from_pointee(meta),
+            state: Mutex::default(),
+            next_question: AtomicU64::new(1),
+        })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(crate) fn face(&self) -> &Face {
+        &self.face
+    }
+
+    pub(crate) fn version(&self) -> &'static str {
+        self.version
+    }
+
+    /// What a modern server reads of this client in `_meta`.
+    pub(crate) fn meta(&self) -> Arc<SessionMeta> {
+        self.meta.load_full()
+    }
+
+    /// Whether the client said that it answers requests of this method.
+    pub(crate) fn can_answer(&self, method: &str) -> bool {
+        let capability = match method {
+            "elicitation/create" => "elicitation",
+            "sampling/createMessage" => "sampling",
+            "roots/list" => "roots",
+            _ => return false,
+        };
+        ostler_wire::has_capability(&self.capabilities, capability)
+    }
+
+    pub(crate) fn set_log_level(&self, level: &str) {
+        let meta = SessionMeta::modern(MODERN_VERSION, &self.capabilities, &self.identity);
+        self.meta.store(Arc::new(meta.with_log_level(level)));
+        self.state().log_level = Some(level.into());
+    }
+
+    pub(crate) fn log_level(&self) -> Option<Box<str>> {
+        self.state().log_level.clone()
+    }
+
+    /// Asks the client on the stream of one of its requests. Dropping the
+    /// future takes the question back.
+    pub(crate) async fn ask(&self, outlet: &Outlet, method: &str, params: Option<&[u8]>) -> Outcome {
+        let number = self.next_question.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        self.state().asked.insert(number, sender);
+        let mut asking = Asking { session: self, outlet, number: Some(number) };
+        if !outlet.send(question(number, method, params)) {
+            return refusal("the client is gone");
+        }
+        let outcome = answer.await;
+        asking.number = None;
+        outcome.unwrap_or_else(|_| refusal("the session has ended"))
+    }
+
+    /// Takes an answer of the client; false if nobody waits for it.
+    pub(crate) fn answered(&self, id: &Id, outcome: Outcome) -> bool {
+        let waiting = id.number().and_then(|number| self.state().asked.remove(&number));
+        waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())
+    }
+
+    /// Sends a frame that belongs to no request.
+    pub(crate) fn push(&self, _frame: Bytes) {}
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A question that waits; dropped with the number in it, it is taken back.
+struct Asking<'a> {
+    session: &'a Session,
+    outlet: &'a Outlet,
+    number: Option<u64>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        if self.session.state().asked.remove(&number).is_some() {
+            let mut frame = Vec::new();
+            ostler_wire::write_cancelled(&mut frame, number, "the request is over");
+            frame.pop();
+            self.outlet.send(frame);
+        }
+    }
+}
+
+fn question(number: u64, method: &str, params: Option<&[u8]>) -> Vec<u8> {
+    let mut frame = Vec::new();
+    ostler_wire::write_question(&mut frame, number, method, params);
+    frame.pop();
+    frame
+}
+
+fn refusal(why: &str) -> Outcome {
+    Outcome::Error(ostler_wire::RpcError::own(code::INTERNAL_ERROR, why))
+}

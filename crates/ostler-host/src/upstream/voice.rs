@@ -1,0 +1,102 @@
+//! The caller's end of a request that is under way.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ostler_wire::{Outcome, Progress, SessionMeta, Text};
+use tokio::sync::oneshot;
+
+/// Hears what a server says about one request, and answers what it asks
+/// meanwhile. Everything here is called from a session's reader, so nothing
+/// may block.
+pub trait Voice: Send + Sync + 'static {
+    /// Whether progress is wanted; only then does the server get a token.
+    fn wants_progress(&self) -> bool {
+        false
+    }
+
+    /// Progress, under the token that the host gave.
+    fn progress(&self, _progress: &Progress) {}
+
+    /// Any other notification that belongs to the request: the log, and what
+    /// nobody here knows.
+    fn notice(&self, _method: &str, _params: Option<&Bytes>) {}
+
+    /// Whether a request of the server can be answered. A server that can't
+    /// tell which call it asks for asks one that says yes.
+    fn can_answer(&self, _method: &str) -> bool {
+        false
+    }
+
+    /// Takes a request of the server. While it is open the call's time stands
+    /// still, up to the hard end of the call.
+    fn ask(&self, question: Question) {
+        drop(question);
+    }
+}
+
+/// A caller's voice, shared between the caller and the session.
+pub type SharedVoice = Arc<dyn Voice>;
+
+/// A request of a server that waits for an answer. Dropping it refuses.
+pub struct Question {
+    /// The method: `elicitation/create`, `sampling/createMessage`, `roots/list`.
+    pub method: Text,
+    /// The parameters as the server wrote them.
+    pub params: Option<Bytes>,
+    reply: oneshot::Sender<Outcome>,
+}
+
+impl Question {
+    /// A question, and where its answer appears; the sender gone means refused.
+    pub fn new(method: Text, params: Option<Bytes>) -> (Self, oneshot::Receiver<Outcome>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { method, params, reply }, answer)
+    }
+
+    /// Answers. False if the server does not wait any more.
+    pub fn answer(self, outcome: Outcome) -> bool {
+        self.reply.send(outcome).is_ok()
+    }
+
+    /// Waits until the server does not wait any more: the call is over.
+    pub async fn withdrawn(&mut self) {
+        self.reply.closed().await;
+    }
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Question").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// Whose version, capabilities and identity a modern server reads in `_meta`.
+/// A legacy server gets none of these entries.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum ClientMeta<'a> {
+    /// The host's: it asks by itself, or for a caller that is no MCP client.
+    #[default]
+    Host,
+    /// The client's own, as they stand in the parameters.
+    Own,
+    /// Those of a client that said them once for its whole session.
+    Session(&'a SessionMeta),
+}
+
+/// A closure that takes the raw parameters of progress notifications.
+pub type ProgressSink = Arc<dyn Fn(Bytes) + Send + Sync>;
+
+/// Hears progress and nothing else.
+pub(crate) struct ProgressOnly(pub(crate) ProgressSink);
+
+impl Voice for ProgressOnly {
+    fn wants_progress(&self) -> bool {
+        true
+    }
+
+    fn progress(&self, progress: &Progress) {
+        (self.0)(progress.raw.clone());
+    }
+}
