@@ -8,6 +8,7 @@ use ostler_core::fault::Delivery;
 
 use crate::answer::Answer;
 use crate::host::Host;
+use crate::lists::Kind;
 use crate::record::Recording;
 use crate::request::{Arguments, Request};
 use crate::server::Server;
@@ -54,7 +55,7 @@ impl Host {
         if let Some(tool) = request.tool_name()
             && !self.may_call(request.caller, &server, &tool).is_allowed()
         {
-            return Err(self.unknown(request, &server, slot.known().as_deref()));
+            return Err(self.unknown(request, &server, slot.known(Kind::Tools).as_deref()));
         }
         Ok((server, slot))
     }
@@ -67,7 +68,7 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
         let in_flight = self.count_in()?;
-        let known = slot.known();
+        let known = slot.known(Kind::Tools);
         if !self.exists(slot, request).await? {
             return Err(self.unknown(request, server, known.as_deref()));
         }

@@ -10,11 +10,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::host::Host;
+use crate::lists::{AT_ONCE, Kind};
 use crate::server::Server;
 use crate::tools::ListedTool;
 
-/// Servers that are asked at the same time.
-const AT_ONCE: usize = 16;
 /// The time one server has; the others don't wait for it longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -39,7 +38,7 @@ impl Host {
             sweep.spawn(async move {
                 let _turn = turns.acquire().await;
                 let name = server.spec.name.clone();
-                let tools = match tokio::time::timeout(PATIENCE, host.offer(&caller, &server)).await {
+                let tools = match tokio::time::timeout(PATIENCE, host.tools_of(&caller, &server)).await {
                     Ok(tools) => tools,
                     Err(_) => Err(CallError::TimedOut {
                         server: name.clone(),
@@ -58,16 +57,13 @@ impl Host {
         found
     }
 
-    async fn offer(&self, caller: &Caller, server: &Server) -> Result<Vec<ListedTool>, CallError> {
+    async fn tools_of(&self, caller: &Caller, server: &Server) -> Result<Vec<ListedTool>, CallError> {
         let slot = server.slot(caller)?;
-        if server.spec.lazy && !slot.is_active() {
-            self.recall_list(&slot).await;
-            if let Some(known) = slot.known() {
-                return Ok(self.show(caller, server, &known));
-            }
+        if let Some(known) = self.list_of_sleeper(&slot, Kind::Tools).await {
+            return Ok(self.show(caller, server, &known));
         }
         let _in_flight = self.count_in()?;
-        let known = self.current_tools(&slot, caller).await?;
+        let known = self.current_list(&slot, caller, Kind::Tools).await?;
         Ok(self.show(caller, server, &known))
     }
 }

@@ -12,6 +12,7 @@ use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::policy::{Hook, Verdict};
 
+use crate::bus::Bus;
 use crate::guard::client::Warden;
 use crate::key::IdempotencyKey;
 use crate::ledger::Ledger;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     /// Taken to change a registration; never on the path of a call.
     pub(crate) turns: Turns,
     cache: Arc<Mutex<Cache>>,
+    pub(crate) bus: Arc<Bus>,
     hook: ArcSwapOption<Box<Hook>>,
     recorder: ArcSwapOption<Recorder>,
     pub(crate) room: Arc<Room>,
@@ -68,6 +70,7 @@ impl Host {
             registry: ArcSwap::default(),
             turns: Turns::default(),
             cache: Arc::new(Mutex::new(Cache::new(bounds))),
+            bus: Arc::default(),
             hook: ArcSwapOption::empty(),
             recorder: ArcSwapOption::empty(),
             room: Room::new(options.max_processes),

@@ -24,13 +24,15 @@
 
 mod answer;
 mod attempt;
+mod bus;
 mod call;
 mod discover;
 pub mod guard;
 mod host;
-mod keep;
 mod key;
 mod ledger;
+mod level;
+mod lists;
 mod operate;
 mod options;
 mod recall;
@@ -39,21 +41,27 @@ mod request;
 mod room;
 mod server;
 mod share;
+mod speak;
 mod status;
+mod subscribe;
 mod tools;
 mod turns;
 pub mod upstream;
 
 pub use answer::Answer;
+pub use bus::ServerEvent;
 pub use discover::Discovered;
 pub use host::Host;
+pub use level::LogLevel;
+pub use lists::{Kind, Offer};
 pub use operate::Spawned;
 pub use options::HostOptions;
 pub use record::{Record, Recorder};
 pub use request::{Arguments, Request};
 pub use server::Binding;
-pub use server::known::Tool;
-pub use tools::ListedTool;
+pub use server::known::Item;
+pub use subscribe::Subscription;
+pub use tools::{ListedTool, Tool};
 
 pub use ostler_core::caller::Caller;
 pub use ostler_core::error::CallError;

@@ -188,7 +188,7 @@ impl Host {
         let registration = self.shared().registrations.fetch_add(1, Ordering::Relaxed);
         let spec = Arc::new(spec);
         let (room, ledger) = (Arc::clone(&self.shared().room), Arc::clone(&self.shared().ledger));
-        let cache = self.cache_handle();
+        let (cache, bus) = (self.cache_handle(), Arc::clone(&self.shared().bus));
         let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
         let chance = Mutex::new(self.chance());
         let furnish = move || Parts {
@@ -197,6 +197,7 @@ impl Host {
             room: Arc::clone(&room),
             ledger: Arc::clone(&ledger),
             cache: Arc::clone(&cache),
+            bus: Arc::clone(&bus),
             rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
         };
         Arc::new(Server::new(spec, registration, connector, Box::new(furnish)))
@@ -204,11 +205,13 @@ impl Host {
 
     /// Swaps a changed registry in; returns the one before.
     fn change_registry(&self, change: impl Fn(&mut Registry)) -> Arc<Registry> {
-        self.shared().registry.rcu(|registry| {
+        let before = self.shared().registry.rcu(|registry| {
             let mut registry = Registry::clone(registry);
             change(&mut registry);
             registry
-        })
+        });
+        self.shared().bus.raise_version();
+        before
     }
 
     fn forget(&self, server: &Arc<Server>) {
@@ -302,7 +305,7 @@ async fn bring_up(slot: &Arc<Slot>) -> Result<(), CallError> {
 
 /// Waits until a start has succeeded or failed once. Room for the process is
 /// waited for as long as the start itself may take.
-async fn settled(slot: &Arc<Slot>) -> Result<(), CallError> {
+pub(crate) async fn settled(slot: &Arc<Slot>) -> Result<(), CallError> {
     let _wanted = slot.visit();
     loop {
         match timeout(slot.spec.start_timeout, slot.until(|desk| outcome(slot, desk))).await {

@@ -10,6 +10,7 @@ use ostler_core::supervisor::{Failure, Phase};
 use tokio::time::Instant;
 
 use crate::host::Host;
+use crate::lists::Kind;
 use crate::server::Server;
 use crate::server::slot::Slot;
 
@@ -62,7 +63,7 @@ fn describe(slot: &Slot) -> ServerStatus {
         ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
         last_error: supervisor.failure().map(|failure| last_error(failure, now)),
         uptime_ms: live.map(|live| millis(live.since.elapsed())),
-        tools: slot.known().map(|known| known.tools.len()),
+        tools: slot.known(Kind::Tools).map(|known| known.items.len()),
         skipped_lines: vitals.skipped_lines,
         dropped_notifications: vitals.dropped_notifications,
         ..ServerStatus::registered(&slot.spec)

@@ -12,23 +12,25 @@ use tokio::time::Instant;
 /// complete; calls of unknown tools ask for it at most this often.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// One tool as its server defines it.
+/// One item of a list as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tool {
-    /// The server's own name for it.
-    pub name: String,
+pub struct Item {
+    /// The server's own name for it: a name, a URI or a URI template.
+    pub name: Arc<str>,
     /// The whole definition, byte for byte.
     pub definition: Bytes,
 }
 
-/// The tools of a server at the time of its last list.
+/// One list of a server at the time it was last asked for.
 #[derive(Debug)]
 pub(crate) struct Known {
-    pub(crate) tools: Arc<Vec<Tool>>,
-    names: HashSet<String>,
+    pub(crate) items: Arc<Vec<Item>>,
+    names: HashSet<Arc<str>>,
     received: Instant,
     /// How long the server says that the list is good.
     ttl: Duration,
+    /// Whether the server says that everybody may see it.
+    pub(crate) is_public: bool,
     /// The session that gave it; `None` for a list kept from an earlier run.
     generation: Option<u64>,
     /// The server promises to say when the list changes.
@@ -38,17 +40,18 @@ pub(crate) struct Known {
 
 impl Known {
     /// A list that was just received.
-    pub(crate) fn fresh(tools: Vec<Tool>, ttl: Duration, generation: u64, is_announced: bool) -> Self {
-        Self { ttl, generation: Some(generation), is_announced, ..Self::remembered(tools) }
+    pub(crate) fn fresh(items: Vec<Item>, ttl: Duration, generation: u64, is_announced: bool) -> Self {
+        Self { ttl, generation: Some(generation), is_announced, ..Self::remembered(items) }
     }
 
     /// A list kept from an earlier run: known, but never fresh.
-    pub(crate) fn remembered(tools: Vec<Tool>) -> Self {
+    pub(crate) fn remembered(items: Vec<Item>) -> Self {
         Self {
-            names: tools.iter().map(|tool| tool.name.clone()).collect(),
-            tools: Arc::new(tools),
+            names: items.iter().map(|item| Arc::clone(&item.name)).collect(),
+            items: Arc::new(items),
             received: Instant::now(),
             ttl: Duration::ZERO,
+            is_public: false,
             generation: None,
             is_announced: false,
             is_stale: AtomicBool::new(false),
@@ -57,9 +60,13 @@ impl Known {
 
     /// Whether the list need not be asked for again.
     pub(crate) fn is_fresh(&self, current: u64) -> bool {
-        let is_within_ttl = self.received.elapsed() < self.ttl;
         let is_kept_current = self.is_announced && self.generation == Some(current);
-        !self.is_outdated() && (is_within_ttl || is_kept_current)
+        !self.is_outdated() && (!self.remaining().is_zero() || is_kept_current)
+    }
+
+    /// How much longer the server says that the list is good.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.ttl.saturating_sub(self.received.elapsed())
     }
 
     /// Whether a name that is not in it does not exist: it comes from this
@@ -69,8 +76,8 @@ impl Known {
         is_current && (self.is_announced || self.received.elapsed() < RECENT)
     }
 
-    pub(crate) fn has(&self, tool: &str) -> bool {
-        self.names.contains(tool)
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
     }
 
     /// Whether a change was announced since it was asked for.

@@ -4,13 +4,14 @@ mod binding;
 pub(crate) mod known;
 pub(crate) mod lease;
 mod pulse;
+mod shelf;
 pub(crate) mod slot;
 pub(crate) mod state;
 mod stay;
 mod task;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,8 +21,10 @@ use ostler_core::error::CallError;
 use ostler_core::spec::{Isolation, ServerSpec};
 use ostler_core::supervisor::Phase;
 
+use crate::lists::Kind;
 use crate::upstream::Connector;
 pub use binding::Binding;
+use known::Item;
 use slot::{Parts, Slot, SlotKey};
 pub use stay::Stay;
 
@@ -99,11 +102,30 @@ impl Server {
 
     /// Whose place an isolated server gives a caller. Sessions are named by
     /// clients, so two callers may have sessions of the same name.
-    fn partition<'c>(&self, caller: &'c Caller) -> Cow<'c, str> {
+    pub(crate) fn partition<'c>(&self, caller: &'c Caller) -> Cow<'c, str> {
         match (self.spec.isolation, caller.session()) {
+            (Isolation::Shared, _) => "".into(),
             (Isolation::Session, Some(session)) => format!("{}\0{session}", caller.principal()).into(),
-            (Isolation::Shared | Isolation::Caller | Isolation::Session, _) => caller.principal().into(),
+            (Isolation::Caller | Isolation::Session, _) => caller.principal().into(),
         }
+    }
+
+    /// The session place that a caller uses, if it has one already.
+    pub(crate) fn existing_slot(&self, caller: &Caller) -> Option<Arc<Slot>> {
+        if let Some(slot) = &self.shared {
+            return Some(Arc::clone(slot));
+        }
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).get(&*self.partition(caller)).cloned()
+    }
+
+    /// What is known of a list over all session places, each name once.
+    pub(crate) fn known_items(&self, kind: Kind) -> Vec<Item> {
+        let mut names = HashSet::new();
+        let mut items = Vec::new();
+        for known in self.slots().iter().filter_map(|slot| slot.known(kind)) {
+            items.extend(known.items.iter().filter(|item| names.insert(Arc::clone(&item.name))).cloned());
+        }
+        items
     }
 
     /// All session places there are.

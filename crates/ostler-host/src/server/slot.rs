@@ -11,16 +11,18 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use ostler_core::cache::Cache;
-use ostler_core::error::CallError;
 use ostler_core::liveness::Liveness;
 use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::supervisor::Supervisor;
-use tokio::sync::{Notify, Semaphore};
+use ostler_wire::Hello;
+use tokio::sync::{Notify, OnceCell, Semaphore};
 use tokio::time::Instant;
 
-use super::known::Known;
+use super::shelf::Shelf;
+use crate::bus::Bus;
 use crate::ledger::Ledger;
+use crate::lists::Kind;
 use crate::room::Room;
 use crate::upstream::{Connector, Session};
 
@@ -53,12 +55,17 @@ pub(crate) struct Slot {
     pub(crate) queued: AtomicUsize,
     /// The session being started waits for room for its process.
     pub(crate) lacks_room: AtomicBool,
-    /// The last list of tools.
-    pub(crate) known: ArcSwapOption<Known>,
-    /// Held while the list is asked for; what the last round has brought.
-    pub(crate) listing: tokio::sync::Mutex<Option<Result<Arc<Known>, CallError>>>,
-    /// Rounds of asking for the list that are over.
-    pub(crate) rounds: AtomicU64,
+    /// One for each kind of list.
+    pub(crate) shelves: [Shelf; Kind::ALL.len()],
+    /// Set when what an earlier run has kept of the lists was looked for.
+    pub(crate) recalled: OnceCell<()>,
+    /// Held while the lists are written down, so that the last one to write
+    /// writes what is known last.
+    pub(crate) keeping: Mutex<()>,
+    /// What the last session said of itself.
+    pub(crate) last_hello: ArcSwapOption<Hello>,
+    /// Where its events and changes go.
+    pub(crate) bus: Arc<Bus>,
     /// Raised before every invalidation of remembered answers.
     pub(crate) epoch: AtomicU64,
     /// Some answer has been remembered; until then nobody looks for one.
@@ -98,7 +105,7 @@ pub(crate) struct Live {
 
 impl Slot {
     pub(crate) fn new(key: SlotKey, parts: Parts) -> Arc<Self> {
-        let Parts { spec, connector, cache, room, ledger, rng } = parts;
+        let Parts { spec, connector, cache, room, ledger, bus, rng } = parts;
         let desk = Desk {
             supervisor: Supervisor::new(&spec, Instant::now().into_std()),
             liveness: Liveness::default(),
@@ -120,9 +127,11 @@ impl Slot {
             places: Arc::new(Semaphore::new(spec.max_in_flight)),
             queued: AtomicUsize::new(0),
             lacks_room: AtomicBool::new(false),
-            known: ArcSwapOption::empty(),
-            listing: tokio::sync::Mutex::default(),
-            rounds: AtomicU64::new(0),
+            shelves: Default::default(),
+            recalled: OnceCell::new(),
+            keeping: Mutex::default(),
+            last_hello: ArcSwapOption::empty(),
+            bus,
             epoch: AtomicU64::new(0),
             has_memories: AtomicBool::new(false),
             stays: AtomicUsize::new(0),
@@ -155,6 +164,8 @@ pub(crate) struct Parts {
     pub(crate) room: Arc<Room>,
     /// Where the slot is entered.
     pub(crate) ledger: Arc<Ledger>,
+    /// Where its events go.
+    pub(crate) bus: Arc<Bus>,
     /// Spreads the delays before restarts.
     pub(crate) rng: fastrand::Rng,
 }

@@ -10,24 +10,75 @@ use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::name::ServerName;
 use ostler_core::supervisor::{Entry, Phase};
 use ostler_core::weigh::{Effect, Outcome, weigh};
+use ostler_wire::Hello;
 use tokio::time::{Instant, timeout_at};
 
 use super::known::Known;
+use super::shelf::Shelf;
 use super::slot::{Desk, Slot};
+use crate::bus::ServerEvent;
+use crate::lists::Kind;
 use crate::upstream::Event;
 
 impl Slot {
-    /// The last list of tools, however old.
-    pub(crate) fn known(&self) -> Option<Arc<Known>> {
-        self.known.load_full()
+    pub(crate) fn shelf(&self, kind: Kind) -> &Shelf {
+        &self.shelves[kind.index()]
     }
 
-    pub(crate) fn learn(&self, known: Arc<Known>) {
-        self.known.store(Some(known));
+    /// The last list, however old.
+    pub(crate) fn known(&self, kind: Kind) -> Option<Arc<Known>> {
+        self.shelf(kind).known()
     }
 
-    pub(crate) fn learn_if_unknown(&self, known: Arc<Known>) {
-        self.known.rcu(|current| current.clone().or_else(|| Some(Arc::clone(&known))));
+    /// The list, if it need not be asked for again.
+    pub(crate) fn fresh_list(&self, kind: Kind) -> Option<Arc<Known>> {
+        let known = self.known(kind)?;
+        let generation = self.desk().supervisor.generation();
+        known.is_fresh(generation).then_some(known)
+    }
+
+    /// Whether the live session says that there is no such list. Tools are
+    /// asked for all the same: most servers are nothing else, and one that
+    /// forgets to say so loses nothing.
+    pub(crate) fn surely_lacks(&self, kind: Kind) -> bool {
+        let live = self.desk().live.clone();
+        kind != Kind::Tools && live.is_some_and(|live| !live.session.hello().has_capability(kind.capability()))
+    }
+
+    /// Takes a list that was just received; true if it is not what was known.
+    /// A change that the server did not announce is told here, and so is the
+    /// first list of all where somebody was answered without it.
+    pub(crate) fn learn(&self, kind: Kind, known: Arc<Known>) -> bool {
+        let shelf = self.shelf(kind);
+        let before = shelf.known();
+        let is_empty = known.items.is_empty();
+        let is_news = before.as_ref().is_none_or(|before| before.items != known.items);
+        shelf.learn(known);
+        let was_missed = shelf.is_missed.swap(false, Ordering::AcqRel);
+        if !is_news {
+            return false;
+        }
+        self.bus.raise_version();
+        let is_untold = match before {
+            Some(before) => !before.is_outdated(),
+            None => was_missed && !is_empty,
+        };
+        if is_untold {
+            self.forget_answers(&kind.change());
+            self.tell(kind.change());
+        }
+        true
+    }
+
+    /// What the last session said of itself.
+    pub(crate) fn hello(&self) -> Option<Arc<Hello>> {
+        self.last_hello.load_full()
+    }
+
+    /// Tells whoever listens.
+    fn tell(&self, event: Event) {
+        let (server, partition) = (self.key.server.clone(), Arc::clone(&self.key.partition));
+        self.bus.tell(ServerEvent { server, partition, event });
     }
 
     /// Raised before every invalidation; an answer asked for under another
@@ -66,9 +117,19 @@ impl Slot {
         live.is_some_and(|live| live.session.hello().has_capability(path))
     }
 
-    /// Takes what the server says without being asked: what is known of the
-    /// tools and what is remembered is not what it was.
-    pub(crate) fn hear(&self, event: &Event) {
+    /// Takes what the server says without being asked: what is known of its
+    /// lists and what is remembered is not what it was.
+    pub(crate) fn hear(&self, event: Event) {
+        self.forget_answers(&event);
+        let outdated = Kind::ALL.into_iter().filter(|kind| kind.change() == event);
+        for known in outdated.filter_map(|kind| self.known(kind)) {
+            known.outdate();
+        }
+        self.tell(event);
+    }
+
+    /// Forgets the answers that an event makes doubtful.
+    fn forget_answers(&self, event: &Event) {
         let methods: &[&str] = match event {
             Event::ToolsChanged => &["tools/list", "tools/call", "server/discover"],
             Event::ResourcesChanged => &["resources/list", "resources/templates/list", "resources/read"],
@@ -77,9 +138,6 @@ impl Slot {
             Event::Log(_) | Event::Other { .. } => return,
         };
         self.raise_epoch();
-        if let (Event::ToolsChanged, Some(known)) = (event, self.known()) {
-            known.outdate();
-        }
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         for method in methods {
             cache.purge_method(&self.key.server, method);

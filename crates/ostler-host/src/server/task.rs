@@ -159,6 +159,7 @@ impl Task {
         self.live = Some((Arc::clone(&live), stay));
         self.pulse = Pulse::default();
         let slot = Arc::clone(&self.slot);
+        slot.last_hello.store(Some(Arc::new(live.session.hello().clone())));
         let is_wanted = slot.change(|desk| {
             desk.liveness.on_answer();
             let is_wanted = desk.supervisor.on_started(generation, Instant::now().into_std());
@@ -219,7 +220,7 @@ async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
     let listener = Arc::downgrade(&slot);
     let events = move |event| {
         if let Some(slot) = listener.upgrade() {
-            slot.hear(&event);
+            slot.hear(event);
         }
     };
     let plan = Plan { generation, events: Arc::new(events), stay: stay.clone() };

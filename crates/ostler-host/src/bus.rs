@@ -1,0 +1,74 @@
+//! What servers say without being asked, on its way to whoever listens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ostler_core::caller::Caller;
+use ostler_core::name::ServerName;
+use tokio::sync::broadcast;
+
+use crate::host::Host;
+use crate::upstream::Event;
+
+/// Events that a slow listener may be behind before it loses the oldest.
+const BACKLOG: usize = 1_024;
+
+/// Something that a server has said, and to whom it may be told.
+#[derive(Debug, Clone)]
+pub struct ServerEvent {
+    /// Who said it.
+    pub server: ServerName,
+    /// Whose session it was; empty where everybody shares one.
+    pub partition: Arc<str>,
+    /// What it said.
+    pub event: Event,
+}
+
+/// Where events of all servers of a host meet.
+#[derive(Debug)]
+pub(crate) struct Bus {
+    events: broadcast::Sender<ServerEvent>,
+    /// Counts changes of what is known of any list, and of which servers there are.
+    lists: AtomicU64,
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self { events: broadcast::Sender::new(BACKLOG), lists: AtomicU64::new(0) }
+    }
+}
+
+impl Bus {
+    /// Tells everybody who listens; nobody listening is no loss.
+    pub(crate) fn tell(&self, event: ServerEvent) {
+        let _ = self.events.send(event);
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn has_listeners(&self) -> bool {
+        self.events.receiver_count() > 0
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.lists.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn raise_version(&self) {
+        self.lists.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Host {
+    /// What servers say from now on. A receiver that falls behind by more than
+    /// 1,024 events loses the oldest, and is told so by the channel.
+    pub fn events(&self) -> broadcast::Receiver<ServerEvent> {
+        self.shared().bus.events.subscribe()
+    }
+
+    /// Whether a caller may hear of an event: it may see the server, and the
+    /// session is everybody's or its own.
+    pub fn may_hear(&self, caller: &Caller, event: &ServerEvent) -> bool {
+        self.visible_server(caller, event.server.as_str())
+            .is_ok_and(|server| *server.partition(caller) == *event.partition)
+    }
+}

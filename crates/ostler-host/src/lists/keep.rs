@@ -1,0 +1,132 @@
+//! Lists of sleeping servers, kept between runs.
+//!
+//! One small file per server in the state directory, named by the server and
+//! bound to its spec by fingerprint, so that a changed spec does not show what
+//! the old one offered. Losing a file loses nothing but a start.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::Kind;
+use crate::host::Host;
+use crate::server::known::{Item, Known};
+use crate::server::slot::Slot;
+
+/// A kept file beyond this is not read.
+const MAX_FILE: u64 = 32 << 20;
+
+/// The lists of one server; one that was never asked for is absent.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Kept {
+    fingerprint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<KeptItem>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompts: Option<Vec<KeptItem>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resources: Option<Vec<KeptItem>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_templates: Option<Vec<KeptItem>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptItem {
+    name: String,
+    definition: Box<RawValue>,
+}
+
+impl Kept {
+    fn list(&mut self, kind: Kind) -> &mut Option<Vec<KeptItem>> {
+        match kind {
+            Kind::Tools => &mut self.tools,
+            Kind::Prompts => &mut self.prompts,
+            Kind::Resources => &mut self.resources,
+            Kind::Templates => &mut self.resource_templates,
+        }
+    }
+}
+
+impl Host {
+    /// Keeps what is known for later runs, off the path of the call. Only a
+    /// shared server's lists are everybody's.
+    pub(crate) fn keep_lists(&self, slot: &Arc<Slot>) {
+        let Some(path) = self.kept_path(slot) else { return };
+        let slot = Arc::clone(slot);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = write(&path, &slot) {
+                tracing::warn!(server = %slot.key.server, %error, "the lists could not be kept");
+            }
+        });
+    }
+
+    /// Fetches the kept lists of a server, as far as they have not been asked
+    /// for in this run.
+    pub(crate) async fn recall_lists(&self, slot: &Arc<Slot>) {
+        let Some(path) = self.kept_path(slot) else { return };
+        let recall = async {
+            let fingerprint = slot.spec.fingerprint().to_string();
+            let read = tokio::task::spawn_blocking(move || read(&path, &fingerprint)).await;
+            if let Ok(Some(kept)) = read {
+                put_back(slot, kept);
+            }
+        };
+        slot.recalled.get_or_init(|| recall).await;
+    }
+
+    fn kept_path(&self, slot: &Slot) -> Option<PathBuf> {
+        let dir = self.options().state_dir.as_ref()?;
+        slot.key.partition.is_empty().then(|| dir.join("lists").join(format!("{}.json", slot.key.server)))
+    }
+}
+
+fn put_back(slot: &Slot, mut kept: Kept) {
+    for kind in Kind::ALL {
+        let Some(items) = kept.list(kind).take() else { continue };
+        let items = items.into_iter().map(item).collect();
+        if slot.shelf(kind).learn_if_unknown(Arc::new(Known::remembered(items))) {
+            slot.bus.raise_version();
+        }
+    }
+}
+
+fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
+    let _turn = slot.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lists = Kept { fingerprint: slot.spec.fingerprint().to_string(), ..Kept::default() };
+    for kind in Kind::ALL {
+        let Some(known) = slot.known(kind) else { continue };
+        let items: Result<Vec<KeptItem>, serde_json::Error> = known.items.iter().map(kept).collect();
+        *lists.list(kind) = Some(items?);
+    }
+    let text = serde_json::to_vec(&lists)?;
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    // Written beside and renamed, so that a reader sees the old lists or the
+    // new ones; the number keeps two hosts from writing the same file.
+    let beside = path.with_extension(format!("{}.new", fastrand::u64(..)));
+    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
+}
+
+fn kept(item: &Item) -> Result<KeptItem, serde_json::Error> {
+    Ok(KeptItem { name: item.name.to_string(), definition: serde_json::from_slice(&item.definition)? })
+}
+
+fn item(kept: KeptItem) -> Item {
+    let definition = Bytes::from(Box::<str>::from(kept.definition).into_string());
+    Item { name: kept.name.into(), definition }
+}
+
+fn read(path: &Path, fingerprint: &str) -> Option<Kept> {
+    if std::fs::metadata(path).ok()?.len() > MAX_FILE {
+        return None;
+    }
+    let kept: Kept = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    (kept.fingerprint == fingerprint).then_some(kept)
+}

@@ -1,0 +1,92 @@
+//! The kinds of things that servers list.
+
+use crate::upstream::Event;
+
+/// What a list is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Tools, by name.
+    Tools,
+    /// Prompts, by name.
+    Prompts,
+    /// Resources, by URI.
+    Resources,
+    /// Templates of resources, by their URI template.
+    Templates,
+}
+
+impl Kind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
+
+    /// The method that lists them.
+    pub fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Prompts => "prompts/list",
+            Self::Resources => "resources/list",
+            Self::Templates => "resources/templates/list",
+        }
+    }
+
+    /// The member of the result that holds the list.
+    pub fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::Templates => "resourceTemplates",
+        }
+    }
+
+    /// The member of an item that names it.
+    pub fn name_member(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+        }
+    }
+
+    /// The capability without which there is no such list.
+    pub(crate) fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources | Self::Templates => "resources",
+        }
+    }
+
+    /// The capability of servers that say when the list changes.
+    pub(crate) fn announcement(self) -> &'static str {
+        match self {
+            Self::Tools => "tools.listChanged",
+            Self::Prompts => "prompts.listChanged",
+            Self::Resources | Self::Templates => "resources.listChanged",
+        }
+    }
+
+    /// What is told when the list is not what it was.
+    pub(crate) fn change(self) -> Event {
+        match self {
+            Self::Tools => Event::ToolsChanged,
+            Self::Prompts => Event::PromptsChanged,
+            Self::Resources | Self::Templates => Event::ResourcesChanged,
+        }
+    }
+
+    /// One item, for people.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Self::Tools => "tool",
+            Self::Prompts => "prompt",
+            Self::Resources => "resource",
+            Self::Templates => "resource template",
+        }
+    }
+
+    /// Its place among [all](Self::ALL).
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}

@@ -1,0 +1,17 @@
+//! What servers offer: lists of four kinds, fetched, remembered and filtered.
+//!
+//! ```text
+//! offer, offers ─▶ known and fresh? ─no─▶ fetch: all pages, shared by whoever asks
+//!       ▲                 │yes                  │
+//!       └──── filter ◀────┴───────── learn ◀────┘──▶ kept on disk, changes told
+//! ```
+
+mod fetch;
+mod keep;
+mod kind;
+mod offer;
+mod pages;
+
+pub use kind::Kind;
+pub use offer::Offer;
+pub(crate) use offer::AT_ONCE;

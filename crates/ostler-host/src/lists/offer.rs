@@ -1,0 +1,201 @@
+//! What a caller is offered, by one server or by all of them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::fault::Delivery;
+use ostler_core::name::ServerName;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::Kind;
+use crate::host::Host;
+use crate::server::Server;
+use crate::server::known::{Item, Known};
+use crate::server::slot::Slot;
+
+/// Servers that are asked at the same time.
+pub(crate) const AT_ONCE: usize = 16;
+
+/// The longest wait for a newer list where an older one can be given.
+const KNOWN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What one server offers to one caller.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    /// The server.
+    pub server: ServerName,
+    /// Its items, as far as the caller may use them, in the server's order.
+    pub items: Vec<Item>,
+    /// Why the items are the last known ones, or none.
+    pub error: Option<CallError>,
+    /// How much longer the server says that they are good.
+    pub ttl: Duration,
+    /// Whether the server says that everybody may see its list.
+    pub is_public: bool,
+}
+
+impl Host {
+    /// One server's list, for one caller. Where a list is known, however old,
+    /// this does not fail: the error stands beside the items.
+    pub async fn offer(
+        &self,
+        caller: &Caller,
+        server: &str,
+        kind: Kind,
+        patience: Duration,
+    ) -> Result<Offer, CallError> {
+        let server = self.visible_server(caller, server)?;
+        let slot = server.slot(caller)?;
+        let (known, error) = self.list_within(&slot, caller, kind, patience).await;
+        match (known, error) {
+            (Some(known), error) => Ok(self.filter(caller, &server, kind, &known, error)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(nothing(&server, None)),
+        }
+    }
+
+    /// The lists of all servers that the caller may see, sorted by server. A
+    /// sleeping lazy server whose list is known is not woken. Who takes longer
+    /// than `patience`, or than two seconds where a list is known, is answered
+    /// for with what is known, and asked on in the background.
+    pub async fn offers(&self, caller: &Caller, kind: Kind, patience: Duration) -> Vec<Offer> {
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let mut sweep = JoinSet::new();
+        for server in self.visible_servers(caller) {
+            let (host, caller, turns) = (self.clone(), caller.clone(), Arc::clone(&turns));
+            sweep.spawn(async move {
+                let _turn = turns.acquire().await;
+                host.offer_of(&caller, &server, kind, patience).await
+            });
+        }
+        let mut offers = Vec::new();
+        while let Some(joined) = sweep.join_next().await {
+            offers.extend(joined);
+        }
+        offers.sort_by(|a: &Offer, b| a.server.cmp(&b.server));
+        offers
+    }
+
+    async fn offer_of(&self, caller: &Caller, server: &Server, kind: Kind, patience: Duration) -> Offer {
+        let slot = match server.slot(caller) {
+            Ok(slot) => slot,
+            Err(error) => return nothing(server, Some(error)),
+        };
+        if let Some(known) = self.list_of_sleeper(&slot, kind).await {
+            return self.filter(caller, server, kind, &known, None);
+        }
+        match self.list_within(&slot, caller, kind, patience).await {
+            (Some(known), error) => self.filter(caller, server, kind, &known, error),
+            (None, error) => nothing(server, error),
+        }
+    }
+
+    /// The known list of a lazy server that sleeps, which is not woken for it.
+    pub(crate) async fn list_of_sleeper(&self, slot: &Arc<Slot>, kind: Kind) -> Option<Arc<Known>> {
+        if !slot.spec.lazy || slot.is_active() {
+            return None;
+        }
+        self.recall_lists(slot).await;
+        slot.known(kind)
+    }
+
+    /// The list, or the last known one and why it is that. The asking is a
+    /// task of its own and goes on when the patience has ended.
+    async fn list_within(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+        patience: Duration,
+    ) -> (Option<Arc<Known>>, Option<CallError>) {
+        if let Some(known) = slot.fresh_list(kind) {
+            return (Some(known), None);
+        }
+        self.recall_lists(slot).await;
+        let in_flight = match self.count_in() {
+            Ok(in_flight) => in_flight,
+            Err(error) => return (slot.known(kind), Some(error)),
+        };
+        let patience = if slot.known(kind).is_some() { patience.min(KNOWN_PATIENCE) } else { patience };
+        in_flight.hand_over();
+        let counted = Counted(self.clone());
+        let (asked, caller) = (Arc::clone(slot), caller.clone());
+        let asking = tokio::spawn(async move { counted.0.fetch_list(&asked, &caller, kind).await });
+        match timeout(patience, asking).await {
+            Ok(Ok(Ok(known))) => (Some(known), None),
+            Ok(Ok(Err(error))) => (slot.known(kind), Some(error)),
+            Ok(Err(_)) => (slot.known(kind), Some(slot.vanished())),
+            Err(_) => {
+                slot.shelf(kind).is_missed.store(true, Ordering::Release);
+                let (server, delivery) = (slot.key.server.clone(), Delivery::Unknown);
+                (slot.known(kind), Some(CallError::TimedOut { server, after: patience, delivery }))
+            }
+        }
+    }
+
+    /// What the caller may use of a list.
+    fn filter(
+        &self,
+        caller: &Caller,
+        server: &Server,
+        kind: Kind,
+        known: &Known,
+        error: Option<CallError>,
+    ) -> Offer {
+        let usable = known.items.iter().filter(|item| self.may_use_item(caller, server, kind, &item.name));
+        Offer {
+            server: server.spec.name.clone(),
+            items: usable.cloned().collect(),
+            ttl: if error.is_none() { known.remaining() } else { Duration::ZERO },
+            is_public: known.is_public,
+            error,
+        }
+    }
+
+    /// Rises whenever a known list of any server changes, or a server comes or goes.
+    pub fn lists_version(&self) -> u64 {
+        self.shared().bus.version()
+    }
+
+    /// What is known now, of every server once, sorted by server and not
+    /// filtered. Nobody is asked.
+    pub fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<Item>)> {
+        let registry = self.shared().registry.load();
+        registry.values().map(|server| (server.spec.name.clone(), server.known_items(kind))).collect()
+    }
+
+    /// Whether the caller may use it: a tool or prompt by name, a resource by
+    /// its URI, by the same rules as [`send`](Self::send).
+    pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {
+        self.visible_server(caller, server)
+            .is_ok_and(|server| self.may_use_item(caller, &server, kind, name))
+    }
+
+    pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {
+        let subject = match kind {
+            Kind::Tools => return self.may_call(caller, server, name).is_allowed(),
+            Kind::Prompts => format!("prompt:{name}"),
+            Kind::Resources | Kind::Templates => format!("resource:{name}"),
+        };
+        self.ask_hook(caller, &server.spec.name, Some(&subject)).is_allowed()
+    }
+}
+
+fn nothing(server: &Server, error: Option<CallError>) -> Offer {
+    let server = server.spec.name.clone();
+    Offer { server, items: Vec::new(), error, ttl: Duration::ZERO, is_public: false }
+}
+
+/// Counts a listing out that outlives whoever wanted it.
+struct Counted(Host);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.count_out();
+    }
+}

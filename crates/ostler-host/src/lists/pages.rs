@@ -1,0 +1,85 @@
+//! The pages of one list, put together.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::error::CallError;
+use ostler_wire::{ListPage, Scope};
+
+use super::Kind;
+use crate::answer::Answer;
+use crate::server::known::{Item, Known};
+
+/// Pages of one list that are followed.
+const MAX_PAGES: usize = 1_000;
+
+/// The pages of one list, as far as they have been read.
+#[derive(Debug)]
+pub(super) struct Pages {
+    kind: Kind,
+    items: Vec<Item>,
+    cursors: Vec<String>,
+    /// The shortest time that any page is good for.
+    ttl: Option<Duration>,
+    /// Whether every page may be seen by everybody.
+    is_public: bool,
+}
+
+impl Pages {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, items: Vec::new(), cursors: Vec::new(), ttl: None, is_public: true }
+    }
+
+    pub(super) fn is_first(&self) -> bool {
+        self.cursors.is_empty()
+    }
+
+    /// Where the next page begins.
+    pub(super) fn cursor(&self) -> Option<&str> {
+        self.cursors.last().map(String::as_str)
+    }
+
+    /// Adds a page; true when it was the last.
+    pub(super) fn add(&mut self, answer: &Answer) -> Result<bool, CallError> {
+        let (server, noun) = (&answer.server, self.kind.noun());
+        let complain = |detail: String| CallError::UpstreamProtocol { server: server.clone(), detail };
+        let page = ListPage::open(&answer.body, self.kind.member(), self.kind.name_member())
+            .map_err(|error| complain(format!("its {noun} list can't be read: {error}")))?;
+        for dropped in &page.dropped {
+            tracing::warn!(%server, index = dropped.index, why = %dropped.why, "a {noun} was left out");
+        }
+        // Definitions outlive the buffer that they were read into.
+        let copies = page
+            .items
+            .into_iter()
+            .map(|item| Item { name: item.name.into(), definition: Bytes::copy_from_slice(&item.raw) });
+        self.items.extend(copies);
+        let ttl = page
+            .head
+            .ttl_ms
+            .and_then(|ms| u64::try_from(ms).ok())
+            .map_or(Duration::ZERO, Duration::from_millis);
+        self.ttl = Some(self.ttl.map_or(ttl, |shortest| shortest.min(ttl)));
+        self.is_public &= page.head.scope == Scope::Public;
+        let Some(cursor) = page.head.next_cursor else { return Ok(true) };
+        if self.cursors.contains(&cursor) {
+            return Err(complain(format!("its {noun} list names the same next page twice")));
+        }
+        self.cursors.push(cursor);
+        if self.cursors.len() >= MAX_PAGES {
+            return Err(complain(format!("its {noun} list has more than {MAX_PAGES} pages")));
+        }
+        Ok(false)
+    }
+
+    /// The whole list; of items of one name on different pages the first counts.
+    pub(super) fn finish(self, generation: u64, is_announced: bool) -> Known {
+        let mut names: HashSet<Arc<str>> = HashSet::new();
+        let items = self.items.into_iter().filter(|item| names.insert(Arc::clone(&item.name))).collect();
+        let mut known = Known::fresh(items, self.ttl.unwrap_or_default(), generation, is_announced);
+        known.is_public = self.is_public;
+        known
+    }
+}

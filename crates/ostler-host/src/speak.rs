@@ -1,0 +1,49 @@
+//! What a host says to servers beside requests, and what it knows of them.
+
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_wire::Hello;
+
+use crate::host::Host;
+use crate::level::LogLevel;
+use crate::operate::settled;
+
+impl Host {
+    /// The servers that the caller may see, sorted.
+    pub fn servers(&self, caller: &Caller) -> Vec<ServerName> {
+        self.visible_servers(caller).iter().map(|server| server.spec.name.clone()).collect()
+    }
+
+    /// What a server says of itself. It is started if needed, within its
+    /// start timeout.
+    pub async fn hello(&self, caller: &Caller, server: &str) -> Result<Hello, CallError> {
+        let server = self.visible_server(caller, server)?;
+        let slot = server.slot(caller)?;
+        settled(&slot).await?;
+        slot.hello().map(|hello| Hello::clone(&hello)).ok_or_else(|| slot.vanished())
+    }
+
+    /// What a server's last session said of itself. Nobody is asked.
+    pub fn known_hello(&self, caller: &Caller, server: &str) -> Option<Hello> {
+        let server = self.visible_server(caller, server).ok()?;
+        let hello = server.existing_slot(caller)?.hello()?;
+        Some(Hello::clone(&hello))
+    }
+
+    /// Wants log lines of a server from this level on. Of all levels that were
+    /// ever wanted the most verbose one is asked for.
+    pub fn want_log_level(&self, server: &str, level: LogLevel) {
+        let _ = (server, level);
+    }
+
+    /// Says something to the live session of a server that the caller uses.
+    pub fn notify(&self, caller: &Caller, server: &str, method: &str, params: Option<&[u8]>) {
+        let Ok(server) = self.visible_server(caller, server) else { return };
+        let Some(slot) = server.existing_slot(caller) else { return };
+        let live = slot.desk().live.clone();
+        if let Some(live) = live {
+            live.session.notify(method, params);
+        }
+    }
+}
