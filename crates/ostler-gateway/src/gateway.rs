@@ -16,3 +16,10 @@ pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) options: GatewayOptions,
 }
+
+impl Gateway {
+    /// A gateway over a host.
+    pub fn new(host: Host, options: GatewayOptions) -> Self {
+        Self(Arc::new(Shared { host, options }))
+    }
+}

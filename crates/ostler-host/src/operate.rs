@@ -38,6 +38,14 @@ pub enum Spawned {
     Unchanged,
 }
 
+/// What a server has to show before it is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    None,
+    /// That it can be started.
+    Start,
+}
+
 impl Host {
     /// Registers a server. One that is not lazy is connected first, and if
     /// that fails nothing is registered. Another spec under a known name
@@ -48,12 +56,31 @@ impl Host {
         self.spawn_with(caller, spec, connector).await
     }
 
+    /// Registers a server without waiting for it. One that is not lazy starts
+    /// at once, and if that fails it is supervised like any other: it is tried
+    /// again, and its status says why.
+    pub async fn register(&self, caller: &Caller, spec: ServerSpec) -> Result<Spawned, CallError> {
+        let connector = self.connector_of(&spec)?;
+        self.admit(caller, spec, connector, Proof::None).await
+    }
+
     /// Registers a server that is reached in the embedder's own way.
     pub async fn spawn_with(
         &self,
         caller: &Caller,
         spec: ServerSpec,
         connector: Arc<dyn Connector>,
+    ) -> Result<Spawned, CallError> {
+        let proof = if spec.lazy { Proof::None } else { Proof::Start };
+        self.admit(caller, spec, connector, proof).await
+    }
+
+    async fn admit(
+        &self,
+        caller: &Caller,
+        spec: ServerSpec,
+        connector: Arc<dyn Connector>,
+        proof: Proof,
     ) -> Result<Spawned, CallError> {
         if self.ask_hook(caller, &spec.name, None) != Verdict::Allow {
             return Err(self.unknown_server(Some(caller), spec.name.as_str()));
@@ -66,7 +93,7 @@ impl Host {
         }
         let server = self.prepare(spec, connector);
         let refused = Refused(Some(Arc::clone(&server)));
-        if !server.spec.lazy {
+        if proof == Proof::Start {
             bring_up(&server.slot(caller)?).await?;
         }
         let before = self.change_registry(|registry| {

@@ -1,11 +1,12 @@
 //! What was typed.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use ostler_core::config::duration;
+use ostler_core::config::{duration, listen};
 
 /// Examples come before the rest: most people look for the one line to copy.
 const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Serve(Serve),
     Call(Call),
     Tools(Tools),
     List(List),
@@ -91,6 +93,35 @@ pub(crate) enum Command {
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,
     },
+}
+
+/// Serve all servers at one endpoint, until it is told to end
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler serve
+  ostler serve --config ~/.cursor/mcp.json --listen 127.0.0.1:8000
+  claude mcp add --transport http ostler http://127.0.0.1:7777/mcp",
+    after_help = "The config is watched: an edit applies by itself, and servers that it does not touch keep \
+their process. SIGHUP reads it again too. SIGTERM and Ctrl-C end the daemon and its servers in order, a second \
+Ctrl-C at once.
+
+With a daemon running for the same config, the other commands go through it."
+)]
+pub(crate) struct Serve {
+    /// Where to listen, instead of what the config says; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT", value_parser = read_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Write the port into this file once it is listened on
+    #[arg(long, value_name = "FILE")]
+    pub(crate) port_file: Option<PathBuf>,
+    /// End when nobody was attached or called for this long
+    #[arg(long, hide = true, value_name = "TIME", value_parser = read_time)]
+    pub(crate) linger: Option<Duration>,
+    /// Threads that do the work
+    #[arg(long, hide = true, value_name = "N", default_value_t = 1)]
+    pub(crate) threads: usize,
 }
 
 /// Call a tool
@@ -201,6 +232,10 @@ pub(crate) struct Check {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn read_address(text: &str) -> Result<SocketAddr, String> {
+    listen::parse(text).map_err(|error| format!("{error}, such as 127.0.0.1:7777"))
 }
 
 fn read_time(text: &str) -> Result<Duration, String> {

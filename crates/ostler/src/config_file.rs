@@ -33,30 +33,57 @@ pub(crate) enum Found {
     Nowhere(String),
 }
 
+impl Found {
+    /// The file, if there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Nowhere(_) => None,
+        }
+    }
+}
+
+/// A config that can be used, and where it comes from.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// The main file, absolute; none for the built-in server.
+    pub(crate) file: Option<PathBuf>,
+    /// What it says.
+    pub(crate) config: Config,
+    /// Warnings.
+    pub(crate) problems: Vec<Problem>,
+}
+
 /// The config for a command, with its problems said. Without any file it is
 /// the built-in server.
 pub(crate) fn load(named: Option<&Path>) -> Result<Config, Failure> {
-    let file = match find(named)? {
+    Ok(choose(find(named)?)?.config)
+}
+
+/// The same, for who wants to know where it comes from.
+pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
+    let file = match found {
         Found::File(file) => file,
         Found::Nowhere(places) => {
             tell(&format!("no config found; using the built-in server `demo` (looked for {places})"));
             let program = std::env::current_exe().map_err(Failure::Machine)?;
-            return Ok(Config::demo(program.to_string_lossy()));
+            let config = Config::demo(program.to_string_lossy());
+            return Ok(Chosen { file: None, config, problems: Vec::new() });
         }
     };
     let Reading { file, config, problems } = read(file)?;
-    let (file, counted) = (shown(&file).to_owned(), counted(&problems));
+    let (short, counted) = (shown(&file).to_owned(), counted(&problems));
     match config {
         Some(config) => {
             // Every command would repeat them; one is there to show them.
             if !problems.is_empty() {
-                tell(&format!("{}: {counted}; `ostler check` shows what about", file.display()));
+                tell(&format!("{}: {counted}; `ostler check` shows what about", short.display()));
             }
-            Ok(config)
+            Ok(Chosen { file: Some(file), config, problems })
         }
         None => {
             tell_problems(&problems);
-            Err(Failure::Config { file, counted })
+            Err(Failure::Config { file: short, counted })
         }
     }
 }

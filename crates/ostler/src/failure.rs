@@ -1,6 +1,7 @@
 //! Why a command failed: one table to words, one to exit codes.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use ostler_core::error::{CallError, UnavailableState};
 use crate::guard::BY_SIGNAL;
 use crate::output::{self, Style, Tint, clean};
 use crate::reach::Deadline;
+use crate::spot::Note;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +78,66 @@ pub(crate) enum Failure {
         /// Where one was looked for.
         looked_for: String,
     },
+    /// A daemon that was named, or has just been seen, does not answer.
+    #[error("the daemon at {url} can't be reached")]
+    Unreachable {
+        /// Where it should be.
+        url: String,
+        /// What happened.
+        why: String,
+    },
+    /// A daemon refuses what it is asked, for a reason that is no call's.
+    #[error("the daemon refused: {what}")]
+    Refused {
+        /// What it said.
+        what: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// The command is of no use without a daemon.
+    #[error("no daemon runs for this config")]
+    NoDaemon {
+        /// What the command would do with one.
+        why: &'static str,
+    },
+    /// There is a daemon for this config.
+    #[error("a daemon for this config is already running{}", at(.0))]
+    AlreadyRunning(Option<Note>),
+    /// A daemon was started and did not come up.
+    #[error("the daemon did not start")]
+    Stillborn {
+        /// What happened.
+        why: String,
+        /// The end of its log.
+        last_words: Vec<String>,
+    },
+    /// The daemon went away under a client that was attached.
+    #[error("the connection to the daemon was lost")]
+    Detached {
+        /// Where it was.
+        url: String,
+    },
+    /// The address can't be listened on.
+    #[error("can't listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Others than this machine's users could reach the address, and nothing asks who they are.
+    #[error("{0} can be reached from other machines, and no credentials are set up")]
+    Exposed(SocketAddr),
+    /// A file that was asked for can't be written.
+    #[error("{} can't be written: {why}", .file.display())]
+    Unwritable {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: io::Error,
+    },
     /// A signal asked the program to end.
     #[error("interrupted")]
     Interrupted {
@@ -119,13 +181,19 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::OutputClosed => 0,
-            Self::Output(_) | Self::Machine(_) => 1,
+            Self::Output(_)
+            | Self::Machine(_)
+            | Self::Unwritable { .. }
+            | Self::AlreadyRunning(_)
+            | Self::Listen { .. }
+            | Self::Refused { .. } => 1,
             Self::Usage { .. } => 2,
-            Self::Config { .. } | Self::Unreadable { .. } | Self::NoConfig { .. } => 3,
+            Self::Config { .. } | Self::Unreadable { .. } | Self::NoConfig { .. } | Self::Exposed(_) => 3,
+            Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
             Self::Call(error) | Self::Late(error) | Self::Lost { error, .. } => error.exit_code(),
             Self::Unlisted(error) if may_have_run(error) => 6,
             Self::Unlisted(error) => error.exit_code(),
-            Self::NoneAnswered(_) => 6,
+            Self::NoneAnswered(_) | Self::Detached { .. } => 6,
             Self::ToolError(_) | Self::Unfinished { .. } => 7,
             Self::Interrupted { signal, .. } => u8::try_from(BY_SIGNAL + signal).unwrap_or(1),
         }
@@ -147,10 +215,13 @@ impl Failure {
                 text.push_str(&format!("\n  {} {line}", style.paint(Tint::Label, label)));
             }
         }
-        if let Self::Lost { last_words, .. } = self {
-            for line in last_words {
-                text.push_str(&format!("\n  {} {}", style.paint(Tint::Faint, "stderr:"), clean(line)));
-            }
+        let (label, last_words): (_, &[String]) = match self {
+            Self::Lost { last_words, .. } => ("stderr:", last_words),
+            Self::Stillborn { last_words, .. } => ("log:", last_words),
+            _ => ("", &[]),
+        };
+        for line in last_words {
+            text.push_str(&format!("\n  {} {}", style.paint(Tint::Faint, label), clean(line)));
         }
         text
     }
@@ -163,6 +234,11 @@ impl Failure {
             }
             Self::Unreadable { why, .. } => Some(why.clone()),
             Self::NoConfig { looked_for } => Some(format!("looked for {looked_for}")),
+            Self::Unreachable { why, .. } | Self::Stillborn { why, .. } | Self::Listen { why, .. } => {
+                Some(clean(why))
+            }
+            Self::NoDaemon { why } => Some((*why).into()),
+            Self::Detached { url } => Some(format!("the daemon at {url} has ended or was restarted")),
             Self::Interrupted { may_have_run: true, .. } => {
                 Some("the call was on its way and may have been executed".into())
             }
@@ -181,6 +257,25 @@ impl Failure {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Unreadable { hint, .. } => Some((*hint).into()),
             Self::Unfinished { .. } => Some("`--raw` prints what it answered".into()),
+            Self::Listen { hint, .. } => Some(hint.clone()),
+            Self::Refused { hint, .. } => hint.clone(),
+            Self::Exposed(_) => {
+                Some("listen on 127.0.0.1, and put a tunnel or an authenticating proxy in front".into())
+            }
+            Self::Unreachable { .. } => {
+                Some("see whether it runs; without --daemon, Ostler finds it or does without".into())
+            }
+            Self::NoDaemon { .. } => Some("`ostler serve` starts one".into()),
+            Self::AlreadyRunning(note) => Some(match note {
+                Some(note) => {
+                    format!("`ostler status` shows its servers; `kill {}` ends it in order", note.pid)
+                }
+                None => "wait until it has come up or ended".into(),
+            }),
+            Self::Stillborn { .. } => Some("`ostler serve` starts it in sight".into()),
+            Self::Detached { .. } => {
+                Some("start the client again; it starts a daemon if there is none".into())
+            }
             Self::NoConfig { .. } => Some("write an ostler.toml, or name a file with --config".into()),
             _ => None,
         }
@@ -197,6 +292,10 @@ fn unlisted(error: &CallError) -> String {
         CallError::OutcomeUnknown { server, .. } => format!("server `{server}` did not list its tools"),
         other => other.to_string(),
     }
+}
+
+fn at(note: &Option<Note>) -> String {
+    note.as_ref().map(|note| format!(" at {}", note.url)).unwrap_or_default()
 }
 
 fn none_of(servers: usize) -> String {

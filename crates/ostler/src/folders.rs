@@ -17,6 +17,11 @@ pub(crate) fn state() -> Option<PathBuf> {
     folder("XDG_STATE_HOME", ".local/state")
 }
 
+/// Where Ostler keeps what is true only while it runs; not every machine has such a place.
+pub(crate) fn runtime() -> Option<PathBuf> {
+    absolute("XDG_RUNTIME_DIR").map(|folder| folder.join("ostler"))
+}
+
 /// A path as people write it: `~` is their home.
 pub(crate) fn short(path: &Path) -> String {
     match home().and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned)) {

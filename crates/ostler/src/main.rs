@@ -14,6 +14,7 @@ mod cli;
 mod command;
 mod config_file;
 mod content;
+mod daemon;
 mod demo;
 mod environment;
 mod failure;
@@ -22,7 +23,9 @@ mod guard;
 mod interrupt;
 mod output;
 mod reach;
+mod spot;
 mod table;
+mod told;
 
 use std::process::ExitCode;
 

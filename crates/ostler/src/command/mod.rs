@@ -4,6 +4,7 @@ mod call;
 mod check;
 mod list;
 mod manual;
+mod serve;
 mod status;
 mod tools;
 
@@ -23,6 +24,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     log(cli.shared.verbose);
     let file = cli.shared.config.as_deref();
     match cli.command {
+        Command::Serve(typed) => serve::run(&typed, file),
         Command::Call(typed) => call::run(&typed, file),
         Command::Tools(typed) => tools::run(&typed, file),
         Command::List(typed) => list::run(&typed, file),

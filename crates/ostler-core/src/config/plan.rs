@@ -1,0 +1,123 @@
+//! What an edit of the config comes to: a plan, made before anything is done.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::Config;
+use crate::name::ServerName;
+use crate::spec::ServerSpec;
+
+/// What an edit of the config comes to. Every server is in exactly one list,
+/// in the order of the file it stands in.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Plan {
+    /// To be hosted from now on.
+    pub added: Vec<ServerName>,
+    /// To be replaced: prepared, swapped in, the old one drained.
+    pub changed: Vec<ServerName>,
+    /// To be drained and forgotten.
+    pub removed: Vec<ServerName>,
+    /// The same as before: their processes stay.
+    pub untouched: Vec<ServerName>,
+    /// Keys beside the servers that have changed and are only read at the start.
+    pub needs_restart: Vec<&'static str>,
+}
+
+impl Plan {
+    /// Compares what is hosted, and the config that the host was made with,
+    /// with what a config wants.
+    ///
+    /// `hosted` is asked and not the old config, because a server whose change
+    /// failed is still the one from before.
+    pub fn new(hosted: &[ServerSpec], started_with: &Config, wanted: &Config) -> Self {
+        let before: HashMap<&ServerName, &ServerSpec> =
+            hosted.iter().map(|spec| (&spec.name, spec)).collect();
+        let mut plan = Self { needs_restart: fixed(started_with, wanted), ..Self::default() };
+        for spec in &wanted.servers {
+            let list = match before.get(&spec.name) {
+                None => &mut plan.added,
+                Some(old) if old.fingerprint() == spec.fingerprint() => &mut plan.untouched,
+                Some(_) => &mut plan.changed,
+            };
+            list.push(spec.name.clone());
+        }
+        let is_gone = |spec: &&ServerSpec| wanted.server(spec.name.as_str()).is_none();
+        plan.removed = hosted.iter().filter(is_gone).map(|spec| spec.name.clone()).collect();
+        plan
+    }
+
+    /// Whether there is nothing to do and nothing to say.
+    pub fn is_empty(&self) -> bool {
+        let Self { added, changed, removed, untouched: _, needs_restart } = self;
+        added.is_empty() && changed.is_empty() && removed.is_empty() && needs_restart.is_empty()
+    }
+}
+
+/// The keys that differ and can't change while the daemon runs.
+fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
+    let differs = [
+        ("listen", before.listen != after.listen),
+        ("roles", before.roles != after.roles),
+        ("pool", before.pool != after.pool),
+        ("cache", before.cache != after.cache),
+        ("pins", before.pins != after.pins),
+        ("relay", before.relay != after.relay),
+        ("admin", before.admin != after.admin),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, command: &str) -> ServerSpec {
+        ServerSpec::stdio(ServerName::new(name).unwrap(), command).lazy()
+    }
+
+    fn names(list: &[ServerName]) -> Vec<&str> {
+        list.iter().map(ServerName::as_str).collect()
+    }
+
+    #[test]
+    fn every_server_is_added_changed_removed_or_left_alone() {
+        let before = Config::new(vec![spec("same", "a"), spec("other", "b"), spec("gone", "c")]);
+        let after = Config::new(vec![spec("new", "d"), spec("other", "x"), spec("same", "a")]);
+        let plan = Plan::new(&before.servers, &before, &after);
+        assert_eq!(names(&plan.added), ["new"]);
+        assert_eq!(names(&plan.changed), ["other"]);
+        assert_eq!(names(&plan.removed), ["gone"]);
+        assert_eq!(names(&plan.untouched), ["same"]);
+        assert!(plan.needs_restart.is_empty() && !plan.is_empty());
+    }
+
+    #[test]
+    fn a_change_that_failed_is_tried_again_with_the_next_edit() {
+        let hosted = [spec("s", "old")];
+        let wanted = Config::new(vec![spec("s", "new")]);
+        assert_eq!(names(&Plan::new(&hosted, &wanted, &wanted).changed), ["s"]);
+        assert_eq!(names(&Plan::new(&hosted, &wanted, &Config::new(hosted.to_vec())).untouched), ["s"]);
+    }
+
+    #[test]
+    fn whatever_a_server_is_told_makes_it_another_one() {
+        let before = Config::new(vec![spec("s", "a")]);
+        let mut lazier = spec("s", "a");
+        lazier.keep_alive *= 2;
+        for changed in [spec("s", "a").args(["x"]), ServerSpec { lazy: false, ..spec("s", "a") }, lazier] {
+            let plan = Plan::new(&before.servers, &before, &Config::new(vec![changed]));
+            assert_eq!(names(&plan.changed), ["s"]);
+        }
+    }
+
+    #[test]
+    fn keys_of_the_whole_daemon_are_told_and_not_applied() {
+        let before = Config::new(Vec::new());
+        let mut after = Config { listen: "127.0.0.1:1".parse().unwrap(), ..Config::new(Vec::new()) };
+        after.pool.max_processes += 1;
+        after.watch = false;
+        assert_eq!(Plan::new(&[], &before, &after).needs_restart, ["listen", "pool"]);
+        assert!(Plan::new(&[], &before, &before).is_empty());
+    }
+}

@@ -1,0 +1,48 @@
+//! `ostler serve`: the daemon.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+
+use crate::daemon::{self, Launch};
+use crate::failure::Failure;
+use crate::spot::Spot;
+use crate::{cli, config_file};
+
+/// How long what is still being written to disk may take at the end.
+const LAST_WRITES: Duration = Duration::from_millis(200);
+
+pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure> {
+    if typed.linger.is_some() {
+        // A client's signals and its terminal are not the daemon's. This fails
+        // for the leader of a session, which has neither.
+        let _ = nix::unistd::setsid();
+    }
+    let found = config_file::find(file)?;
+    let spot = Spot::of(found.file())?;
+    let Some(claim) = spot.claim().map_err(Failure::Machine)? else {
+        // Of several that are started for clients at once, one is enough.
+        return if typed.linger.is_some() { Ok(()) } else { Err(Failure::AlreadyRunning(spot.running())) };
+    };
+    let launch = Launch {
+        chosen: config_file::choose(found)?,
+        claim,
+        listen: typed.listen,
+        port_file: typed.port_file.clone(),
+        linger: typed.linger,
+    };
+    // Calls wait for servers and not for a processor: one thread serves them
+    // with fewer switches, and less memory, than several.
+    let mut builder = match typed.threads {
+        0 | 1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    if typed.threads > 1 {
+        builder.worker_threads(typed.threads);
+    }
+    let runtime = builder.enable_all().build().map_err(Failure::Machine)?;
+    let result = runtime.block_on(daemon::run(launch));
+    runtime.shutdown_timeout(LAST_WRITES);
+    result
+}

@@ -1,0 +1,83 @@
+//! The admin API: `/api/v1/…`, for the operator and the command line.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
+use ostler_core::error::CallError;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Daemon, door};
+use crate::told::Told;
+
+/// Every route, behind the door.
+pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
+    let guarded = middleware::from_fn_with_state(Arc::clone(daemon), let_in);
+    let routes = Router::new().route("/api/v1/version", get(version));
+    routes.layer(guarded).with_state(Arc::clone(daemon))
+}
+
+/// Lets in who shows the admin token, and no web page.
+async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
+    if !door::is_from_here(request.headers()) {
+        let what = "the Host or Origin header names another machine";
+        return refuse(StatusCode::FORBIDDEN, "foreign-origin", what);
+    }
+    if !daemon.door.knows(request.headers()) {
+        let what = "the admin token is missing or wrong; it stands in the state directory";
+        let mut response = refuse(StatusCode::UNAUTHORIZED, "unauthorized", what);
+        let scheme = header::HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        return response;
+    }
+    next.run(request).await
+}
+
+async fn version() -> Response {
+    reply(StatusCode::OK, &json!({ "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id() }))
+}
+
+/// An answer in JSON.
+pub(super) fn reply(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => reply_with(status, Body::from(text)),
+        // Only a map with keys that are no strings can't be written, and there is none.
+        Err(_) => reply_with(StatusCode::INTERNAL_SERVER_ERROR, Body::from("{}")),
+    }
+}
+
+/// An answer whose JSON is written already.
+fn reply_with(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// An error that is no call's.
+fn refuse(status: StatusCode, code: &str, what: &str) -> Response {
+    reply(status, &json!({ "error": { "code": code, "message": what } }))
+}
+
+/// A call's error.
+fn fail(error: &CallError) -> Response {
+    let status = match error {
+        CallError::Invalid { .. } => StatusCode::BAD_REQUEST,
+        CallError::UnknownTool { .. } | CallError::UnknownServer { .. } => StatusCode::NOT_FOUND,
+        CallError::DefinitionChanged { .. } => StatusCode::CONFLICT,
+        CallError::OverBudget { .. } => StatusCode::TOO_MANY_REQUESTS,
+        CallError::Unavailable(_) | CallError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        CallError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
+        CallError::OutcomeUnknown { .. } | CallError::UpstreamProtocol { .. } | CallError::Rpc(_) => {
+            StatusCode::BAD_GATEWAY
+        }
+    };
+    reply(status, &json!({ "error": Told::from(error) }))
+}

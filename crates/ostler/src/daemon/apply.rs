@@ -1,0 +1,161 @@
+//! Making the host what a config says: at the start, and after an edit.
+
+use std::sync::Arc;
+
+use ostler_core::config::{Plan, Problem};
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::spec::ServerSpec;
+use tokio::task::JoinSet;
+
+use super::Daemon;
+use super::roster::{Failed, Outcome, Reload};
+use crate::config_file::{self, Reading};
+use crate::output::tell;
+use crate::told::Told;
+
+impl Daemon {
+    /// Hosts every server of the config. Those that should be up are started
+    /// in the background: one that fails is said to, and keeps nobody waiting.
+    pub(super) async fn host_all(self: &Arc<Self>) {
+        let _turn = self.roster.turn.lock().await;
+        for spec in self.roster.specs() {
+            if let Err(error) = self.add(&spec).await {
+                tell(&error.render());
+            }
+        }
+    }
+
+    /// Reads the config again and applies what has changed. A config that
+    /// can't be used changes nothing.
+    pub(super) async fn reload(self: &Arc<Self>) -> Reload {
+        let _turn = self.roster.turn.lock().await;
+        let Some(file) = self.roster.file.clone() else {
+            let why = "there is no config file; the built-in server is used".to_owned();
+            return self.roster.conclude(Outcome::Unreadable { why });
+        };
+        let read = tokio::task::spawn_blocking(move || config_file::read(file)).await;
+        let reading = match read {
+            Ok(Ok(reading)) => reading,
+            Ok(Err(failure)) => return self.unread(failure.to_string()),
+            Err(error) => return self.unread(error.to_string()),
+        };
+        match reading {
+            Reading { config: Some(config), problems, .. } => {
+                let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);
+                self.roster.adopt(config, problems);
+                let failed = self.carry_out(&plan).await;
+                self.concluded(plan, failed)
+            }
+            Reading { config: None, problems, .. } => self.broken(problems),
+        }
+    }
+
+    /// Does what a plan says; gives what could not be done.
+    async fn carry_out(self: &Arc<Self>, plan: &Plan) -> Vec<Failed> {
+        for server in &plan.removed {
+            self.roster.note_removed(server);
+            let (host, server) = (self.host.clone(), server.clone());
+            // Calls in flight may finish, which others need not wait for.
+            tokio::spawn(async move { host.remove(server.as_str()).await });
+        }
+        let specs = self.roster.specs();
+        let wanted = |server: &ServerName| specs.iter().find(|spec| spec.name == *server).cloned();
+        let mut failed = Vec::new();
+        for spec in plan.added.iter().filter_map(wanted) {
+            if let Err(error) = self.add(&spec).await {
+                failed.push(Failed { server: spec.name, error: Told::from(&error) });
+            }
+        }
+        let mut changes = JoinSet::new();
+        for spec in plan.changed.iter().filter_map(wanted) {
+            let daemon = Arc::clone(self);
+            changes.spawn(async move {
+                let changed = daemon.change(&spec).await;
+                changed.err().map(|error| Failed { server: spec.name, error: Told::from(&error) })
+            });
+        }
+        failed.extend(changes.join_all().await.into_iter().flatten());
+        failed
+    }
+
+    /// Hosts a server that there was none of.
+    async fn add(self: &Arc<Self>, spec: &ServerSpec) -> Result<(), CallError> {
+        let registered = self.host.register(&self.operator, spec.clone()).await;
+        if let Err(error) = registered {
+            self.roster.note_refused(&spec.name, error.clone());
+            return Err(error);
+        }
+        self.roster.note_hosted(spec);
+        if !spec.lazy {
+            self.watch_start(spec.name.clone());
+        }
+        Ok(())
+    }
+
+    /// Puts another server in the place of one. It must prove that it can be
+    /// started if it should be up; otherwise the one before it stays.
+    async fn change(&self, spec: &ServerSpec) -> Result<(), CallError> {
+        self.host.spawn(&self.operator, spec.clone()).await?;
+        self.roster.note_hosted(spec);
+        Ok(())
+    }
+
+    /// Says how the first start of a server went.
+    fn watch_start(self: &Arc<Self>, server: ServerName) {
+        self.roster.note_starting(&server);
+        let daemon = Arc::clone(self);
+        tokio::spawn(async move {
+            match daemon.host.bind(&daemon.operator, server.as_str()).await {
+                Ok(_) => tracing::info!(%server, "is up"),
+                Err(error) => tell(&error.render()),
+            }
+            daemon.roster.note_settled(&server);
+        });
+    }
+
+    fn concluded(&self, plan: Plan, failed: Vec<Failed>) -> Reload {
+        if !plan.is_empty() || !failed.is_empty() {
+            tell(&describe(&plan));
+        }
+        for Failed { server, error } in &failed {
+            let cause = error.cause.as_deref().unwrap_or(&error.message);
+            tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
+        }
+        self.roster.conclude(Outcome::Applied { plan, failed })
+    }
+
+    fn broken(&self, problems: Vec<Problem>) -> Reload {
+        config_file::tell_problems(&problems);
+        tell("the config can't be used as it is now, so nothing was changed");
+        self.roster.conclude(Outcome::Broken { problems })
+    }
+
+    fn unread(&self, why: String) -> Reload {
+        tell(&format!("error: {why}, so nothing was changed"));
+        self.roster.conclude(Outcome::Unreadable { why })
+    }
+}
+
+/// `config applied: added a; removed b, c`
+fn describe(plan: &Plan) -> String {
+    let Plan { added, changed, removed, untouched, needs_restart } = plan;
+    let mut parts = Vec::new();
+    for (word, servers) in
+        [("added", added), ("changed", changed), ("removed", removed), ("untouched", untouched)]
+    {
+        if !servers.is_empty() {
+            let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
+            parts.push(format!("{word} {}", names.join(", ")));
+        }
+    }
+    let mut text = format!("config applied: {}", parts.join("; "));
+    if !needs_restart.is_empty() {
+        let keys: Vec<String> = needs_restart.iter().map(|key| format!("`{key}`")).collect();
+        text.push_str(&format!(
+            "\n  hint: {} is read at the start only; restart the daemon",
+            keys.join(", ")
+        ));
+    }
+    text
+}

@@ -1,0 +1,111 @@
+//! Who may come in: programs of this machine's user, never a web page.
+
+use axum::http::{HeaderMap, header};
+
+/// Knows the admin token.
+#[derive(Debug)]
+pub(super) struct Door {
+    token: Token,
+}
+
+/// A secret, kept out of what is logged.
+struct Token(String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Door {
+    pub(super) fn new(token: String) -> Self {
+        Self { token: Token(token) }
+    }
+
+    /// Whether the admin token was shown.
+    pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = shown.and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        });
+        token.is_some_and(|token| is_same(token.as_bytes(), self.token.0.as_bytes()))
+    }
+}
+
+/// Whether a request names this machine and comes from no foreign page. A name
+/// of somebody else's domain can be made to point here, so the address alone
+/// says nothing.
+pub(super) fn is_from_here(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = text(header::HOST).is_some_and(|host| is_loopback(host));
+    let origin = text(header::ORIGIN).is_none_or(|origin| {
+        origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")).is_some_and(is_loopback)
+    });
+    host && origin
+}
+
+/// Whether `NAME[:PORT]` means this machine.
+fn is_loopback(authority: &str) -> bool {
+    let name = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
+        None => authority.rsplit_once(':').map_or(authority, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Compares without telling by its time how much was right.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        let door = Door::new("secret".into());
+        let table = [
+            ("Bearer secret", true),
+            ("bearer secret", true),
+            ("Bearer secre", false),
+            ("Bearer secrets", false),
+            ("Bearer ", false),
+            ("Basic secret", false),
+            ("secret", false),
+        ];
+        for (value, opens) in table {
+            assert_eq!(door.knows(&headers(&[(header::AUTHORIZATION, value)])), opens, "{value}");
+        }
+        assert!(!door.knows(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_foreign_name_or_page_stays_outside() {
+        let table = [
+            ("127.0.0.1:7777", None, true),
+            ("localhost", None, true),
+            ("[::1]:7777", Some("http://localhost:7777"), true),
+            ("127.0.0.1:7777", Some("https://evil.example"), false),
+            ("127.0.0.1:7777", Some("null"), false),
+            ("127.0.0.1:7777", Some("http://127.0.0.1.evil.example"), false),
+            ("evil.example:7777", None, false),
+            ("localhost.evil.example", None, false),
+            ("", None, false),
+        ];
+        for (host, origin, is_let_in) in table {
+            let mut given = headers(&[(header::HOST, host)]);
+            if let Some(origin) = origin {
+                given.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            assert_eq!(is_from_here(&given), is_let_in, "{host} {origin:?}");
+        }
+        assert!(!is_from_here(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,68 @@
+//! From what was typed to a socket that is listened on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::config_file::Chosen;
+use crate::failure::Failure;
+use crate::spot::{self, Claim};
+
+/// All that a daemon is started with.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    /// What it serves.
+    pub(crate) chosen: Chosen,
+    /// The right to serve it.
+    pub(crate) claim: Claim,
+    /// Where, if not where the config says.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Where to write the port.
+    pub(crate) port_file: Option<PathBuf>,
+    /// How long to stay when nobody is here; for ever if absent.
+    pub(crate) linger: Option<Duration>,
+}
+
+impl Launch {
+    /// Listens. Whoever reaches the address may use every server, so it must
+    /// be one that only this machine reaches.
+    pub(super) async fn listen(&self) -> Result<TcpListener, Failure> {
+        let address = self.listen.unwrap_or(self.chosen.config.listen);
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(Failure::Exposed(address));
+        }
+        match TcpListener::bind(address).await {
+            Ok(listener) => Ok(listener),
+            // A daemon that was started for somebody is found by its note, so any port does.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && self.linger.is_some() => {
+                let any = SocketAddr::new(address.ip(), 0);
+                TcpListener::bind(any).await.map_err(|error| refused(any, &error))
+            }
+            Err(error) => Err(refused(address, &error)),
+        }
+    }
+}
+
+fn refused(address: SocketAddr, error: &io::Error) -> Failure {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => match spot::holder_of(address) {
+            Some(note) => {
+                let config = note.config.map_or("no config".into(), |file| file.display().to_string());
+                format!(
+                    "the daemon for {config} (pid {}) listens there; name another port with --listen",
+                    note.pid
+                )
+            }
+            None => format!(
+                "name another port with --listen, or see who has it: `ss -ltnp 'sport = :{}'`",
+                address.port()
+            ),
+        },
+        io::ErrorKind::PermissionDenied => "take a port above 1023".into(),
+        _ => "name an address of this machine with --listen".into(),
+    };
+    Failure::Listen { address, why: error.to_string(), hint }
+}

@@ -1,0 +1,47 @@
+//! The daemon: a host that stays, behind an endpoint for clients and one for
+//! its operator.
+//!
+//! ```text
+//! command/serve.rs ──▶ run.rs: claim the spot, listen, announce, wait, end in order
+//!                       │
+//!      edge.rs ◀── HTTP ┤ /mcp, /servers/NAME/mcp ──▶ ostler-gateway ──▶ host
+//!                       ├ /healthz, /readyz        ──▶ health.rs
+//!                       └ /api/v1/…                ──▶ api/: door, servers, tools, call, attach
+//!      watch.rs ── an edit of the config ──▶ apply.rs ──▶ host
+//! ```
+
+mod api;
+mod apply;
+mod attendance;
+mod door;
+mod edge;
+mod health;
+mod launch;
+mod roster;
+mod run;
+
+use std::sync::Arc;
+
+use ostler_gateway::Gateway;
+use ostler_host::{Caller, Host};
+
+use self::attendance::Attendance;
+use self::door::Door;
+pub(crate) use self::launch::Launch;
+use self::roster::Roster;
+pub(crate) use self::run::run;
+
+/// Everything that requests and tasks of the daemon share.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    host: Host,
+    gateway: Gateway,
+    /// Who the operator is to the host.
+    operator: Caller,
+    /// The config as it is applied.
+    roster: Roster,
+    /// Who may use the admin API.
+    door: Door,
+    /// Who is here.
+    attendance: Arc<Attendance>,
+}

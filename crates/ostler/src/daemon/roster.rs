@@ -1,0 +1,187 @@
+//! The config as it is applied: which servers there are, and what became of
+//! the last change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ostler_core::config::{Config, Plan, Problem};
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::spec::ServerSpec;
+use serde::Serialize;
+
+use crate::config_file::Chosen;
+use crate::told::Told;
+
+/// The config as it is applied.
+#[derive(Debug)]
+pub(super) struct Roster {
+    /// The main file; none for the built-in server.
+    pub(super) file: Option<PathBuf>,
+    /// What the host was made with: keys that can't change are compared with it.
+    pub(super) started_with: Config,
+    book: Mutex<Book>,
+    /// Held while a config is applied, so that two edits are not applied at once.
+    pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Book {
+    /// What the host was told to run, in the order of the config. A server
+    /// whose change failed is the one from before.
+    hosted: Vec<ServerSpec>,
+    /// The config that was applied last.
+    config: Config,
+    /// Its warnings.
+    problems: Vec<Problem>,
+    /// Servers that the host does not take, and why.
+    refused: BTreeMap<ServerName, CallError>,
+    /// Servers that should be up and have neither come up nor failed yet.
+    unsettled: BTreeSet<ServerName>,
+    last: Option<Reload>,
+}
+
+/// What became of a change of the config.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Reload {
+    /// When, in seconds since 1970.
+    pub(super) at: u64,
+    #[serde(flatten)]
+    pub(super) outcome: Outcome,
+}
+
+/// The same without the time.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub(super) enum Outcome {
+    /// It was applied, except for what failed.
+    Applied {
+        /// What it came to.
+        plan: Plan,
+        /// Servers that could not be changed as the plan says; they stay as they were.
+        failed: Vec<Failed>,
+    },
+    /// The config can't be used, so nothing was changed.
+    Broken {
+        /// What is wrong with it.
+        problems: Vec<Problem>,
+    },
+    /// The config can't be read, so nothing was changed.
+    Unreadable {
+        /// Why not.
+        why: String,
+    },
+}
+
+/// A server that could not be changed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Failed {
+    pub(super) server: ServerName,
+    pub(super) error: Told,
+}
+
+impl Roster {
+    /// Nothing is hosted yet.
+    pub(super) fn new(chosen: Chosen) -> Self {
+        let Chosen { file, config, problems } = chosen;
+        let book = Book {
+            hosted: Vec::new(),
+            config: config.clone(),
+            problems,
+            refused: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
+            last: None,
+        };
+        Self { file, started_with: config, book: Mutex::new(book), turn: tokio::sync::Mutex::default() }
+    }
+
+    /// The servers of the config, in its order.
+    pub(super) fn specs(&self) -> Vec<ServerSpec> {
+        self.book().config.servers.clone()
+    }
+
+    /// What the host was told to run.
+    pub(super) fn hosted(&self) -> Vec<ServerSpec> {
+        self.book().hosted.clone()
+    }
+
+    /// The names of the servers, in the order of the config.
+    pub(super) fn names(&self) -> Vec<ServerName> {
+        self.book().config.servers.iter().map(|spec| spec.name.clone()).collect()
+    }
+
+    /// Why the host does not take a server.
+    pub(super) fn refusal(&self, server: &str) -> Option<CallError> {
+        self.book().refused.get(server).cloned()
+    }
+
+    /// Servers that should be up and have neither come up nor failed yet.
+    pub(super) fn unsettled(&self) -> Vec<ServerName> {
+        self.book().unsettled.iter().cloned().collect()
+    }
+
+    /// Whether an edit applies by itself.
+    pub(super) fn is_watched(&self) -> bool {
+        self.book().config.watch
+    }
+
+    /// What the config says, without its text: warnings, and the last change.
+    pub(super) fn with_config<T>(&self, look: impl FnOnce(&Config, &[Problem], Option<&Reload>) -> T) -> T {
+        let book = self.book();
+        look(&book.config, &book.problems, book.last.as_ref())
+    }
+
+    /// A server has been given to the host.
+    pub(super) fn note_hosted(&self, spec: &ServerSpec) {
+        let mut book = self.book();
+        book.refused.remove(&spec.name);
+        match book.hosted.iter_mut().find(|hosted| hosted.name == spec.name) {
+            Some(hosted) => *hosted = spec.clone(),
+            None => book.hosted.push(spec.clone()),
+        }
+    }
+
+    /// A server is gone.
+    pub(super) fn note_removed(&self, server: &ServerName) {
+        let mut book = self.book();
+        book.refused.remove(server);
+        book.unsettled.remove(server);
+        book.hosted.retain(|spec| spec.name != *server);
+    }
+
+    /// The host does not take a server.
+    pub(super) fn note_refused(&self, server: &ServerName, error: CallError) {
+        self.book().refused.insert(server.clone(), error);
+    }
+
+    /// A server should come up now.
+    pub(super) fn note_starting(&self, server: &ServerName) {
+        self.book().unsettled.insert(server.clone());
+    }
+
+    /// It has come up, or has failed to.
+    pub(super) fn note_settled(&self, server: &ServerName) {
+        self.book().unsettled.remove(server);
+    }
+
+    /// Another config holds from now on.
+    pub(super) fn adopt(&self, config: Config, problems: Vec<Problem>) {
+        let mut book = self.book();
+        book.refused.retain(|server, _| config.server(server.as_str()).is_some());
+        (book.config, book.problems) = (config, problems);
+    }
+
+    /// Remembers what became of a change.
+    pub(super) fn conclude(&self, outcome: Outcome) -> Reload {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let reload = Reload { at, outcome };
+        self.book().last = Some(reload.clone());
+        reload
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

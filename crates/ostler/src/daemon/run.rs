@@ -1,0 +1,132 @@
+//! The life of a daemon.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::routing::get;
+use axum::{Router, middleware};
+use ostler_gateway::{Gateway, GatewayOptions};
+use ostler_host::guard::GuardCommand;
+use ostler_host::{Caller, Host, HostOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::attendance::Attendance;
+use super::door::Door;
+use super::launch::Launch;
+use super::roster::Roster;
+use super::{Daemon, api, attendance, edge, health};
+use crate::failure::Failure;
+use crate::folders;
+use crate::interrupt::Interrupts;
+use crate::output::tell;
+use crate::spot::{self, Claim, Note};
+
+/// How long answers may take to leave once every call has ended.
+const LAST_ANSWERS: Duration = Duration::from_millis(300);
+
+/// Serves until a signal comes, or everybody has left a daemon that was
+/// started for somebody; then ends in order.
+pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
+    let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
+    let listener = launch.listen().await?;
+    let address = listener.local_addr().map_err(Failure::Machine)?;
+    let Launch { chosen, claim, port_file, linger, .. } = launch;
+    let token = claim.token().map_err(Failure::Machine)?;
+
+    let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
+    let options = HostOptions { guard, state_dir: folders::state(), ..HostOptions::of(&chosen.config) };
+    let host = Host::new(options);
+    let daemon = Arc::new(Daemon {
+        gateway: Gateway::new(host.clone(), GatewayOptions::default()),
+        host,
+        operator: Caller::local(),
+        roster: Roster::new(chosen),
+        door: Door::new(token),
+        attendance: Arc::new(Attendance::default()),
+    });
+    daemon.host_all().await;
+
+    let (stop, stopped) = oneshot::channel::<()>();
+    let app = router(&daemon, linger.is_some());
+    let serving = tokio::spawn(edge::serve(listener, app, async {
+        let _ = stopped.await;
+    }));
+    announce(&claim, &daemon, address, port_file.as_deref())?;
+    reload_on_hangup(Arc::clone(&daemon))?;
+
+    let deserted = async {
+        match linger {
+            Some(linger) => daemon.attendance.deserted(linger).await,
+            None => std::future::pending().await,
+        }
+        Ok(())
+    };
+    // A signal is how a daemon ends, and nothing went wrong.
+    if interrupts.until(deserted).await.is_err() {
+        tell("ending; Ctrl-C again leaves the servers to their guard");
+    }
+    drop(claim);
+    drop(stop);
+    let ending = async {
+        daemon.host.shutdown().await;
+        let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
+        Ok(())
+    };
+    interrupts.until(ending).await
+}
+
+fn router(daemon: &Arc<Daemon>, is_counted: bool) -> Router {
+    let app = edge::routes(&daemon.gateway).merge(api::router(daemon));
+    let app = match is_counted {
+        true => app.layer(middleware::from_fn_with_state(Arc::clone(&daemon.attendance), attendance::count)),
+        false => app,
+    };
+    // Whoever asks whether the daemon is well does not keep it alive.
+    let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
+    app.merge(health.with_state(Arc::clone(daemon)))
+}
+
+/// Says where the daemon is: to other commands, to scripts and to people.
+fn announce(
+    claim: &Claim,
+    daemon: &Daemon,
+    address: SocketAddr,
+    port_file: Option<&Path>,
+) -> Result<(), Failure> {
+    let note = Note {
+        url: spot::url_of(address),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        config: daemon.roster.file.clone(),
+        started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+    };
+    claim.announce(&note).map_err(Failure::Machine)?;
+    if let Some(file) = port_file {
+        let unwritable = |why: io::Error| Failure::Unwritable { file: file.to_owned(), why };
+        spot::write_whole(file, format!("{}\n", address.port()).as_bytes()).map_err(unwritable)?;
+    }
+    let try_it = match daemon.roster.file {
+        Some(_) => "ostler tools",
+        None => "ostler call demo__add a=2 b=40",
+    };
+    tell(&format!(
+        "listening at {url}/mcp\n  try:    {try_it}\n  client: claude mcp add --transport http ostler {url}/mcp",
+        url = note.url
+    ));
+    Ok(())
+}
+
+/// SIGHUP reads the config again.
+fn reload_on_hangup(daemon: Arc<Daemon>) -> Result<(), Failure> {
+    let mut hangups = signal(SignalKind::hangup()).map_err(Failure::Machine)?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            daemon.reload().await;
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! Where the daemon of a config is found.
+//!
+//! A config has one spot, named by a hash of its path:
+//!
+//! ```text
+//! $XDG_RUNTIME_DIR/ostler/HASH.json    the note: who runs, and where
+//!                         HASH.lock    locked by the daemon as long as it lives
+//! $XDG_STATE_HOME/ostler/HASH.token    the admin token; only its user may read it
+//!                        HASH.log      what a daemon says that nobody watches
+//! ```
+//!
+//! The lock is the truth and the note is only worth something while it is
+//! held, so what a killed daemon leaves behind misleads nobody, and of several
+//! daemons that start at once exactly one stays.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::failure::Failure;
+use crate::folders;
+
+/// How long a daemon tries for its lock. Whoever looks for a daemon touches the
+/// lock for some microseconds; who still holds it after this is a daemon.
+const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+/// How often it tries.
+const LOCK_EVERY: Duration = Duration::from_millis(5);
+/// The largest note and the longest token that are read.
+const LARGEST_NOTE: u64 = 64 << 10;
+
+/// The spot of one config.
+#[derive(Debug, Clone)]
+pub(crate) struct Spot {
+    name: String,
+    runtime: PathBuf,
+    state: PathBuf,
+}
+
+/// What a daemon says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    /// Where it is reached, without a path.
+    pub(crate) url: String,
+    /// Its process.
+    pub(crate) pid: u32,
+    /// Its version.
+    pub(crate) version: String,
+    /// Its config; none for the built-in server.
+    pub(crate) config: Option<PathBuf>,
+    /// When it started, in seconds since 1970.
+    pub(crate) started: u64,
+}
+
+/// The right to be the daemon of a config. It ends with the process, however
+/// that ends; dropping it takes the note away first.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    spot: Spot,
+    _lock: File,
+}
+
+impl Spot {
+    /// The spot of a config, or of the built-in server.
+    pub(crate) fn of(config: Option<&Path>) -> Result<Self, Failure> {
+        let homeless = || io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set");
+        let state = folders::state().ok_or_else(homeless).map_err(Failure::Machine)?;
+        let runtime = folders::runtime().unwrap_or_else(|| state.clone());
+        Ok(Self { name: name_of(config), runtime, state })
+    }
+
+    /// The daemon that runs here, if one does.
+    pub(crate) fn running(&self) -> Option<Note> {
+        let text = crate::config_file::read_at_most(&self.note_file(), LARGEST_NOTE).ok()?;
+        let note = serde_json::from_str(&text).ok()?;
+        let lock = File::open(self.lock_file()).ok()?;
+        match lock.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(note),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+
+    /// Becomes the daemon of this spot; `None` if there is one.
+    pub(crate) fn claim(&self) -> io::Result<Option<Claim>> {
+        make_private_folder(&self.runtime)?;
+        make_private_folder(&self.state)?;
+        let lock = private().write(true).create(true).truncate(false).open(self.lock_file())?;
+        let end = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if Instant::now() >= end => return Ok(None),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
+            }
+        }
+        // What is there is of a daemon that was killed.
+        let _ = fs::remove_file(self.note_file());
+        Ok(Some(Claim { spot: self.clone(), _lock: lock }))
+    }
+
+    /// The admin token, if there is one.
+    pub(crate) fn token(&self) -> Option<String> {
+        let text = crate::config_file::read_at_most(&self.token_file(), LARGEST_NOTE).ok()?;
+        Some(text.trim().to_owned()).filter(|token| !token.is_empty())
+    }
+
+    /// Where a daemon that nobody watches says what it has to say.
+    pub(crate) fn log_file(&self) -> PathBuf {
+        self.state.join(format!("{}.log", self.name))
+    }
+
+    /// The log, opened anew.
+    pub(crate) fn open_log(&self) -> io::Result<File> {
+        make_private_folder(&self.state)?;
+        private().append(true).create(true).open(self.log_file())
+    }
+
+    fn note_file(&self) -> PathBuf {
+        self.runtime.join(format!("{}.json", self.name))
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.runtime.join(format!("{}.lock", self.name))
+    }
+
+    fn token_file(&self) -> PathBuf {
+        self.state.join(format!("{}.token", self.name))
+    }
+}
+
+/// The daemon, of whichever config, that listens on an address.
+pub(crate) fn holder_of(address: SocketAddr) -> Option<Note> {
+    let state = folders::state()?;
+    let runtime = folders::runtime().unwrap_or_else(|| state.clone());
+    let names = fs::read_dir(&runtime)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".json").map(str::to_owned));
+    let notes =
+        names.filter_map(|name| Spot { name, runtime: runtime.clone(), state: state.clone() }.running());
+    let url = url_of(address);
+    notes.into_iter().find(|note| note.url == url)
+}
+
+/// The address as others name it.
+pub(crate) fn url_of(address: SocketAddr) -> String {
+    format!("http://{address}")
+}
+
+impl Claim {
+    /// Says where the daemon is reached.
+    pub(crate) fn announce(&self, note: &Note) -> io::Result<()> {
+        write_whole(&self.spot.note_file(), serde_json::to_string(note)?.as_bytes())
+    }
+
+    /// The admin token of this spot, the same over restarts; made if there is none.
+    pub(crate) fn token(&self) -> io::Result<String> {
+        if let Some(token) = self.spot.token() {
+            return Ok(token);
+        }
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        let token = hex(&bytes);
+        write_whole(&self.spot.token_file(), token.as_bytes())?;
+        Ok(token)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.spot.note_file());
+    }
+}
+
+/// Writes a file that is whole or not there, and that only its user may read.
+pub(crate) fn write_whole(file: &Path, text: &[u8]) -> io::Result<()> {
+    let mut beside = file.to_owned().into_os_string();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    // One of the same number that a killed process left is in the way.
+    let _ = fs::remove_file(&beside);
+    let written = private()
+        .write(true)
+        .create_new(true)
+        .open(&beside)
+        .and_then(|mut open| open.write_all(text))
+        .and_then(|()| fs::rename(&beside, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+fn make_private_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Paths are of any length and alphabet; their hashes are not.
+fn name_of(config: Option<&Path>) -> String {
+    let Some(config) = config else { return "none".into() };
+    let canonical = config.canonicalize().unwrap_or_else(|_| config.to_owned());
+    hex(&Sha256::digest(canonical.as_os_str().as_encoded_bytes())[..8])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(folder: &Path) -> Spot {
+        Spot { name: "x".into(), runtime: folder.join("run"), state: folder.join("state") }
+    }
+
+    fn note() -> Note {
+        Note { url: "http://127.0.0.1:1".into(), pid: 1, version: "0.1.0".into(), config: None, started: 1 }
+    }
+
+    #[test]
+    fn one_daemon_at_a_time_is_found_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        assert_eq!(spot.running(), None);
+        let claim = spot.claim().unwrap().unwrap();
+        assert!(spot.claim().unwrap().is_none());
+        claim.announce(&note()).unwrap();
+        assert_eq!(spot.running(), Some(note()));
+        drop(claim);
+        assert_eq!(spot.running(), None);
+        assert!(spot.claim().unwrap().is_some());
+    }
+
+    #[test]
+    fn the_note_of_a_killed_daemon_misleads_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        let claim = spot.claim().unwrap().unwrap();
+        claim.announce(&note()).unwrap();
+        let text = fs::read(spot.note_file()).unwrap();
+        drop(claim);
+        fs::write(spot.note_file(), text).unwrap();
+        assert_eq!(spot.running(), None);
+        let _claim = spot.claim().unwrap().unwrap();
+        assert!(!spot.note_file().exists());
+    }
+
+    #[test]
+    fn the_token_stays_the_same_and_is_nobody_elses_to_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        let claim = spot.claim().unwrap().unwrap();
+        let token = claim.token().unwrap();
+        assert_eq!(token.len(), 64);
+        assert_eq!(claim.token().unwrap(), token);
+        assert_eq!(spot.token(), Some(token));
+        assert_eq!(fs::metadata(spot.token_file()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_config_has_one_spot_however_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.toml");
+        fs::write(&file, "").unwrap();
+        fs::create_dir(folder.path().join("sub")).unwrap();
+        assert_eq!(name_of(Some(&file)), name_of(Some(&folder.path().join("sub/../a.toml"))));
+        assert_ne!(name_of(Some(&file)), name_of(Some(&folder.path().join("b.toml"))));
+        assert_eq!(name_of(None), "none");
+    }
+}

@@ -1,0 +1,230 @@
+//! An error as it travels between the daemon and the command line.
+//!
+//! The command line says what the daemon would have said in its place, so the
+//! error that arrives is the one that left, variant and all.
+
+use std::time::Duration;
+
+use ostler_core::error::{CallError, RpcAnswer, Unavailable, UnavailableState};
+use ostler_core::fault::Delivery;
+use ostler_core::name::ServerName;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A [`CallError`] as JSON: its stable code, words for people, and what it is
+/// made of.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Told {
+    /// The stable name of the error.
+    pub(crate) code: String,
+    /// What happened.
+    pub(crate) message: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<String>,
+    /// What to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+    /// The server it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    /// The tool it is about, in the server's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
+    /// What keeps a server that is unavailable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    /// What became of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    delivery: Option<String>,
+    /// When trying again makes sense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    /// The time that has run out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after_ms: Option<u64>,
+    /// What was asked for and is unknown, what is wrong, or which limit is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    /// What was probably meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nearest: Option<String>,
+    /// The server's own JSON-RPC error, byte for byte.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rpc: Option<Box<RawValue>>,
+}
+
+/// Every state that keeps a server from being called.
+const STATES: [UnavailableState; 8] = [
+    UnavailableState::Starting,
+    UnavailableState::Backoff,
+    UnavailableState::BreakerOpen,
+    UnavailableState::Ejected,
+    UnavailableState::Stopped,
+    UnavailableState::NeedsAuth,
+    UnavailableState::StartFailed,
+    UnavailableState::Lost,
+];
+
+/// Everything that can become of a request.
+const DELIVERIES: [Delivery; 4] =
+    [Delivery::NotSent, Delivery::Rejected, Delivery::Unknown, Delivery::Answered];
+
+impl From<&CallError> for Told {
+    fn from(error: &CallError) -> Self {
+        let mut told = Self {
+            code: error.code().to_owned(),
+            message: error.to_string(),
+            cause: error.cause(),
+            hint: error.hint(),
+            server: error.server().map(ToString::to_string),
+            tool: None,
+            state: None,
+            delivery: error.delivery().map(word),
+            retry_after_ms: error.retry_after().map(millis),
+            after_ms: None,
+            subject: None,
+            nearest: None,
+            rpc: None,
+        };
+        match error {
+            CallError::UnknownTool { name, nearest } | CallError::UnknownServer { name, nearest } => {
+                (told.subject, told.nearest) = (Some(name.clone()), nearest.clone());
+            }
+            CallError::Unavailable(it) => told.state = Some(it.state.as_str().to_owned()),
+            CallError::OutcomeUnknown { tool, .. } => told.tool.clone_from(tool),
+            CallError::DefinitionChanged { tool, .. } => told.tool = Some(tool.clone()),
+            CallError::TimedOut { after, .. } => told.after_ms = Some(millis(*after)),
+            CallError::Overloaded { what, .. } | CallError::Invalid { what, .. } => {
+                told.subject = Some(what.clone());
+            }
+            CallError::Rpc(answer) => told.rpc = serde_json::from_slice(&answer.raw).ok(),
+            CallError::OverBudget { .. } | CallError::UpstreamProtocol { .. } => {}
+        }
+        told
+    }
+}
+
+impl Told {
+    /// The error that was told; `None` if this version does not know it.
+    pub(crate) fn error(self) -> Option<CallError> {
+        let server = self.server.as_deref().and_then(|name| ServerName::new(name).ok());
+        let retry_after = self.retry_after_ms.map(Duration::from_millis);
+        let cause = self.cause.unwrap_or_default();
+        Some(match self.code.as_str() {
+            "unknown-tool" => CallError::UnknownTool { name: self.subject?, nearest: self.nearest },
+            "unknown-server" => CallError::UnknownServer { name: self.subject?, nearest: self.nearest },
+            "over-budget" => CallError::OverBudget { reset_after: retry_after },
+            "server-unavailable" => {
+                let word = self.state?;
+                let state = STATES.into_iter().find(|state| state.as_str() == word)?;
+                Unavailable { server: server?, state, cause, retry_after }.into()
+            }
+            "outcome-unknown" => CallError::OutcomeUnknown { server: server?, tool: self.tool, cause },
+            "timed-out" => {
+                let told = self.delivery?;
+                let delivery = DELIVERIES.into_iter().find(|delivery| word(*delivery) == told)?;
+                CallError::TimedOut {
+                    server: server?,
+                    after: Duration::from_millis(self.after_ms?),
+                    delivery,
+                }
+            }
+            "overloaded" => CallError::Overloaded { what: self.subject?, retry_after: retry_after? },
+            "definition-changed" => CallError::DefinitionChanged { server: server?, tool: self.tool? },
+            "upstream-protocol" => CallError::UpstreamProtocol { server: server?, detail: cause },
+            "upstream-error" => CallError::Rpc(answer(server?, &self.rpc?)?),
+            "invalid-argument" => {
+                CallError::Invalid { what: self.subject?, hint: self.hint.unwrap_or_default() }
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn answer(server: ServerName, raw: &RawValue) -> Option<RpcAnswer> {
+    #[derive(Deserialize)]
+    struct Error {
+        code: i64,
+        #[serde(default)]
+        message: String,
+    }
+    let Error { code, message } = serde_json::from_str(raw.get()).ok()?;
+    Some(RpcAnswer { server, code, message, raw: bytes::Bytes::copy_from_slice(raw.get().as_bytes()) })
+}
+
+fn word(delivery: Delivery) -> String {
+    match serde_json::to_value(delivery) {
+        Ok(Value::String(word)) => word,
+        // A word becomes a string; no other shape is possible.
+        _ => String::new(),
+    }
+}
+
+/// Rounded up, so that nobody who waits exactly that long comes too early.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> ServerName {
+        ServerName::new("time").unwrap()
+    }
+
+    fn unavailable(state: UnavailableState) -> CallError {
+        let retry_after = Some(Duration::from_millis(1_500));
+        Unavailable { server: server(), state, cause: "it said \u{1b}no".into(), retry_after }.into()
+    }
+
+    /// One of each, and of each kind within.
+    fn errors() -> Vec<CallError> {
+        let mut errors = vec![
+            CallError::UnknownTool { name: "x\n".into(), nearest: Some("y".into()) },
+            CallError::UnknownServer { name: "x".into(), nearest: None },
+            CallError::OverBudget { reset_after: Some(Duration::from_secs(60)) },
+            CallError::OverBudget { reset_after: None },
+            CallError::OutcomeUnknown { server: server(), tool: Some("t".into()), cause: "gone".into() },
+            CallError::OutcomeUnknown { server: server(), tool: None, cause: String::new() },
+            CallError::Overloaded { what: "64 calls".into(), retry_after: Duration::from_secs(1) },
+            CallError::DefinitionChanged { server: server(), tool: "t".into() },
+            CallError::UpstreamProtocol { server: server(), detail: "rubbish".into() },
+            CallError::Invalid { what: "w".into(), hint: "h".into() },
+            CallError::Rpc(RpcAnswer {
+                server: server(),
+                code: -32_000,
+                message: "no".into(),
+                raw: (&br#"{"code": -32000, "message":"no","data":12345678901234567890}"#[..]).into(),
+            }),
+        ];
+        errors.extend(STATES.map(unavailable));
+        errors.extend(DELIVERIES.map(|delivery| CallError::TimedOut {
+            server: server(),
+            after: Duration::from_secs(3),
+            delivery,
+        }));
+        errors
+    }
+
+    #[test]
+    fn the_error_that_arrives_says_what_the_one_that_left_said() {
+        for error in errors() {
+            let text = serde_json::to_string(&Told::from(&error)).unwrap();
+            let told: Told = serde_json::from_str(&text).unwrap();
+            let arrived = told.error().unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(arrived.render(), error.render(), "{text}");
+            assert_eq!(arrived.exit_code(), error.exit_code(), "{text}");
+            assert_eq!(arrived.data(), error.data(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_another_version_is_not_taken_for_one_of_this() {
+        let told: Told = serde_json::from_str(r#"{"code":"moon-phase","message":"full"}"#).unwrap();
+        assert!(told.error().is_none());
+    }
+}
