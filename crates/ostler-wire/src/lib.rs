@@ -11,6 +11,9 @@
 //!                                                      └─ Response ── ResultHead::open, ListPage::open
 //! ```
 //!
+//! Over HTTP the same messages come as bodies or as server-sent events ([`EventSplitter`]), with a part of
+//! themselves repeated in [`headers`].
+//!
 //! The crate is pure: no clock, no IO, no random source, no runtime. The opening conversation with a server
 //! is a machine ([`Handshake`]) whose driver owns the pipe and the clock.
 //!
@@ -26,6 +29,7 @@ mod era;
 mod exact;
 mod frame;
 mod handshake;
+pub mod headers;
 mod hello;
 mod id;
 mod message;
@@ -36,6 +40,7 @@ mod progress;
 mod result;
 mod scan;
 mod spans;
+mod sse;
 mod text;
 mod write;
 
@@ -57,5 +62,8 @@ pub use result::{
     Dropped, Item, ListPage, ResultError, ResultHead, ResultKind, Scope, may_carry_hints, may_carry_ttl,
 };
 pub use scan::salvage_id;
+pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};
 pub use text::Text;
-pub use write::{write_cancelled, write_error, write_notification, write_question, write_request, write_result};
+pub use write::{
+    write_cancelled, write_error, write_notification, write_question, write_request, write_result,
+};

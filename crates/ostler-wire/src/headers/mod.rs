@@ -1,0 +1,71 @@
+//! The part of a modern request that HTTP repeats in headers, so that proxies can route without reading bodies.
+//!
+//! | header | repeats |
+//! |---|---|
+//! | `MCP-Protocol-Version` | the version in `_meta` |
+//! | `Mcp-Method` | `method` |
+//! | `Mcp-Name` | what [`name_of`] says |
+//! | `Mcp-Param-…` | arguments that the tool's schema marks with `x-mcp-header`, see [`param_headers`] |
+//!
+//! A server refuses a request whose headers and body disagree ([`crate::HEADER_MISMATCH`]), because a proxy may
+//! have decided by the one what the server does by the other.
+
+mod param;
+mod value;
+
+use std::borrow::Cow;
+
+pub use param::{Invalid, ParamHeader, ParamKind, param_headers, values};
+pub use value::{BadEncoding, decode_value, encode_value};
+
+use crate::params::Params;
+
+/// The revision of the protocol; in the legacy era sent behind `initialize` only.
+pub const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
+/// The method of the request.
+pub const METHOD: &str = "Mcp-Method";
+/// The tool, prompt, resource or task that the request is about.
+pub const NAME: &str = "Mcp-Name";
+/// What the headers of marked arguments begin with.
+pub const PARAM_PREFIX: &str = "Mcp-Param-";
+/// Legacy: the session that `initialize` opened.
+pub const SESSION_ID: &str = "Mcp-Session-Id";
+/// Legacy: the last event of a stream that is to go on.
+pub const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+/// The value that `Mcp-Name` must have, before [`encode_value`]. `None` for a method that has no such header,
+/// and for parameters that lack the member, which the server refuses for its own reasons.
+pub fn name_of<'p>(method: &str, params: &'p Params) -> Option<Cow<'p, str>> {
+    match method {
+        "tools/call" | "prompts/get" => params.name(),
+        "resources/read" => params.uri(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.task_id(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn the_name_is_what_the_request_is_about() {
+        let params = Params::parse(Bytes::from_static(br#"{"name":"n","uri":"u","taskId":"t"}"#)).unwrap();
+        let table = [
+            ("tools/call", Some("n")),
+            ("prompts/get", Some("n")),
+            ("resources/read", Some("u")),
+            ("tasks/get", Some("t")),
+            ("tasks/update", Some("t")),
+            ("tasks/cancel", Some("t")),
+            ("tools/list", None),
+            ("completion/complete", None),
+        ];
+        for (method, name) in table {
+            assert_eq!(name_of(method, &params).as_deref(), name, "{method}");
+        }
+        assert_eq!(name_of("tools/call", &Params::empty()), None);
+    }
+}

@@ -1,0 +1,371 @@
+//! Server-sent events out of a byte stream, bounded, and into one.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr2;
+
+use crate::frame::Oversize;
+use crate::scan::AnswerScan;
+
+/// Longest event id that is kept. It goes back to the server in a header, and servers limit those to a few KiB.
+const ID_LIMIT: usize = 1024;
+
+/// The UTF-8 byte order mark that a stream may begin with.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// One event. An event without data is given out too: its id or its `retry` still counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What kind of event it is; `message` if the stream does not say.
+    pub name: Cow<'static, str>,
+    /// The lines of data, joined by newlines. A slice of the stream's buffer if there is one line.
+    pub data: Bytes,
+    /// Where a stream that is cut off behind this event goes on. The id of this very event: one without an id
+    /// leaves the last one standing.
+    pub id: Option<String>,
+    /// How long to wait before connecting again, from here on.
+    pub retry: Option<Duration>,
+}
+
+/// Splits a stream into events of at most `cap` bytes of data.
+///
+/// The reader [`push`](EventSplitter::push)es what arrives and takes events until
+/// [`next_event`](EventSplitter::next_event) returns `None`. How the bytes were cut makes no difference to the
+/// events. What stands behind the last blank line when the stream ends is no event, since it may be half of
+/// one.
+///
+/// ```text
+///   Keeping ──blank line──► Event ──► Keeping
+///      └──cap passed──► Skipping ──id known, else blank line──► Oversize ──blank line──► Keeping
+/// ```
+#[derive(Debug)]
+pub struct EventSplitter {
+    /// At most the cap and what was pushed last.
+    buffer: BytesMut,
+    /// Length of the buffer's beginning that is known to hold no line end.
+    searched: usize,
+    cap: usize,
+    /// The last line ended with a carriage return, so a line feed that follows belongs to it.
+    is_after_return: bool,
+    /// The stream may still begin with a byte order mark.
+    is_at_start: bool,
+    draft: Draft,
+    /// `Some` while the rest of an oversize event passes by.
+    skipping: Option<Skipping>,
+}
+
+/// The fields of the event that is being read.
+#[derive(Debug, Default)]
+struct Draft {
+    name: Option<Cow<'static, str>>,
+    data: Value,
+    id: Option<String>,
+    retry: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+enum Value {
+    #[default]
+    None,
+    Line(Bytes),
+    Lines(BytesMut),
+}
+
+#[derive(Debug)]
+struct Skipping {
+    scan: AnswerScan,
+    is_reported: bool,
+    /// The line on which the cap was passed holds data and is not over yet.
+    is_scanning: bool,
+    /// The line at hand has bytes already, so that its end is no blank line.
+    is_inside_line: bool,
+}
+
+impl EventSplitter {
+    /// A splitter that keeps events of at most `cap` bytes.
+    pub fn new(cap: usize) -> EventSplitter {
+        EventSplitter {
+            buffer: BytesMut::new(),
+            searched: 0,
+            cap,
+            is_after_return: false,
+            is_at_start: true,
+            draft: Draft::default(),
+            skipping: None,
+        }
+    }
+
+    /// Takes over what arrived. Events are taken out before more is pushed, so the buffer stays bounded.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let held = self.buffer.len();
+        let wanted = held + bytes.len();
+        if self.buffer.capacity() < wanted && !self.buffer.try_reclaim(bytes.len()) {
+            // `BytesMut` left alone would double past the cap.
+            let limit = self.cap.saturating_add(bytes.len()).max(wanted);
+            let mut moved = BytesMut::with_capacity(wanted.saturating_mul(2).min(limit));
+            moved.extend_from_slice(&self.buffer);
+            self.buffer = moved;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Whether an event that is too long passes by. A reader that knows whose answer it must be need not
+    /// wait for the id.
+    pub fn is_skipping(&self) -> bool {
+        self.skipping.is_some()
+    }
+
+    /// The next event, or `None` when more bytes are needed.
+    pub fn next_event(&mut self) -> Option<Result<Event, Oversize>> {
+        loop {
+            if self.skipping.is_some() {
+                match self.skip() {
+                    Some(oversize) => return Some(Err(oversize)),
+                    None if self.skipping.is_some() => return None,
+                    None => continue,
+                }
+            }
+            let Some(line) = self.next_line() else {
+                let held = self.draft.size().saturating_add(self.buffer.len());
+                if held <= self.cap.saturating_add(b"data: ".len()) {
+                    return None;
+                }
+                self.begin_skipping();
+                continue;
+            };
+            if line.is_empty() {
+                match std::mem::take(&mut self.draft).finish() {
+                    Some(event) => return Some(Ok(event)),
+                    None => continue,
+                }
+            }
+            let added = data_of(&line).map_or(line.len(), <[u8]>::len);
+            if self.draft.size().saturating_add(added) > self.cap {
+                self.give_up(&line);
+                continue;
+            }
+            self.draft.read(&line);
+        }
+    }
+
+    /// Splits off a line without its end: LF, CR or CRLF.
+    fn next_line(&mut self) -> Option<Bytes> {
+        if self.is_at_start && !self.pass_mark() {
+            return None;
+        }
+        self.pass_line_feed();
+        let Some(at) = memchr2(b'\n', b'\r', &self.buffer[self.searched..]) else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let length = self.searched + at;
+        self.is_after_return = self.buffer[length] == b'\r';
+        let mut line = self.buffer.split_to(length + 1);
+        line.truncate(length);
+        self.searched = 0;
+        Some(line.freeze())
+    }
+
+    /// Takes off a byte order mark. False while too little has arrived to tell.
+    fn pass_mark(&mut self) -> bool {
+        if self.buffer.starts_with(BOM) {
+            self.buffer.advance(BOM.len());
+        } else if BOM.starts_with(&self.buffer) {
+            return false;
+        }
+        self.is_at_start = false;
+        true
+    }
+
+    fn pass_line_feed(&mut self) {
+        if self.is_after_return
+            && let Some(first) = self.buffer.first()
+        {
+            if *first == b'\n' {
+                self.buffer.advance(1);
+                self.searched = self.searched.saturating_sub(1);
+            }
+            self.is_after_return = false;
+        }
+    }
+
+    /// The line in the buffer is not over and too long already.
+    fn begin_skipping(&mut self) {
+        let part = self.buffer.split().freeze();
+        self.searched = 0;
+        self.give_up(&part);
+        if let Some(skipping) = &mut self.skipping {
+            skipping.is_scanning = data_of(&part).is_some();
+            skipping.is_inside_line = true;
+        }
+        // The memory of the long line goes with it.
+        self.buffer = BytesMut::new();
+    }
+
+    fn give_up(&mut self, line: &[u8]) {
+        let mut scan = AnswerScan::new();
+        match std::mem::take(&mut self.draft).data {
+            Value::None => {}
+            Value::Line(data) => _ = scan.feed(&data),
+            Value::Lines(data) => data[..].split(|byte| *byte == b'\n').for_each(|line| _ = scan.feed(line)),
+        }
+        if let Some(data) = data_of(line) {
+            scan.feed(data);
+        }
+        self.skipping =
+            Some(Skipping { scan, is_reported: false, is_scanning: false, is_inside_line: false });
+    }
+
+    /// Lets an oversize event pass by, as far as the buffer goes.
+    fn skip(&mut self) -> Option<Oversize> {
+        loop {
+            self.pass_line_feed();
+            let skipping = self.skipping.as_mut()?;
+            let end = memchr2(b'\n', b'\r', &self.buffer);
+            let length = end.unwrap_or(self.buffer.len());
+            if skipping.is_scanning {
+                skipping.scan.feed(&self.buffer[..length]);
+            }
+            let is_blank = length == 0 && !skipping.is_inside_line;
+            skipping.is_inside_line = end.is_none() && (length > 0 || skipping.is_inside_line);
+            skipping.is_scanning &= end.is_none();
+            self.is_after_return |= end.is_some_and(|end| self.buffer[end] == b'\r');
+            self.buffer.advance(length + usize::from(end.is_some()));
+
+            let id = skipping.scan.answered().cloned();
+            let is_over = end.is_some() && is_blank;
+            let is_due = !skipping.is_reported && (is_over || id.is_some());
+            skipping.is_reported |= is_due;
+            if is_over {
+                self.skipping = None;
+            }
+            if is_due {
+                return Some(Oversize { id });
+            }
+            if is_over || end.is_none() {
+                return None;
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// How many bytes it keeps.
+    fn size(&self) -> usize {
+        match &self.data {
+            Value::None => 0,
+            Value::Line(data) => data.len(),
+            Value::Lines(data) => data.len(),
+        }
+    }
+
+    /// Reads one line that is not blank. Comments and unknown fields are passed over.
+    fn read(&mut self, line: &Bytes) {
+        let (field, value) = split_field(line);
+        match field {
+            b"data" => self.add(line.slice_ref(value)),
+            b"event" => self.name = std::str::from_utf8(value).ok().map(event_name),
+            b"id" if value.len() <= ID_LIMIT && !value.contains(&0) => {
+                self.id = std::str::from_utf8(value).ok().map(str::to_owned);
+            }
+            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
+                let digits = std::str::from_utf8(value).unwrap_or_default();
+                self.retry = Some(Duration::from_millis(digits.parse().unwrap_or(u64::MAX)));
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, value: Bytes) {
+        let lines = match &mut self.data {
+            Value::None => {
+                self.data = Value::Line(value);
+                return;
+            }
+            Value::Line(first) => BytesMut::from(&first[..]),
+            Value::Lines(lines) => std::mem::take(lines),
+        };
+        let mut lines = lines;
+        lines.extend_from_slice(b"\n");
+        lines.extend_from_slice(&value);
+        self.data = Value::Lines(lines);
+    }
+
+    /// The event, if any of its fields says something.
+    fn finish(self) -> Option<Event> {
+        let Draft { name, data, id, retry } = self;
+        let data = match data {
+            Value::None if id.is_none() && retry.is_none() => return None,
+            Value::None => Bytes::new(),
+            Value::Line(data) => data,
+            Value::Lines(data) => data.freeze(),
+        };
+        Some(Event { name: name.unwrap_or(Cow::Borrowed("message")), data, id, retry })
+    }
+}
+
+/// The names that occur in MCP cost no allocation.
+fn event_name(name: &str) -> Cow<'static, str> {
+    match name {
+        "" | "message" => Cow::Borrowed("message"),
+        "endpoint" => Cow::Borrowed("endpoint"),
+        other => Cow::Owned(other.to_owned()),
+    }
+}
+
+/// A line's field name and its value, without the one space that may stand before it.
+fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
+    let Some(colon) = memchr::memchr(b':', line) else { return (line, b"") };
+    let value = &line[colon + 1..];
+    (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
+}
+
+fn data_of(line: &[u8]) -> Option<&[u8]> {
+    match split_field(line) {
+        (b"data", value) => Some(value),
+        _ => None,
+    }
+}
+
+/// Appends an event that carries one JSON text. Line breaks between its tokens become spaces, so that the text
+/// stays on one line; inside of strings JSON has none.
+pub fn write_event(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
+    if let Some(id) = id {
+        out.extend_from_slice(b"id: ");
+        push_line(out, id.as_bytes());
+    }
+    out.extend_from_slice(b"data: ");
+    push_line(out, data);
+    out.push(b'\n');
+}
+
+/// Appends how long a client is to wait before it connects again.
+pub fn write_retry(out: &mut Vec<u8>, wait: Duration) {
+    out.extend_from_slice(b"retry: ");
+    out.extend_from_slice(wait.as_millis().to_string().as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Appends a comment, which clients pass over; it keeps a silent stream from being taken for a dead one.
+pub fn write_comment(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(b": ");
+    push_line(out, text.as_bytes());
+    out.push(b'\n');
+}
+
+fn push_line(out: &mut Vec<u8>, text: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(text);
+    let mut at = start;
+    while let Some(found) = memchr2(b'\n', b'\r', &out[at..]) {
+        out[at + found] = b' ';
+        at += found + 1;
+    }
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+#[path = "sse_tests.rs"]
+mod tests;
