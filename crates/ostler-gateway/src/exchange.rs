@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{Id, Params, Text};
 
@@ -20,6 +21,9 @@ pub(crate) struct Exchange {
     pub(crate) id: Id,
     pub(crate) method: Text,
     pub(crate) params: Params,
+    /// The headers of a modern HTTP request, to be checked against the
+    /// schema of the tool that is called; streams have none.
+    pub(crate) headers: Option<HeaderMap>,
     /// Where notifications and questions go that belong to the request.
     pub(crate) outlet: Outlet,
 }

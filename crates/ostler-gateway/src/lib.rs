@@ -14,15 +14,29 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod auth;
+mod calls;
+mod cursor;
 mod exchange;
 mod face;
 mod gateway;
+mod http;
+mod modern;
+mod opening;
 mod options;
 mod outlet;
+mod queue;
+mod reply;
+mod seal;
 mod session;
+mod sessions;
+mod slots;
+mod stream;
+mod streams;
 
 pub use auth::{Authenticate, LocalOnly, Unauthorized};
 pub use face::Face;
 pub use gateway::Gateway;
+pub use http::{Limits, LongStream, serve};
 pub use options::GatewayOptions;

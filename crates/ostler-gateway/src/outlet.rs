@@ -1,24 +1,92 @@
 //! Where what belongs to one request goes before its answer.
 
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-/// Frames that may wait for a client that reads slowly.
-const WAITING: usize = 256;
+use crate::queue::{Bounds, Queue};
+
+/// What may wait for a client that reads slowly.
+const WAITING: Bounds = Bounds { frames: 256, bytes: 1 << 20 };
 
 /// Takes frames, each one JSON-RPC message without a line break, that go to
 /// the client on the stream of one request, before the answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Outlet(mpsc::Sender<Bytes>);
+pub(crate) struct Outlet(Way);
+
+#[derive(Debug, Clone)]
+enum Way {
+    /// The stream of this request alone.
+    Queue(Arc<Queue>),
+    /// A connection that all requests share.
+    Line(mpsc::Sender<Bytes>),
+}
 
 impl Outlet {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Bytes>) {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        (Self(sender), receiver)
+    /// An outlet and its other end. Nothing but the count of handles is
+    /// allocated before the first frame, since most requests have none.
+    pub(crate) fn new() -> (Self, Frames) {
+        let queue = Arc::new(Queue::new(WAITING));
+        (Self(Way::Queue(Arc::clone(&queue))), Frames(queue))
+    }
+
+    /// An outlet into a queue that outlives its reader.
+    pub(crate) fn into_queue(queue: Arc<Queue>) -> Self {
+        Self(Way::Queue(queue))
+    }
+
+    /// An outlet into the line of a connection.
+    pub(crate) fn into_line(line: mpsc::Sender<Bytes>) -> Self {
+        Self(Way::Line(line))
     }
 
     /// Sends a frame on its way; false if the client is gone or does not read.
     pub(crate) fn send(&self, frame: impl Into<Bytes>) -> bool {
-        self.0.try_send(frame.into()).is_ok()
+        match &self.0 {
+            Way::Queue(queue) => queue.push(frame.into()),
+            Way::Line(line) => line.try_send(frame.into()).is_ok(),
+        }
+    }
+}
+
+/// The frames of one outlet, in order. Dropping it tells the outlet that the
+/// client is gone.
+#[derive(Debug)]
+pub(crate) struct Frames(Arc<Queue>);
+
+impl Frames {
+    /// A queue of the size that one request gets.
+    pub(crate) fn queue() -> Arc<Queue> {
+        Arc::new(Queue::new(WAITING))
+    }
+
+    /// The next frame, if it is here.
+    pub(crate) fn try_recv(&mut self) -> Option<Bytes> {
+        self.0.take()
+    }
+
+    /// Whether no frame is here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ready once there is a frame.
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_ready(cx)
+    }
+
+    /// The next frame. Waits for ever if none comes.
+    #[cfg_attr(not(test), expect(dead_code, reason = "edges poll beside the answer"))]
+    pub(crate) async fn recv(&mut self) -> Option<Bytes> {
+        std::future::poll_fn(|cx| self.0.poll_ready(cx)).await;
+        self.0.take()
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }

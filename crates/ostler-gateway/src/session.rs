@@ -1,17 +1,19 @@
 //! The session of a legacy client: what it said once, kept for every request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{ClientIdentity, Id, MODERN_VERSION, Outcome, SessionMeta, code};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
+use crate::calls::Calls;
 use crate::face::Face;
 use crate::outlet::Outlet;
+use crate::streams::Streams;
 
 /// The session of a legacy client. Thousands of them may be abandoned, so
 /// whatever is not always needed is boxed.
@@ -25,10 +27,19 @@ pub(crate) struct Session {
     /// What the client declared, a JSON object.
     capabilities: Box<str>,
     identity: ClientIdentity,
-    /// What a modern server reads of this client.
-    meta: ArcSwap<SessionMeta>,
+    /// What a modern server reads of this client; written when first needed,
+    /// since an abandoned session never needs it.
+    meta: ArcSwapOption<SessionMeta>,
     state: Mutex<State>,
     next_question: AtomicU64,
+    /// Requests under way, which can be cancelled by their ids.
+    pub(crate) calls: Calls,
+    /// Where frames go that belong to no request, and streams that can be resumed.
+    pub(crate) streams: Streams,
+    /// When it was last used, in milliseconds of the clock of all sessions.
+    used: AtomicU64,
+    /// Requests and streams that use it now; such a session does not expire.
+    users: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -51,9 +62,17 @@ pub(crate) struct Opening {
 
 impl Session {
     pub(crate) fn new(opening: Opening) -> Arc<Self> {
+        Self::with_streams(opening, Streams::default())
+    }
+
+    /// A session whose frames all go into the line of one connection.
+    pub(crate) fn on_line(opening: Opening, line: mpsc::Sender<Bytes>) -> Arc<Self> {
+        Self::with_streams(opening, Streams::on_line(line))
+    }
+
+    fn with_streams(opening: Opening, streams: Streams) -> Arc<Self> {
         let Opening { id, caller, face, version, capabilities, identity } = opening;
         let caller = caller.in_session(&*id);
-        let meta = SessionMeta::modern(MODERN_VERSION, &capabilities, &identity);
         Arc::new(Self {
             id,
             caller,
@@ -61,9 +80,13 @@ impl Session {
             version,
             capabilities,
             identity,
-            meta: ArcSwap::from_pointee(meta),
+            meta: ArcSwapOption::empty(),
             state: Mutex::default(),
             next_question: AtomicU64::new(1),
+            calls: Calls::default(),
+            streams,
+            used: AtomicU64::new(0),
+            users: AtomicU32::new(0),
         })
     }
 
@@ -85,7 +108,17 @@ impl Session {
 
     /// What a modern server reads of this client in `_meta`.
     pub(crate) fn meta(&self) -> Arc<SessionMeta> {
-        self.meta.load_full()
+        if let Some(meta) = self.meta.load_full() {
+            return meta;
+        }
+        let meta = Arc::new(self.write_meta());
+        // A level that was set at the same moment wins.
+        let before = self.meta.compare_and_swap(&None::<Arc<SessionMeta>>, Some(Arc::clone(&meta)));
+        Option::clone(&before).unwrap_or(meta)
+    }
+
+    fn write_meta(&self) -> SessionMeta {
+        SessionMeta::modern(MODERN_VERSION, &self.capabilities, &self.identity)
     }
 
     /// Whether the client said that it answers requests of this method.
@@ -100,8 +133,7 @@ impl Session {
     }
 
     pub(crate) fn set_log_level(&self, level: &str) {
-        let meta = SessionMeta::modern(MODERN_VERSION, &self.capabilities, &self.identity);
-        self.meta.store(Arc::new(meta.with_log_level(level)));
+        self.meta.store(Some(Arc::new(self.write_meta().with_log_level(level))));
         self.state().log_level = Some(level.into());
     }
 
@@ -131,10 +163,56 @@ impl Session {
     }
 
     /// Sends a frame that belongs to no request.
-    pub(crate) fn push(&self, _frame: Bytes) {}
+    pub(crate) fn push(&self, frame: Bytes) {
+        self.streams.push(frame);
+    }
+
+    /// Ends what the session has under way: its calls are cancelled, its
+    /// streams end, its questions stay without an answer.
+    pub(crate) fn end(&self) {
+        self.calls.cancel_all();
+        self.streams.end();
+        let asked = std::mem::take(&mut self.state().asked);
+        drop(asked);
+    }
+
+    /// Notes that it was used at `now`, and keeps it from expiring until the
+    /// returned value is dropped.
+    pub(crate) fn touch(self: &Arc<Self>, now: u64) -> InUse {
+        self.used.store(now, Ordering::Relaxed);
+        self.users.fetch_add(1, Ordering::Relaxed);
+        InUse(Arc::clone(self))
+    }
+
+    /// When it was last used, unless it is in use now.
+    pub(crate) fn idle_since(&self) -> Option<u64> {
+        (self.users.load(Ordering::Relaxed) == 0).then(|| self.used.load(Ordering::Relaxed))
+    }
+
+    /// Notes a use at `now` that is over already.
+    pub(crate) fn used_at(&self, now: u64) {
+        self.used.store(now, Ordering::Relaxed);
+    }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session in use.
+#[derive(Debug)]
+pub(crate) struct InUse(Arc<Session>);
+
+impl std::ops::Deref for InUse {
+    type Target = Arc<Session>;
+    fn deref(&self) -> &Arc<Session> {
+        &self.0
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

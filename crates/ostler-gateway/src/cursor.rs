@@ -1,0 +1,61 @@
+//! Where a list goes on.
+
+use ostler_core::name::ServerName;
+
+use crate::face::Face;
+use crate::seal::Seal;
+
+const PURPOSE: &str = "cursor";
+
+/// The last item of a page. A list that has changed meanwhile goes on behind
+/// the place where that item stood, so nothing is told twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub(crate) server: ServerName,
+    /// The item's own name or URI at its server.
+    pub(crate) item: String,
+}
+
+impl Cursor {
+    /// The text that a client gives back. It holds for one face and one kind
+    /// of list only.
+    pub(crate) fn seal(&self, seal: &Seal, face: &Face, kind: &str) -> String {
+        let parts = [face_key(face), kind, self.server.as_str(), &self.item];
+        seal.seal(PURPOSE, &parts.map(str::as_bytes))
+    }
+
+    /// Reads a client's cursor; `None` if it is none of ours, or one of another list.
+    pub(crate) fn open(seal: &Seal, face: &Face, kind: &str, sealed: &str) -> Option<Self> {
+        let [for_face, for_kind, server, item]: [Vec<u8>; 4] = seal.open(PURPOSE, sealed)?.try_into().ok()?;
+        if for_face != face_key(face).as_bytes() || for_kind != kind.as_bytes() {
+            return None;
+        }
+        let server = ServerName::new(std::str::from_utf8(&server).ok()?).ok()?;
+        Some(Self { server, item: String::from_utf8(item).ok()? })
+    }
+}
+
+/// No server has an empty name, so the whole face has.
+fn face_key(face: &Face) -> &str {
+    match face {
+        Face::All => "",
+        Face::One(server) => server.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_as_it_was_and_only_to_its_list() {
+        let seal = Seal::new(&[1; 32]);
+        let time = ServerName::new("time").unwrap();
+        let cursor = Cursor { server: time.clone(), item: "get_time".into() };
+        let sealed = cursor.seal(&seal, &Face::All, "tools");
+        assert_eq!(Cursor::open(&seal, &Face::All, "tools", &sealed), Some(cursor));
+        assert_eq!(Cursor::open(&seal, &Face::All, "prompts", &sealed), None);
+        assert_eq!(Cursor::open(&seal, &Face::One(time), "tools", &sealed), None);
+        assert_eq!(Cursor::open(&seal, &Face::All, "tools", "o1.AAAA"), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! Batches, which only revision 2025-03-26 knows.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use ostler_wire::{Message, Params, code};
+use serde_json::value::RawValue;
+use tokio::task::JoinSet;
+
+use super::refuse::{body, empty, refuse};
+use super::{Ask, Visit, legacy};
+use crate::answer::answer;
+use crate::exchange::{Client, Exchange, Reply};
+use crate::outlet::Outlet;
+use crate::session::InUse;
+
+/// The revision that knows batches.
+const BATCHES_IN: &str = "2025-03-26";
+
+/// Messages in one batch.
+const MAX_BATCH: usize = 64;
+
+/// Answers a batch with a batch, in the same order. Requests of a batch share
+/// one response, so nothing can be said before their answers.
+pub(super) async fn post(visit: Visit, text: Bytes) -> Response {
+    let no_batch = "a batch; one message at a time is expected";
+    let session = match visit.session() {
+        Ok(session) if session.version() == BATCHES_IN => session,
+        Ok(_) => return refuse(StatusCode::BAD_REQUEST, no_batch),
+        Err(refusal) if refusal.status() == StatusCode::BAD_REQUEST => {
+            return refuse(StatusCode::BAD_REQUEST, no_batch);
+        }
+        Err(refusal) => return *refusal,
+    };
+    let messages: Vec<&RawValue> = serde_json::from_slice(&text).unwrap_or_default();
+    if messages.is_empty() || messages.len() > MAX_BATCH {
+        return refuse(StatusCode::BAD_REQUEST, &format!("a batch has between 1 and {MAX_BATCH} messages"));
+    }
+    let batch = messages.into_iter().map(|message| text.slice_ref(message.get().as_bytes())).collect();
+    let answers = answers(&visit, &session, batch).await;
+    if answers.is_empty() {
+        return empty(StatusCode::ACCEPTED);
+    }
+    let mut text = b"[".to_vec();
+    text.extend_from_slice(&answers.join(&b','));
+    text.push(b']');
+    body(StatusCode::OK, text)
+}
+
+/// The answers of a batch, in its order. All requests run at once.
+async fn answers(visit: &Visit, session: &InUse, batch: Vec<Bytes>) -> Vec<Vec<u8>> {
+    let mut answers: Vec<Option<Vec<u8>>> = vec![None; batch.len()];
+    let mut running = JoinSet::new();
+    for (at, message) in batch.into_iter().enumerate() {
+        match Message::parse(message) {
+            Ok(Message::Request { id, method, params }) => {
+                match params.map_or(Ok(Params::empty()), Params::parse) {
+                    Ok(_) if method == "ping" => answers[at] = Some(Reply::nothing().frame(Some(&id))),
+                    Ok(params) => {
+                        let gateway = visit.gateway.clone();
+                        let exchange = exchange(visit, session, Ask { id: id.clone(), method, params });
+                        running.spawn(async move { (at, answer(&gateway, exchange).await.frame(Some(&id))) });
+                    }
+                    Err(why) => {
+                        let refusal = Reply::refusal(code::INVALID_PARAMS, &why.to_string());
+                        answers[at] = Some(refusal.frame(Some(&id)));
+                    }
+                }
+            }
+            Ok(Message::Notification { method, params }) => {
+                legacy::notified(visit, session, &method, params.as_ref());
+            }
+            Ok(Message::Response { id, outcome }) => {
+                legacy::answered(session, id.as_ref(), outcome);
+            }
+            Err(why) => {
+                answers[at] = Some(Reply::refusal(code::INVALID_REQUEST, &why.to_string()).frame(None))
+            }
+        }
+    }
+    while let Some(answered) = running.join_next().await {
+        if let Ok((at, answer)) = answered {
+            answers[at] = Some(answer);
+        }
+    }
+    answers.into_iter().flatten().collect()
+}
+
+fn exchange(visit: &Visit, session: &InUse, ask: Ask) -> Exchange {
+    let (outlet, _) = Outlet::new();
+    Exchange {
+        caller: visit.caller_of(session),
+        face: session.face().clone(),
+        client: Client::Legacy(Arc::clone(session)),
+        id: ask.id,
+        method: ask.method,
+        params: ask.params,
+        headers: None,
+        outlet,
+    }
+}

@@ -1,0 +1,59 @@
+//! Reading the body of a request, within bounds.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+
+use super::refuse::refuse;
+
+/// The whole body. More than `cap` bytes are never held, and after `time` the
+/// client is told that it is too slow.
+pub(super) async fn read(body: Body, cap: usize, time: Duration) -> Result<Bytes, Box<Response>> {
+    if body.size_hint().lower() > cap as u64 {
+        return Err(too_large(cap));
+    }
+    match tokio::time::timeout(time, collect(body, cap)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(Broken::TooLarge)) => Err(too_large(cap)),
+        Ok(Err(Broken::Off)) => Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the body broke off"))),
+        Err(_) => {
+            let why = format!("the body did not arrive within {} s", time.as_secs_f32());
+            Err(Box::new(refuse(StatusCode::REQUEST_TIMEOUT, &why)))
+        }
+    }
+}
+
+enum Broken {
+    TooLarge,
+    Off,
+}
+
+/// A body that comes in one piece, as nearly all do, is not copied.
+async fn collect(mut body: Body, cap: usize) -> Result<Bytes, Broken> {
+    let mut first = Bytes::new();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(piece) = frame.map_err(|_| Broken::Off)?.into_data() else { continue };
+        if first.len() + whole.len() + piece.len() > cap {
+            return Err(Broken::TooLarge);
+        }
+        if first.is_empty() && whole.is_empty() {
+            first = piece;
+            continue;
+        }
+        if whole.is_empty() {
+            whole.extend_from_slice(&std::mem::take(&mut first));
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
+}
+
+fn too_large(cap: usize) -> Box<Response> {
+    Box::new(refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {cap} bytes")))
+}

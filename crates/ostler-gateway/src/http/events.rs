@@ -1,0 +1,117 @@
+//! The streams of a legacy session as bodies.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::Frame;
+
+use super::long::LongStream;
+use super::sse::{self, KeepAlive};
+use crate::queue::Reader;
+use crate::session::{InUse, Session};
+use crate::slots::Slot;
+
+/// The first revision whose clients understand an event without a message.
+const PRIMES_SINCE: &str = "2025-11-25";
+
+/// The body of a stream of a legacy session.
+pub(super) struct Events {
+    session: Arc<Session>,
+    reader: Reader,
+    /// Under which number a client can resume it.
+    number: Option<u64>,
+    keep_alive: KeepAlive,
+    /// What is said before anything else.
+    opening: Option<Bytes>,
+    /// Kept by streams that last: their place, and the session in use.
+    _held: Option<(Slot, InUse)>,
+    is_long: bool,
+}
+
+impl Events {
+    /// The stream of one request.
+    pub(super) fn of_request(
+        session: Arc<Session>,
+        reader: Reader,
+        number: Option<u64>,
+        keep_alive: Duration,
+    ) -> Self {
+        let primes = session.version() >= PRIMES_SINCE;
+        let opening = number.filter(|_| primes).map(|number| {
+            let mut out = Vec::new();
+            sse::push_priming(&mut out, number, 0);
+            out.into()
+        });
+        let keep_alive = KeepAlive::new(keep_alive);
+        Self { session, reader, number, keep_alive, opening, _held: None, is_long: false }
+    }
+
+    /// A stream that a client has opened by itself.
+    pub(super) fn opened(session: InUse, slot: Slot, reader: Reader, resumed: Resumed) -> Self {
+        let Resumed { number, keep_alive } = resumed;
+        Self {
+            session: Arc::clone(&session),
+            reader,
+            number: Some(number),
+            keep_alive: KeepAlive::new(keep_alive),
+            opening: None,
+            _held: Some((slot, session)),
+            is_long: number == 0,
+        }
+    }
+
+    pub(super) fn respond(self) -> Response {
+        let is_long = self.is_long;
+        let mut response = sse::respond(self);
+        if is_long {
+            response.extensions_mut().insert(LongStream);
+        }
+        response
+    }
+}
+
+/// Which stream is read on.
+pub(super) struct Resumed {
+    pub(super) number: u64,
+    pub(super) keep_alive: Duration,
+}
+
+impl http_body::Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        if let Some(opening) = this.opening.take() {
+            return Poll::Ready(Some(Ok(Frame::data(opening))));
+        }
+        let mut out = Vec::new();
+        loop {
+            match this.reader.poll_next(cx) {
+                Poll::Ready(Some((at, frame))) => match this.number {
+                    Some(number) => sse::push_numbered(&mut out, number, at, &frame),
+                    None => sse::push_event(&mut out, &frame),
+                },
+                Poll::Ready(None) if out.is_empty() => {
+                    if this.reader.is_done() {
+                        this.session.streams.forget(this.reader.queue());
+                    }
+                    return Poll::Ready(None);
+                }
+                _ if !out.is_empty() => {
+                    this.keep_alive.spoke();
+                    return Poll::Ready(Some(Ok(Frame::data(out.into()))));
+                }
+                _ => return this.keep_alive.poll_comment(cx).map(|comment| Some(Ok(Frame::data(comment)))),
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Whose pages may talk to us: `Host` and `Origin`.
+//!
+//! A page from anywhere can make a browser send requests to loopback, and with
+//! a name that resolves to loopback it can even read the answers. Both headers
+//! together tell such a page: the browser sets them, and the page can't.
+
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+
+use axum::response::Response;
+
+use super::refuse::refuse;
+use crate::options::GatewayOptions;
+
+/// Refuses requests that a stranger's page makes.
+pub(super) fn check(options: &GatewayOptions, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    let named = headers.get(header::HOST).map(HeaderValue::to_str);
+    // A request in absolute form names its host in the target.
+    let host = match named {
+        Some(host) => host.ok(),
+        None => uri.authority().map(|authority| authority.as_str()),
+    };
+    let is_single = headers.get_all(header::HOST).iter().count() <= 1;
+    if !host.is_some_and(|host| is_single && is_known_host(options, host)) {
+        let why = "the Host header names none of the hosts served here; add it to the allowed hosts";
+        return Err(Box::new(refuse(StatusCode::FORBIDDEN, why)));
+    }
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    if !origins.all(|origin| origin.to_str().is_ok_and(|origin| is_known_origin(options, origin))) {
+        let why = "pages of this Origin may not talk to this server; add it to the allowed origins";
+        return Err(Box::new(refuse(StatusCode::FORBIDDEN, why)));
+    }
+    Ok(())
+}
+
+fn is_known_host(options: &GatewayOptions, host: &str) -> bool {
+    let (name, _) = split_port(host);
+    is_loopback(name) || is_listed(&options.allowed_hosts, host, name)
+}
+
+fn is_known_origin(options: &GatewayOptions, origin: &str) -> bool {
+    let Some((scheme, host)) = origin.split_once("://") else { return false };
+    let (name, _) = split_port(host);
+    let is_web = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    is_web && is_loopback(name)
+        || options.allowed_origins.iter().any(|known| known.eq_ignore_ascii_case(origin))
+}
+
+/// Whether the list has the host, with its port or for all ports.
+fn is_listed(list: &[String], host: &str, name: &str) -> bool {
+    list.iter().any(|known| known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name))
+}
+
+/// Names that reach this machine from this machine only.
+fn is_loopback(name: &str) -> bool {
+    if name.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+/// A host's name and its port, which must be a number where there is one.
+fn split_port(host: &str) -> (&str, Option<u16>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => match port.parse() {
+            Ok(port) => (name, Some(port)),
+            // What is no port belongs to the name, which then is no known one.
+            Err(_) => (host, None),
+        },
+        _ => (host, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> GatewayOptions {
+        GatewayOptions {
+            allowed_hosts: vec!["box.example".into(), "odd.example:8080".into()],
+            allowed_origins: vec!["https://app.example".into(), "vscode-webview://abc".into()],
+            ..GatewayOptions::default()
+        }
+    }
+
+    #[test]
+    fn loopback_and_listed_hosts_are_known() {
+        let good = [
+            "localhost",
+            "LOCALHOST:7777",
+            "127.0.0.1:1",
+            "127.1.2.3",
+            "[::1]",
+            "[::1]:80",
+            "box.example",
+            "Box.Example:99",
+            "odd.example:8080",
+        ];
+        for host in good {
+            assert!(is_known_host(&options(), host), "{host}");
+        }
+        let bad = [
+            "",
+            "evil",
+            "localhost.evil",
+            "localhost.evil:80",
+            "evil:localhost",
+            "127.0.0.1.evil",
+            "[::1]x",
+            "127.0.0.1:80:90",
+            "[::2]",
+            "0.0.0.0",
+            "10.0.0.1",
+            "odd.example",
+            "odd.example:81",
+            "localhost:",
+            "localhost@evil",
+            "localhost:http",
+        ];
+        for host in bad {
+            assert!(!is_known_host(&options(), host), "{host}");
+        }
+    }
+
+    #[test]
+    fn loopback_and_listed_origins_are_known() {
+        let good = [
+            "http://localhost",
+            "https://localhost:3000",
+            "http://[::1]:1",
+            "https://app.example",
+            "vscode-webview://abc",
+        ];
+        for origin in good {
+            assert!(is_known_origin(&options(), origin), "{origin}");
+        }
+        let bad = [
+            "null",
+            "",
+            "localhost",
+            "http://localhost.evil",
+            "http://evil",
+            "ftp://localhost",
+            "https://app.example.evil",
+            "http://app.example",
+            "http://localhost/x",
+            "file://",
+        ];
+        for origin in bad {
+            assert!(!is_known_origin(&options(), origin), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A legacy request over HTTP: one of a session.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use ostler_wire::{Id, Outcome, code};
+
+use super::events::Events;
+use super::refuse::{SESSION_ID, empty, json, refuse};
+use super::wait::{Answering, First, first};
+use super::{Ask, Visit};
+use crate::answer::{self, answer};
+use crate::exchange::{Client, Exchange, Reply};
+use crate::gateway::Gateway;
+use crate::opening::{Introduction, cancelled_id};
+use crate::outlet::Outlet;
+use crate::queue::Queue;
+use crate::session::{InUse, Opening, Session};
+use crate::sessions;
+
+/// An answer that takes longer than this becomes a stream, so that a client
+/// whose connection breaks can come back for it. Most answers are quicker and
+/// then cost no stream.
+const STREAM_AFTER: Duration = Duration::from_millis(25);
+
+/// Answers `initialize` and opens a session.
+pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
+    let Ask { id, params, .. } = ask;
+    let introduction = match Introduction::read(&params) {
+        Ok(introduction) => introduction,
+        Err(refusal) => return json(StatusCode::BAD_REQUEST, &refusal, Some(&id)),
+    };
+    let Visit { gateway, caller, face, .. } = visit;
+    let reply = answer::initialize(&gateway, &caller, &face, introduction.version).await;
+    if matches!(reply, Reply::Error { .. }) {
+        return json(StatusCode::OK, &reply, Some(&id));
+    }
+    let Some(session_id) = sessions::fresh_id() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "this machine has no source of chance");
+    };
+    let Ok(header) = HeaderValue::from_str(&session_id) else {
+        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "the session id is no header");
+    };
+    let Introduction { version, capabilities, identity } = introduction;
+    let session = Session::new(Opening { id: session_id, caller, face, version, capabilities, identity });
+    if gateway.0.sessions.add(&gateway, &session).is_err() {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are in use; try again later");
+    }
+    let mut response = json(StatusCode::OK, &reply, Some(&id));
+    response.headers_mut().insert(SESSION_ID, header);
+    response
+}
+
+/// Takes a notification.
+pub(super) fn notified(
+    visit: &Visit,
+    session: &Arc<Session>,
+    method: &str,
+    params: Option<&Bytes>,
+) -> Response {
+    match method {
+        "notifications/initialized" => {}
+        "notifications/cancelled" => {
+            if let Some(id) = cancelled_id(params) {
+                session.calls.cancel(&id);
+            }
+        }
+        _ => {
+            let client = Client::Legacy(Arc::clone(session));
+            answer::notified(&visit.gateway, session.caller(), session.face(), &client, method, params);
+        }
+    }
+    empty(StatusCode::ACCEPTED)
+}
+
+/// Takes an answer to a question of ours.
+pub(super) fn answered(session: &Session, id: Option<&Id>, outcome: Outcome) -> Response {
+    if let Some(id) = id {
+        // Nobody may wait any more, which is no fault of the client.
+        session.answered(id, outcome);
+    }
+    empty(StatusCode::ACCEPTED)
+}
+
+/// Answers a request of a session. A client that goes away has not cancelled
+/// it: the request runs on, and its stream can be resumed.
+pub(super) async fn request(visit: Visit, session: InUse, ask: Ask) -> Response {
+    let id = ask.id.clone();
+    if ask.method == "ping" {
+        return json(StatusCode::OK, &Reply::nothing(), Some(&id));
+    }
+    let Some(queue) = session.calls.enter(&id) else {
+        return json(StatusCode::OK, &Reply::overloaded(), Some(&id));
+    };
+    let accepts = visit.accepts;
+    if !accepts.events {
+        // Nothing can be said before the answer.
+        queue.finish(None);
+    }
+    let keep_alive = visit.gateway.0.options.keep_alive;
+    let mut run = Detached(Some(Run::new(&visit, session, ask, queue)));
+    let Some(under_way) = run.0.as_mut() else { return empty(StatusCode::ACCEPTED) };
+    match under_way.first(accepts.events).await {
+        First::Answer(reply) if accepts.json && under_way.queue.is_empty() => {
+            drop(run.0.take());
+            json(StatusCode::OK, &reply, Some(&id))
+        }
+        First::Answer(reply) => {
+            under_way.answering = Box::pin(std::future::ready(reply));
+            run.stream(keep_alive)
+        }
+        First::Frame => run.stream(keep_alive),
+        // Cancelled by the client, which therefore expects no answer.
+        First::Silence => {
+            drop(run.0.take());
+            empty(StatusCode::ACCEPTED)
+        }
+    }
+}
+
+/// A request that is being answered, counted among those of its session.
+struct Run {
+    answering: Answering,
+    session: InUse,
+    queue: Arc<Queue>,
+    id: Id,
+}
+
+impl Run {
+    fn new(visit: &Visit, session: InUse, ask: Ask, queue: Arc<Queue>) -> Self {
+        let exchange = Exchange {
+            caller: visit.caller_of(&session),
+            face: session.face().clone(),
+            client: Client::Legacy(Arc::clone(&session)),
+            id: ask.id.clone(),
+            method: ask.method,
+            params: ask.params,
+            headers: None,
+            outlet: Outlet::into_queue(Arc::clone(&queue)),
+        };
+        let gateway: Gateway = visit.gateway.clone();
+        // Boxed because it may have to move into a task of its own.
+        let answering = Box::pin(async move { answer(&gateway, exchange).await });
+        Self { answering, session, queue, id: ask.id }
+    }
+
+    /// What comes first. `Silence` means that the client has cancelled.
+    async fn first(&mut self, may_stream: bool) -> First {
+        let Self { answering, queue, .. } = self;
+        let mut cancelled = false;
+        let patience = if may_stream { STREAM_AFTER } else { Duration::MAX };
+        let came = first(
+            answering,
+            |cx| {
+                cancelled = queue.poll_cancelled(cx).is_ready();
+                if cancelled { Poll::Ready(()) } else { queue.poll_ready(cx) }
+            },
+            patience,
+        )
+        .await;
+        match came {
+            _ if cancelled => First::Silence,
+            First::Silence => First::Frame,
+            came => came,
+        }
+    }
+
+    /// Runs to the end. The answer goes into the queue, where somebody may
+    /// come for it.
+    async fn conclude(mut self) {
+        let reply = poll_fn(|cx| match self.queue.poll_cancelled(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => self.answering.as_mut().poll(cx).map(Some),
+        })
+        .await;
+        self.queue.finish(reply.map(|reply| reply.frame(Some(&self.id)).into()));
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.session.calls.leave(&self.queue);
+    }
+}
+
+/// Lets a run go on when its HTTP request is dropped.
+struct Detached(Option<Run>);
+
+impl Detached {
+    /// Turns the response into a stream. The run gets a task of its own, so
+    /// that it goes on without a reader.
+    fn stream(mut self, keep_alive: Duration) -> Response {
+        let Some(run) = self.0.take() else { return empty(StatusCode::ACCEPTED) };
+        let session = Arc::clone(&run.session);
+        let number = session.streams.keep(&run.queue);
+        let reader = run.queue.attach(None);
+        tokio::spawn(run.conclude());
+        Events::of_request(session, reader, number, keep_alive).respond()
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        // Without a runtime there is nobody to run it; then it is cancelled.
+        if let (Some(run), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(run.conclude());
+        }
+    }
+}
+
+/// What is said when parameters can't be read.
+pub(super) fn bad_params(id: &Id, why: &dyn std::fmt::Display) -> Response {
+    json(StatusCode::BAD_REQUEST, &Reply::refusal(code::INVALID_PARAMS, &why.to_string()), Some(id))
+}

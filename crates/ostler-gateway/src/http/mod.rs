@@ -1,0 +1,167 @@
+//! MCP over HTTP: both eras on the same paths.
+//!
+//! ```text
+//! request ─ gate.rs ─ authenticate ─ face ─┬─ POST ─ body.rs ─ post.rs ─┬─ modern.rs
+//!                                          ├─ GET, DELETE ─ get.rs      ├─ legacy.rs ─ events.rs
+//!                                          └─ 405                       └─ batch.rs
+//! ```
+
+mod accept;
+mod batch;
+mod body;
+mod events;
+mod gate;
+mod get;
+mod legacy;
+mod long;
+mod modern;
+mod post;
+mod refuse;
+mod serve;
+mod sse;
+mod wait;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use ostler_core::caller::Caller;
+use ostler_core::name::ServerName;
+use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
+
+use self::accept::Accepts;
+use self::refuse::{PROTOCOL_VERSION, SESSION_ID, refuse};
+use crate::auth::Unauthorized;
+use crate::face::Face;
+use crate::gateway::Gateway;
+use crate::session::{InUse, Session};
+
+pub use self::long::LongStream;
+pub use self::serve::{Limits, serve};
+
+impl Gateway {
+    /// The endpoints `/mcp` and `/servers/{name}/mcp`, to be served alone or
+    /// merged into another router.
+    pub fn router(&self) -> Router {
+        Router::new().route("/mcp", any(all)).route("/servers/{name}/mcp", any(one)).with_state(self.clone())
+    }
+}
+
+async fn all(State(gateway): State<Gateway>, request: Request) -> Response {
+    endpoint(gateway, None, request).await
+}
+
+async fn one(State(gateway): State<Gateway>, Path(name): Path<String>, request: Request) -> Response {
+    endpoint(gateway, Some(&name), request).await
+}
+
+/// One HTTP request, from its headers on.
+struct Visit {
+    gateway: Gateway,
+    caller: Caller,
+    face: Face,
+    headers: HeaderMap,
+    accepts: Accepts,
+}
+
+/// One JSON-RPC request.
+struct Ask {
+    id: Id,
+    method: Text,
+    params: Params,
+}
+
+async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    if let Err(refusal) = gate::check(&gateway.0.options, &parts.uri, &parts.headers) {
+        return *refusal;
+    }
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let caller = match gateway.0.options.authenticate.caller(&parts.headers, peer) {
+        Ok(caller) => caller,
+        Err(why) => return unauthorized(&why),
+    };
+    let Some(face) = face(&gateway, &caller, server) else {
+        return refuse(StatusCode::NOT_FOUND, "there is no such server here");
+    };
+    let accepts = Accepts::of(&parts.headers);
+    let visit = Visit { gateway, caller, face, headers: parts.headers, accepts };
+    match parts.method {
+        Method::POST => post::post(visit, body).await,
+        Method::GET => get::get(visit),
+        Method::DELETE => get::delete(&visit),
+        _ => not_allowed(),
+    }
+}
+
+/// What the path shows. A server that the caller may not see looks like none.
+fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face> {
+    let Some(server) = server else { return Some(Face::All) };
+    let name = ServerName::new(server).ok()?;
+    gateway.may_see(caller, &name).then_some(Face::One(name))
+}
+
+fn unauthorized(why: &Unauthorized) -> Response {
+    let mut response = refuse(StatusCode::UNAUTHORIZED, &why.why);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+fn not_allowed() -> Response {
+    let mut response =
+        refuse(StatusCode::METHOD_NOT_ALLOWED, "use POST; legacy sessions also GET and DELETE");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
+    response
+}
+
+impl Visit {
+    /// The value of a header that is there once.
+    fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The session that the request names. One of another caller or of
+    /// another endpoint looks like one that does not exist.
+    fn session(&self) -> Result<InUse, Box<Response>> {
+        let Some(id) = self.headers.get(SESSION_ID) else {
+            let why = "the header Mcp-Session-Id is missing; initialize first";
+            return Err(Box::new(refuse(StatusCode::BAD_REQUEST, why)));
+        };
+        let sessions = &self.gateway.0.sessions;
+        let found = id.to_str().ok().and_then(|id| sessions.find(id));
+        let is_ours = |session: &Arc<Session>| {
+            session.caller().principal() == self.caller.principal() && *session.face() == self.face
+        };
+        let Some(session) = found.filter(is_ours) else {
+            return Err(Box::new(refuse(
+                StatusCode::NOT_FOUND,
+                "there is no such session; initialize again",
+            )));
+        };
+        if let Some(version) = self.headers.get(PROTOCOL_VERSION)
+            && !LEGACY_VERSIONS.iter().any(|known| known.as_bytes() == version.as_bytes())
+        {
+            let why = format!(
+                "MCP-Protocol-Version names no version of a session; known: {}",
+                LEGACY_VERSIONS.join(", ")
+            );
+            return Err(Box::new(refuse(StatusCode::BAD_REQUEST, &why)));
+        }
+        Ok(session.touch(sessions.now()))
+    }
+
+    /// The caller of a request of a session. Its credential may have another
+    /// role by now, which then holds.
+    fn caller_of(&self, session: &Session) -> Caller {
+        let known = session.caller();
+        if known.role() == self.caller.role() {
+            known.clone()
+        } else {
+            self.caller.clone().in_session(session.id())
+        }
+    }
+}

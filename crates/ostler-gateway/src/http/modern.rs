@@ -1,0 +1,166 @@
+//! A modern request over HTTP: everything in one exchange.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, StatusCode};
+use http_body::Frame;
+use ostler_wire::{Id, Params, code, headers};
+
+use super::long::LongStream;
+use super::refuse::{METHOD, NAME, PROTOCOL_VERSION, json, modern_status, refuse};
+use super::sse::{self, KeepAlive};
+use super::wait::{Answering, First, first};
+use super::{Ask, Visit};
+use crate::answer::answer;
+use crate::exchange::{Client, Exchange, Reply};
+use crate::modern;
+use crate::outlet::{Frames, Outlet};
+use crate::slots::Slot;
+
+const LISTEN: &str = "subscriptions/listen";
+
+/// Answers a modern request. Dropping the future, or the body of the response
+/// it comes to, cancels the request: that is how modern clients cancel.
+pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
+    let Ask { id, method, params } = ask;
+    if let Err(why) = check_headers(&visit.headers, &method, &params) {
+        return json(StatusCode::BAD_REQUEST, &Reply::refusal(code::HEADER_MISMATCH, &why), Some(&id));
+    }
+    if let Err(refusal) = modern::check(&method, &params) {
+        let status = match modern_status(&refusal) {
+            StatusCode::OK => StatusCode::BAD_REQUEST,
+            status => status,
+        };
+        return json(status, &refusal, Some(&id));
+    }
+    let slot = match method == LISTEN {
+        false => None,
+        true => match visit.gateway.0.long_streams.take() {
+            Some(slot) => Some(slot),
+            None => {
+                return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open; try again later");
+            }
+        },
+    };
+    let (outlet, mut frames) = Outlet::new();
+    let Visit { gateway, caller, face, headers, accepts } = visit;
+    let keep_alive = gateway.0.options.keep_alive;
+    let exchange = Exchange {
+        caller,
+        face,
+        client: Client::Modern,
+        id: id.clone(),
+        method,
+        params,
+        headers: Some(headers),
+        outlet,
+    };
+    // Boxed because it may have to move into the body of the response.
+    let mut answering: Answering = Box::pin(async move { answer(&gateway, exchange).await });
+    if !accepts.events {
+        drop(frames);
+        return respond(&answering.await, &id);
+    }
+    let answering = match first(&mut answering, |cx| frames.poll_ready(cx), keep_alive).await {
+        First::Answer(reply) if accepts.json && frames.is_empty() => return respond(&reply, &id),
+        First::Answer(reply) => Box::pin(std::future::ready(reply)),
+        First::Frame | First::Silence => answering,
+    };
+    Stream { answering: Some(answering), frames, id, keep_alive: KeepAlive::new(keep_alive), slot }.respond()
+}
+
+fn respond(reply: &Reply, id: &Id) -> Response {
+    json(modern_status(reply), reply, Some(id))
+}
+
+/// The headers repeat what the body says, so that proxies can route without
+/// reading it; who contradicts itself is refused.
+fn check_headers(said: &HeaderMap, method: &str, params: &Params) -> Result<(), String> {
+    let is_ours = modern::speaks_ours(params);
+    let version = if is_ours { Some(ostler_wire::MODERN_VERSION.into()) } else { modern::version(params) };
+    // A version that is no text is refused later, by what it lacks.
+    if let Some(version) = version {
+        check_header(said, &PROTOCOL_VERSION, &version)?;
+    }
+    check_header(said, &METHOD, method)?;
+    match headers::name_of(method, params) {
+        Some(name) => check_header(said, &NAME, &name),
+        None => Ok(()),
+    }
+}
+
+fn check_header(said: &HeaderMap, header: &HeaderName, wanted: &str) -> Result<(), String> {
+    let mut values = said.get_all(header).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return Err(format!("the header {header} must be there, once"));
+    };
+    let value = value.to_str().ok().and_then(|value| headers::decode_value(value.trim()).ok());
+    match value {
+        Some(value) if value == wanted => Ok(()),
+        Some(value) => Err(format!("the header {header} says {value:?}, the body says {wanted:?}")),
+        None => Err(format!("the header {header} can't be read")),
+    }
+}
+
+/// The body of a modern response that streams: frames, then the answer.
+struct Stream {
+    /// `None` once the answer is out.
+    answering: Option<Answering>,
+    frames: Frames,
+    id: Id,
+    keep_alive: KeepAlive,
+    /// The place of a listen among the long streams.
+    slot: Option<Slot>,
+}
+
+impl Stream {
+    fn respond(self) -> Response {
+        let is_long = self.slot.is_some();
+        let mut response = sse::respond(self);
+        if is_long {
+            response.extensions_mut().insert(LongStream);
+        }
+        response
+    }
+}
+
+impl http_body::Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        let Some(answering) = &mut this.answering else { return Poll::Ready(None) };
+        let reply = answering.as_mut().poll(cx);
+        let mut out = Vec::new();
+        while let Some(frame) = this.frames.try_recv() {
+            sse::push_event(&mut out, &frame);
+        }
+        if let Poll::Ready(reply) = reply {
+            this.answering = None;
+            sse::begin_event(&mut out);
+            reply.write(&mut out, Some(&this.id));
+            out.push(b'\n');
+        }
+        if !out.is_empty() {
+            this.keep_alive.spoke();
+            return Poll::Ready(Some(Ok(Frame::data(out.into()))));
+        }
+        if this.frames.poll_ready(cx).is_ready() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        this.keep_alive.poll_comment(cx).map(|comment| Some(Ok(Frame::data(comment))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.answering.is_none()
+    }
+}

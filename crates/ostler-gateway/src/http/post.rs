@@ -1,0 +1,87 @@
+//! POST: one message, and which era it is of.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use ostler_wire::{MODERN_VERSION, Malformed, Message, Params, code};
+
+use super::accept::is_json;
+use super::refuse::{PROTOCOL_VERSION, SESSION_ID, empty, json, refuse};
+use super::{Ask, Visit, batch, body, legacy, modern};
+use crate::exchange::Reply;
+
+pub(super) async fn post(visit: Visit, body: Body) -> Response {
+    if !is_json(&visit.headers) {
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json");
+    }
+    if !visit.accepts.json && !visit.accepts.events {
+        let why = "answers are application/json or text/event-stream; the Accept header must name them";
+        return refuse(StatusCode::NOT_ACCEPTABLE, why);
+    }
+    let options = &visit.gateway.0.options;
+    let body = match body::read(body, options.max_body, options.body_timeout).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
+    };
+    match Message::parse(body.clone()) {
+        Ok(Message::Request { id, method, params }) => {
+            match params.map_or(Ok(Params::empty()), Params::parse) {
+                Ok(params) => request(visit, Ask { id, method, params }).await,
+                Err(why) => legacy::bad_params(&id, &why),
+            }
+        }
+        Ok(Message::Notification { method, params }) => notification(&visit, &method, params),
+        Ok(Message::Response { id, outcome }) => match visit.session() {
+            Ok(session) => legacy::answered(&session, id.as_ref(), outcome),
+            Err(refusal) => *refusal,
+        },
+        Err(Malformed::Batch) => batch::post(visit, body).await,
+        Err(why) => malformed(&why),
+    }
+}
+
+/// The era is told before the method is looked at: whoever names a modern
+/// version in `_meta` is modern, also when it says `initialize`.
+async fn request(visit: Visit, ask: Ask) -> Response {
+    if ask.params.has_modern_meta() {
+        return modern::request(visit, ask).await;
+    }
+    if claims_modern(&visit) {
+        return json(StatusCode::BAD_REQUEST, &crate::modern::lacks_meta(), Some(&ask.id));
+    }
+    if ask.method == "initialize" {
+        return legacy::initialize(visit, ask).await;
+    }
+    match visit.session() {
+        Ok(session) => legacy::request(visit, session, ask).await,
+        Err(refusal) => *refusal,
+    }
+}
+
+fn notification(visit: &Visit, method: &str, params: Option<Bytes>) -> Response {
+    let is_modern = || {
+        params.clone().and_then(|raw| Params::parse(raw).ok()).is_some_and(|params| params.has_modern_meta())
+    };
+    // Modern clients cancel by leaving, and have nothing else to tell.
+    if claims_modern(visit) || is_modern() {
+        return empty(StatusCode::ACCEPTED);
+    }
+    match visit.session() {
+        Ok(session) => legacy::notified(visit, &session, method, params.as_ref()),
+        Err(refusal) => *refusal,
+    }
+}
+
+/// Whether the headers say that the message is a modern one.
+fn claims_modern(visit: &Visit) -> bool {
+    visit.header(&PROTOCOL_VERSION) == Some(MODERN_VERSION) && !visit.headers.contains_key(SESSION_ID)
+}
+
+fn malformed(why: &Malformed) -> Response {
+    let code = match why {
+        Malformed::NotUtf8 | Malformed::NotJson { .. } => code::PARSE_ERROR,
+        _ => code::INVALID_REQUEST,
+    };
+    json(StatusCode::BAD_REQUEST, &Reply::refusal(code, &why.to_string()), None)
+}

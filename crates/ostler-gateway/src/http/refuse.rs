@@ -1,0 +1,55 @@
+//! Answers that an HTTP request gets before it is a message.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use ostler_wire::{Id, code};
+
+use crate::exchange::Reply;
+
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A refusal that is about no request in particular.
+pub(super) fn refuse(status: StatusCode, why: &str) -> Response {
+    json(status, &Reply::refusal(code::INVALID_REQUEST, why), None)
+}
+
+/// One JSON body.
+pub(super) fn json(status: StatusCode, reply: &Reply, id: Option<&Id>) -> Response {
+    body(status, reply.frame(id))
+}
+
+/// A body that is JSON text already.
+pub(super) fn body(status: StatusCode, text: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// A status without a body.
+pub(super) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// The status of a modern answer. Errors about the request itself have one of
+/// their own; whatever a server or the host says is an answer like any other.
+pub(super) fn modern_status(reply: &Reply) -> StatusCode {
+    match reply {
+        Reply::Result(_) => StatusCode::OK,
+        Reply::Error { code, .. } => match *code {
+            code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => {
+                StatusCode::BAD_REQUEST
+            }
+            _ => StatusCode::OK,
+        },
+    }
+}

@@ -1,0 +1,64 @@
+//! The body of a response, which keeps its connection busy.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::watch;
+
+use super::seat::Busy;
+
+type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A body that keeps its connection busy, and that ends when the program
+/// shuts down if it would not end by itself.
+pub(super) struct Guarded {
+    body: Body,
+    _busy: Option<Busy>,
+    stop: Option<Stop>,
+}
+
+impl Guarded {
+    pub(super) fn new(body: Body, busy: Option<Busy>, stop: Option<watch::Receiver<bool>>) -> Self {
+        let stop = stop.map(|mut stop| -> Stop {
+            Box::pin(async move {
+                // A sender that is gone is a program that is gone.
+                let _ = stop.wait_for(|stop| *stop).await;
+            })
+        });
+        Self { body, _busy: busy, stop }
+    }
+
+    pub(super) fn empty() -> Self {
+        Self::new(Body::empty(), None, None)
+    }
+}
+
+impl http_body::Body for Guarded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Some(stop) = &mut self.stop
+            && stop.as_mut().poll(cx).is_ready()
+        {
+            self.body = Body::empty();
+            self.stop = None;
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,184 @@
+//! The serve loop: connections in, bounded in number and in time.
+//!
+//! ```text
+//! listener ─ accept ─ a seat, or the longest idle connection leaves, or 503
+//!                       │
+//!                     task: hyper on a watched socket ─ router
+//! sweep ─ connections that idle, dawdle or do not read leave
+//! ```
+
+mod body;
+mod seat;
+mod socket;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use self::body::Guarded;
+use self::seat::{Seat, Seats};
+use self::socket::Watched;
+use super::long::LongStream;
+
+/// What is said to a connection that finds no room.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// Before the next try when no connection can be accepted, as when there are
+/// no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Room for the head of a request, and the least that hyper takes.
+const HEAD: usize = 64 * 1024;
+
+/// What connections may do.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at once. One more makes the longest idle one leave; if none
+    /// idles it is refused with 503.
+    pub max_connections: usize,
+    /// How long the head of a request may take, from its first byte or from
+    /// the beginning of the connection.
+    pub header_timeout: Duration,
+    /// How long a connection may stay open between requests.
+    pub idle_timeout: Duration,
+    /// How long a client may leave what we say unread.
+    pub write_timeout: Duration,
+    /// How long requests may go on when the program shuts down.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 1_024,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            write_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Serves `app` over HTTP/1.1 until `shutdown`. Then nothing is accepted any
+/// more, streams that last end at once, and requests under way get the time to
+/// finish that the limits allow.
+///
+/// The peer's address is in the extensions of every request as
+/// [`ConnectInfo`]. Upgrades work; an upgraded connection is its handler's
+/// and is not waited for.
+pub async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
+    let seats = Arc::new(Seats::new(limits.max_connections));
+    let (stopping, stop) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut sweep = tokio::time::interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
+    let app = TowerToHyperService::new(app);
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => match seats.take() {
+                    Some(seat) => {
+                        let connection = Connection { app: app.clone(), seat, peer, stop: stop.clone() };
+                        connections.spawn(connection.run(stream));
+                    }
+                    None => refuse(stream),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "no connection can be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            _ = sweep.tick() => seats.sweep(Instant::now(), &limits),
+            Some(_) = connections.join_next() => {}
+            () = &mut shutdown => break,
+        }
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let drained =
+        tokio::time::timeout(limits.drain, async { while connections.join_next().await.is_some() {} });
+    if drained.await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+fn refuse(stream: TcpStream) {
+    // A client that can't even take this in its empty buffer learns it by the end of the connection.
+    if let Ok(mut stream) = stream.into_std() {
+        let _ = stream.write(FULL);
+    }
+}
+
+struct Connection {
+    app: TowerToHyperService<Router>,
+    seat: Arc<Seat>,
+    peer: SocketAddr,
+    stop: watch::Receiver<bool>,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream) {
+        // Answers are small and awaited: waiting for more to send only costs time.
+        let _ = stream.set_nodelay(true);
+        let Self { app, seat, peer, mut stop } = self;
+        let socket = TokioIo::new(Watched::new(stream, Arc::clone(&seat)));
+        let stopping = stop.clone();
+        let at = Arc::clone(&seat);
+        let service =
+            service_fn(move |request| respond(app.clone(), Arc::clone(&at), peer, request, stopping.clone()));
+        let served =
+            http1::Builder::new().max_buf_size(HEAD).serve_connection(socket, service).with_upgrades();
+        let mut served = pin!(served);
+        tokio::select! {
+            // What goes wrong on a connection is its client's affair.
+            _ = served.as_mut() => return,
+            () = seat.evicted() => return,
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        served.as_mut().graceful_shutdown();
+        tokio::select! {
+            _ = served => {}
+            () = seat.evicted() => {}
+        }
+    }
+}
+
+async fn respond(
+    app: TowerToHyperService<Router>,
+    seat: Arc<Seat>,
+    peer: SocketAddr,
+    mut request: Request<Incoming>,
+    stop: watch::Receiver<bool>,
+) -> Result<Response<Guarded>, Infallible> {
+    let Some(guard) = seat.begin() else {
+        // The connection was just told to leave.
+        let mut refusal = Response::new(Guarded::empty());
+        *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        return Ok(refusal);
+    };
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let response = app.call(request).await.unwrap_or_else(|never| match never {});
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        guard.stay();
+        return Ok(response.map(|body| Guarded::new(body, None, None)));
+    }
+    let stop = response.extensions().get::<LongStream>().map(|_| stop);
+    Ok(response.map(|body| Guarded::new(body, Some(guard), stop)))
+}

@@ -1,0 +1,109 @@
+//! Server-sent events: one message each.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+use tokio::time::{Instant, Sleep};
+
+/// Keeps a connection alive that has nothing to say.
+const COMMENT: &[u8] = b": \n\n";
+
+/// How long a client waits before it asks again for the rest of a stream.
+const RETRY_MS: u32 = 3_000;
+
+/// Appends a message.
+pub(super) fn push_event(out: &mut Vec<u8>, frame: &[u8]) {
+    out.reserve(frame.len() + 24);
+    begin_event(out);
+    out.extend_from_slice(frame);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Appends a message that a client can name when it comes back.
+pub(super) fn push_numbered(out: &mut Vec<u8>, stream: u64, number: u64, frame: &[u8]) {
+    out.reserve(frame.len() + 64);
+    push_id(out, stream, number);
+    push_event(out, frame);
+}
+
+/// Appends what lets a client come back before the first message: an id
+/// without one.
+pub(super) fn push_priming(out: &mut Vec<u8>, stream: u64, number: u64) {
+    push_id(out, stream, number);
+    out.extend_from_slice(format!("retry: {RETRY_MS}\ndata: \n\n").as_bytes());
+}
+
+/// Appends the beginning of a message, up to its text, which must be one line
+/// and be followed by a blank one.
+pub(super) fn begin_event(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"event: message\ndata: ");
+}
+
+fn push_id(out: &mut Vec<u8>, stream: u64, number: u64) {
+    out.extend_from_slice(format!("id: {stream}-{number}\n").as_bytes());
+}
+
+/// Reads an event's id back.
+pub(super) fn parse_id(text: &str) -> Option<(u64, u64)> {
+    let (stream, number) = text.split_once('-')?;
+    Some((stream.parse().ok()?, number.parse().ok()?))
+}
+
+/// A response that streams.
+pub(super) fn respond<B>(body: B) -> Response
+where
+    B: http_body::Body<Data = Bytes, Error = std::convert::Infallible> + Send + 'static,
+{
+    let mut response = Response::new(Body::new(body));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// Says when a comment is due.
+pub(super) struct KeepAlive {
+    every: Duration,
+    due: Pin<Box<Sleep>>,
+}
+
+impl KeepAlive {
+    pub(super) fn new(every: Duration) -> Self {
+        Self { every, due: Box::pin(tokio::time::sleep(every)) }
+    }
+
+    /// Something else was said.
+    pub(super) fn spoke(&mut self) {
+        let next = Instant::now() + self.every;
+        self.due.as_mut().reset(next);
+    }
+
+    /// A comment, when it is due.
+    pub(super) fn poll_comment(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        std::task::ready!(self.due.as_mut().poll(cx));
+        self.spoke();
+        Poll::Ready(Bytes::from_static(COMMENT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_events_id_is_read_back() {
+        let mut out = Vec::new();
+        push_numbered(&mut out, 3, 17, b"{}");
+        assert_eq!(out, b"id: 3-17\nevent: message\ndata: {}\n\n");
+        assert_eq!(parse_id("3-17"), Some((3, 17)));
+        for bad in ["", "3", "-", "3-", "a-1", "3-17-1", "-1-2"] {
+            assert_eq!(parse_id(bad), None, "{bad}");
+        }
+    }
+}

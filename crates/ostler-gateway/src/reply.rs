@@ -1,0 +1,61 @@
+//! Replies as bytes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::error::CallError;
+use ostler_wire::{Id, RpcError, write_result};
+
+use crate::calls::MAX_CALLS;
+use crate::exchange::Reply;
+
+impl Reply {
+    /// An error of the edge's own.
+    pub(crate) fn refusal(code: i64, message: &str) -> Self {
+        let error = RpcError::own(code, message);
+        Self::Error { code, object: error.raw }
+    }
+
+    /// What is said to a client that has too many requests under way.
+    pub(crate) fn overloaded() -> Self {
+        let what = format!("this client has {MAX_CALLS} requests under way");
+        let error = CallError::Overloaded { what, retry_after: Duration::from_secs(1) };
+        let code = error.rpc_code();
+        let object = serde_json::json!({ "code": code, "message": error.to_string(), "data": error.data() });
+        Self::Error { code, object: object.to_string().into() }
+    }
+
+    /// An empty result.
+    pub(crate) fn nothing() -> Self {
+        Self::Result(Bytes::from_static(b"{}"))
+    }
+
+    /// Appends the answer to the request `id`, one line with its line break.
+    /// An answer to nobody is an error whose id could not be read.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, id: Option<&Id>) {
+        match (self, id) {
+            (Self::Result(result), Some(id)) => write_result(out, id, result),
+            (Self::Result(_), None) => {}
+            (Self::Error { object, .. }, id) => {
+                let id = id.map_or(&b"null"[..], Id::raw);
+                out.reserve(object.len() + id.len() + 40);
+                out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+                out.extend_from_slice(id);
+                out.extend_from_slice(b",\"error\":");
+                // Raw line breaks stand only between tokens, where a space means the same.
+                out.extend(
+                    object.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }),
+                );
+                out.extend_from_slice(b"}\n");
+            }
+        }
+    }
+
+    /// The answer to the request `id` without a line break.
+    pub(crate) fn frame(&self, id: Option<&Id>) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out, id);
+        out.pop();
+        out
+    }
+}

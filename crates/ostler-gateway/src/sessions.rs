@@ -1,0 +1,157 @@
+//! The sessions of legacy clients over HTTP.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+
+use crate::answer;
+use crate::gateway::{Gateway, Shared};
+use crate::session::Session;
+
+/// Sessions are looked through this often within the time they may idle, so
+/// one that expires is gone at most that much later.
+const SWEEPS: u32 = 16;
+
+/// The most often that sessions are looked through.
+const MIN_SWEEP: Duration = Duration::from_millis(10);
+
+/// The sessions of legacy clients over HTTP, by their random ids. An
+/// abandoned one is a map entry and some text: no task, no timer, no
+/// descriptor. One sweep for all of them runs as long as there is any.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    max: usize,
+    idle: Duration,
+    start: Instant,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    sessions: HashMap<u128, Arc<Session>>,
+    is_swept: bool,
+}
+
+/// All sessions are in use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Full;
+
+impl Sessions {
+    pub(crate) fn new(max: usize, idle: Duration) -> Self {
+        Self { max, idle, start: Instant::now(), open: Mutex::default() }
+    }
+
+    /// Milliseconds on the clock of all sessions.
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().sessions.len()
+    }
+
+    /// The session with this id, if it is open.
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<Session>> {
+        let key = key(id)?;
+        self.lock().sessions.get(&key).cloned()
+    }
+
+    /// Adds a session that was given an id of [`fresh_id`]. The one that idled
+    /// longest makes room where there is none.
+    pub(crate) fn add(&self, gateway: &Gateway, session: &Arc<Session>) -> Result<(), Full> {
+        let Some(key) = key(session.id()) else { return Err(Full) };
+        session.used_at(self.now());
+        let evicted = {
+            let mut open = self.lock();
+            let evicted =
+                if open.sessions.len() >= self.max { Some(open.evict().ok_or(Full)?) } else { None };
+            open.sessions.insert(key, Arc::clone(session));
+            if !open.is_swept {
+                open.is_swept = true;
+                tokio::spawn(sweep(Arc::downgrade(&gateway.0), self.pause()));
+            }
+            evicted
+        };
+        if let Some(evicted) = evicted {
+            end(gateway, &evicted);
+        }
+        Ok(())
+    }
+
+    /// Ends a session; false if it is not open.
+    pub(crate) fn remove(&self, gateway: &Gateway, id: &str) -> bool {
+        let removed = key(id).and_then(|key| self.lock().sessions.remove(&key));
+        let Some(session) = removed else { return false };
+        end(gateway, &session);
+        true
+    }
+
+    fn pause(&self) -> Duration {
+        (self.idle / SWEEPS).max(MIN_SWEEP)
+    }
+
+    /// Takes out what has expired. `None` if nothing is left to look after.
+    fn expire(&self) -> Option<Vec<Arc<Session>>> {
+        let now = self.now();
+        let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
+        let mut open = self.lock();
+        if open.sessions.is_empty() {
+            open.sessions.shrink_to_fit();
+            open.is_swept = false;
+            return None;
+        }
+        let is_over =
+            |session: &Session| session.idle_since().is_some_and(|since| now.saturating_sub(since) >= idle);
+        let expired =
+            open.sessions.extract_if(|_, session| is_over(session)).map(|(_, session)| session).collect();
+        let moment = Instant::now();
+        for session in open.sessions.values() {
+            session.streams.sweep(moment);
+        }
+        Some(expired)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn evict(&mut self) -> Option<Arc<Session>> {
+        let idle = self.sessions.iter().filter_map(|(key, session)| Some((session.idle_since()?, *key)));
+        let (_, key) = idle.min()?;
+        self.sessions.remove(&key)
+    }
+}
+
+/// The one timer of all sessions. It ends with the last of them.
+async fn sweep(gateway: Weak<Shared>, pause: Duration) {
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(gateway) = gateway.upgrade().map(Gateway) else { return };
+        let Some(expired) = gateway.0.sessions.expire() else { return };
+        for session in expired {
+            end(&gateway, &session);
+        }
+    }
+}
+
+fn end(gateway: &Gateway, session: &Session) {
+    session.end();
+    answer::ended(gateway, session);
+}
+
+/// An id that nobody can guess; `None` on a machine without a source of chance.
+pub(crate) fn fresh_id() -> Option<Box<str>> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).ok()?;
+    Some(format!("{:032x}", u128::from_be_bytes(bits)).into())
+}
+
+fn key(id: &str) -> Option<u128> {
+    let is_hex = id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_hex.then(|| u128::from_str_radix(id, 16).ok()).flatten()
+}

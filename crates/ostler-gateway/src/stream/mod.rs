@@ -1,0 +1,137 @@
+//! MCP over a pair of pipes: one message per line, both eras on one connection.
+//!
+//! ```text
+//! reader ─ LineSplitter ─ link.rs ─┬─ request ─ a task each ─┐
+//!                                  ├─ notification           ├─▶ line ─▶ writer task ─ writer
+//!                                  └─ answer of the client   │
+//!                                     frames of requests ────┘
+//! ```
+//!
+//! Reading never waits for writing: a client that writes an answer while it
+//! does not read must still be heard.
+
+mod link;
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::caller::Caller;
+use ostler_wire::{Frame, LineSplitter, code};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use self::link::Link;
+use crate::exchange::Reply;
+use crate::face::Face;
+use crate::gateway::Gateway;
+
+/// Frames that wait for a client that reads slowly. Answers wait for room,
+/// notifications are dropped.
+const LINE: usize = 1_024;
+
+/// How long a client may leave everything unread before the connection counts
+/// as broken.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the last answers may take to leave when the input has ended.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// How much of a burst of frames goes into one write.
+const BURST: usize = 64 * 1024;
+
+impl Gateway {
+    /// Speaks MCP with one client until its input ends or its output breaks.
+    /// What is under way then is cancelled, as it is when the future is dropped.
+    pub fn serve_stream<R, W>(
+        &self,
+        reader: R,
+        writer: W,
+        caller: Caller,
+        face: Face,
+    ) -> impl Future<Output = ()> + Send + use<R, W>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let gateway = self.clone();
+        async move {
+            let (line, frames) = mpsc::channel(LINE);
+            // In a set of its own so that dropping the future ends it as well.
+            let mut writing = JoinSet::new();
+            writing.spawn(write(writer, frames));
+            let mut link = Link::new(gateway, caller, face, line);
+            tokio::select! {
+                () = read(reader, &mut link) => {}
+                _ = writing.join_next() => {}
+            }
+            link.end().await;
+            // The last handle to the line is gone, so the writer ends after what is in it.
+            let _ = tokio::time::timeout(FLUSH, writing.join_next()).await;
+        }
+    }
+}
+
+async fn read(mut reader: impl AsyncRead + Unpin, link: &mut Link) {
+    let mut lines = LineSplitter::new(link.max_line());
+    loop {
+        while let Some(frame) = lines.next_frame() {
+            if !take(link, frame).await {
+                return;
+            }
+        }
+        tokio::select! {
+            read = reader.read_buf(lines.buffer()) => match read {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            },
+            () = link.settle() => {}
+        }
+    }
+    while let Some(frame) = lines.finish() {
+        if !take(link, frame).await {
+            return;
+        }
+    }
+}
+
+/// Takes one line; false if the client is gone.
+async fn take(link: &mut Link, frame: Frame) -> bool {
+    match frame {
+        Frame::Line(line) => link.line(line).await,
+        Frame::Oversize(_) => {
+            let why = format!("a message has at most {} bytes", link.max_line());
+            link.say(&Reply::refusal(code::INVALID_REQUEST, &why), None).await
+        }
+    }
+}
+
+/// Writes frames until the line is closed and empty, or the client does not
+/// take them.
+async fn write(mut writer: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Bytes>) {
+    let mut burst = Vec::new();
+    while let Some(frame) = frames.recv().await {
+        push_line(&mut burst, &frame);
+        while burst.len() < BURST
+            && let Ok(frame) = frames.try_recv()
+        {
+            push_line(&mut burst, &frame);
+        }
+        let written = tokio::time::timeout(WRITE_TIMEOUT, async {
+            writer.write_all(&burst).await?;
+            writer.flush().await
+        });
+        if !matches!(written.await, Ok(Ok(()))) {
+            return;
+        }
+        // One huge answer must not stay allocated for the rest of the connection.
+        burst.clear();
+        burst.shrink_to(BURST);
+    }
+}
+
+fn push_line(out: &mut Vec<u8>, frame: &[u8]) {
+    out.extend_from_slice(frame);
+    out.push(b'\n');
+}

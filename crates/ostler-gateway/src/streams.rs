@@ -1,0 +1,133 @@
+//! The streams of one legacy session.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::queue::{Bounds, Queue, Reader};
+
+/// What is kept of frames that belong to no request while no stream is open.
+const GENERAL: Bounds = Bounds { frames: 64, bytes: 64 * 1024 };
+
+/// Streams of requests that one session can resume. Beyond it the oldest that
+/// is over is forgotten.
+const MAX_RESUMABLE: usize = 32;
+
+/// How long a stream that broke off waits for its client after it is over.
+const RESUME_WITHIN: Duration = Duration::from_secs(60);
+
+/// The streams of one legacy session: one for frames that belong to no
+/// request (number 0), and those of requests that a client may resume.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    general: General,
+    resumable: Vec<(u64, Arc<Queue>)>,
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+enum General {
+    /// Neither a frame nor a reader so far.
+    #[default]
+    Unused,
+    Queue(Arc<Queue>),
+    /// The session is a connection, and everything goes there.
+    Line(mpsc::Sender<Bytes>),
+}
+
+impl Streams {
+    pub(crate) fn on_line(line: mpsc::Sender<Bytes>) -> Self {
+        Self(Mutex::new(Open { general: General::Line(line), ..Open::default() }))
+    }
+
+    /// Sends a frame that belongs to no request. One that does not fit is lost,
+    /// as it would be on a broken connection.
+    pub(crate) fn push(&self, frame: Bytes) {
+        let mut open = self.lock();
+        match &open.general {
+            General::Line(line) => {
+                // A full line means a client that does not read.
+                let _ = line.try_send(frame);
+            }
+            _ => {
+                let queue = open.general();
+                drop(open);
+                queue.push(frame);
+            }
+        }
+    }
+
+    /// Reads the stream of frames that belong to no request.
+    pub(crate) fn listen(&self, last: Option<u64>) -> Reader {
+        let queue = self.lock().general();
+        queue.attach(last)
+    }
+
+    /// Makes the stream of a request resumable under the returned number;
+    /// `None` if too many streams are open.
+    pub(crate) fn keep(&self, queue: &Arc<Queue>) -> Option<u64> {
+        let mut open = self.lock();
+        if open.resumable.len() >= MAX_RESUMABLE {
+            let at = open.resumable.iter().position(|(_, queue)| queue.is_over())?;
+            open.resumable.remove(at);
+        }
+        open.last += 1;
+        let number = open.last;
+        queue.keep();
+        open.resumable.push((number, Arc::clone(queue)));
+        Some(number)
+    }
+
+    /// Reads the stream of a request on, behind the frame `last`.
+    pub(crate) fn resume(&self, number: u64, last: u64) -> Option<Reader> {
+        let queue = {
+            let open = self.lock();
+            open.resumable.iter().find(|(known, _)| *known == number).map(|(_, queue)| Arc::clone(queue))
+        };
+        Some(queue?.attach(Some(last)))
+    }
+
+    /// Forgets a stream that was read to its end.
+    pub(crate) fn forget(&self, queue: &Arc<Queue>) {
+        self.lock().resumable.retain(|(_, known)| !Arc::ptr_eq(known, queue));
+    }
+
+    /// Forgets streams whose client did not come back.
+    pub(crate) fn sweep(&self, now: Instant) {
+        let is_due = |queue: &Queue| queue.abandoned_since().is_some_and(|left| now > left + RESUME_WITHIN);
+        self.lock().resumable.retain(|(_, queue)| !is_due(queue));
+    }
+
+    /// Ends all streams.
+    pub(crate) fn end(&self) {
+        let open = std::mem::take(&mut *self.lock());
+        if let General::Queue(queue) = open.general {
+            queue.cancel();
+        }
+        for (_, queue) in open.resumable {
+            queue.cancel();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn general(&mut self) -> Arc<Queue> {
+        if let General::Queue(queue) = &self.general {
+            return Arc::clone(queue);
+        }
+        let queue = Arc::new(Queue::new(GENERAL));
+        queue.keep();
+        self.general = General::Queue(Arc::clone(&queue));
+        queue
+    }
+}

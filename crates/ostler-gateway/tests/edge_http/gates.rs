@@ -1,0 +1,149 @@
+//! Who is let in, before any message is read.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use ostler_gateway::{Authenticate, GatewayOptions, Limits, Unauthorized};
+use ostler_host::Caller;
+use tokio::io::AsyncWriteExt;
+
+use crate::world::{Request, World};
+
+fn good() -> Request {
+    Request::modern("tools/list", "1")
+}
+
+#[tokio::test]
+async fn strange_hosts_and_origins_are_refused() {
+    let world = World::new().await;
+    for (header, value, status) in [
+        ("Host", "localhost:1", 200),
+        ("Host", "evil.example", 403),
+        ("Host", "localhost.evil", 403),
+        ("Host", "", 403),
+        ("Origin", "http://localhost:3000", 200),
+        ("Origin", "null", 403),
+        ("Origin", "http://localhost.evil", 403),
+        ("Origin", "http://evil", 403),
+    ] {
+        let response = world.send(good().with(header, value)).await;
+        assert_eq!(response.status, status, "{header}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn hosts_and_origins_can_be_allowed() {
+    let options = GatewayOptions {
+        allowed_hosts: vec!["box.example".into()],
+        allowed_origins: vec!["https://app.example".into()],
+        ..GatewayOptions::default()
+    };
+    let world = World::with(options, Limits::default()).await;
+    let request = good().with("Host", "box.example:80").with("Origin", "https://app.example");
+    assert_eq!(world.send(request).await.status, 200);
+}
+
+struct Key;
+
+impl Authenticate for Key {
+    fn caller(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Caller, Unauthorized> {
+        assert!(peer.is_some(), "the peer's address is known");
+        match headers.get("authorization").and_then(|value| value.to_str().ok()) {
+            Some("Bearer ada") => Ok(Caller::new("ada", "local")),
+            Some("Bearer bob") => Ok(Caller::new("bob", "local")),
+            _ => Err(Unauthorized { why: "a bearer token is missing".into() }),
+        }
+    }
+}
+
+async fn keyed() -> World {
+    let options = GatewayOptions { authenticate: Arc::new(Key), ..GatewayOptions::default() };
+    World::with(options, Limits::default()).await
+}
+
+#[tokio::test]
+async fn without_a_credential_there_is_no_answer() {
+    let world = keyed().await;
+    let response = world.send(good()).await;
+    assert_eq!(response.status, 401);
+    assert_eq!(response.header("www-authenticate"), Some("Bearer"));
+    assert_eq!(world.send(good().with("Authorization", "Bearer ada")).await.status, 200);
+    let response = world.send(good().with("Authorization", "Bearer ada").with("Origin", "http://evil")).await;
+    assert_eq!(response.status, 403, "a stranger's page learns nothing about credentials");
+}
+
+#[tokio::test]
+async fn a_session_is_its_callers_alone() {
+    let world = keyed().await;
+    let opened = world.send(Request::initialize("2025-11-25").with("Authorization", "Bearer ada")).await;
+    let list =
+        Request::post(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#).in_session(&opened.session());
+    assert_eq!(world.send(list.clone().with("Authorization", "Bearer ada")).await.status, 200);
+    assert_eq!(world.send(list.with("Authorization", "Bearer bob")).await.status, 404);
+}
+
+#[tokio::test]
+async fn other_methods_are_not_allowed() {
+    let world = World::new().await;
+    for method in ["PUT", "PATCH", "OPTIONS"] {
+        let response = world.send(Request::new(method, "/mcp")).await;
+        assert_eq!(response.status, 405, "{method}");
+        assert_eq!(response.header("allow"), Some("GET, POST, DELETE"));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_server_is_not_found() {
+    let world = World::new().await;
+    for name in ["nobody", "Not%20a%20name"] {
+        let response = world.send(good().to(&format!("/servers/{name}/mcp"))).await;
+        assert_eq!(response.status, 404, "{name}");
+        assert_eq!(response.code(), -32600);
+    }
+}
+
+#[tokio::test]
+async fn only_json_is_read_and_only_what_we_write_is_accepted() {
+    let world = World::new().await;
+    assert_eq!(world.send(good().with("Content-Type", "text/plain")).await.status, 415);
+    assert_eq!(world.send(good().without("Content-Type")).await.status, 415);
+    assert_eq!(world.send(good().with("Content-Type", "application/json; charset=utf-8")).await.status, 200);
+    assert_eq!(world.send(good().with("Accept", "text/html")).await.status, 406);
+    assert_eq!(world.send(good().without("Accept")).await.status, 200);
+    let events = world.send(good().with("Accept", "text/event-stream")).await;
+    assert_eq!(events.header("content-type"), Some("text/event-stream"));
+    assert!(events.body.starts_with("event: message\ndata: {"), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_cap_is_refused_whether_announced_or_not() {
+    let options = GatewayOptions { max_body: 1_000, ..GatewayOptions::default() };
+    let world = World::with(options, Limits::default()).await;
+    assert_eq!(world.send(Request::post("x".repeat(1_001))).await.status, 413);
+
+    let mut client = world.connect().await;
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        world.address
+    );
+    client.stream.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..3 {
+        client.stream.write_all(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes()).await.unwrap();
+    }
+    assert_eq!(client.head().await.status, 413);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_given_up() {
+    let options = GatewayOptions { body_timeout: Duration::from_millis(50), ..GatewayOptions::default() };
+    let world = World::with(options, Limits::default()).await;
+    let mut client = world.connect().await;
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{",
+        world.address
+    );
+    client.stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(client.head().await.status, 408);
+}

@@ -1,0 +1,6 @@
+//! The HTTP edge, over real sockets.
+
+mod gates;
+mod legacy;
+mod modern;
+mod world;
