@@ -1,11 +1,14 @@
 //! The gateway: a value over a host.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
 use ostler_host::Host;
+use tokio::sync::watch;
 
+use crate::answer::{Hub, Lot, Names, Subscriptions};
 use crate::options::GatewayOptions;
 use crate::seal::Seal;
 use crate::sessions::Sessions;
@@ -16,27 +19,44 @@ use crate::slots::Slots;
 #[derive(Debug, Clone)]
 pub struct Gateway(pub(crate) Arc<Shared>);
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) options: GatewayOptions,
+    /// Exposed names and URIs.
+    pub(crate) names: Names,
     pub(crate) seal: Seal,
+    /// Calls that wait for an answer of a modern client.
+    pub(crate) lot: Lot,
+    /// What servers say without being asked.
+    pub(crate) hub: Hub,
+    /// What legacy sessions have subscribed to.
+    pub(crate) subscriptions: Subscriptions,
     /// Legacy sessions over HTTP.
     pub(crate) sessions: Sessions,
     /// Room for long streams.
     pub(crate) long_streams: Arc<Slots>,
+    /// True once the gateway winds up: long streams end by themselves.
+    pub(crate) is_draining: watch::Sender<bool>,
 }
 
 impl Gateway {
-    /// A gateway to the servers of `host`.
+    /// A gateway over a host. To be called inside a tokio runtime: a task
+    /// carries the servers' events to clients as long as the gateway lives.
     pub fn new(host: Host, options: GatewayOptions) -> Self {
-        Self(Arc::new(Shared {
-            host,
+        let shared = Arc::new(Shared {
+            names: Names::new(),
             seal: Seal::new(&options.seal_key),
+            lot: Lot::new(options.max_parked),
+            hub: Hub::new(),
+            subscriptions: Subscriptions::default(),
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             long_streams: Slots::new(options.max_streams),
+            is_draining: watch::Sender::new(false),
+            host,
             options,
-        }))
+        });
+        crate::answer::follow_events(&shared);
+        Self(shared)
     }
 
     /// Whether the caller may see a server. One that it may not see looks like none.
@@ -47,5 +67,27 @@ impl Gateway {
     /// Legacy sessions that are open over HTTP.
     pub fn sessions(&self) -> usize {
         self.0.sessions.len()
+    }
+
+    /// Calls that wait for an answer of a modern client.
+    pub fn parked(&self) -> usize {
+        self.0.lot.len()
+    }
+
+    /// The host whose servers it serves.
+    pub fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Ends long streams in an orderly way. Requests are still answered; who
+    /// listens decides when nobody may come any more.
+    pub fn drain(&self) {
+        self.0.is_draining.send_replace(true);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("host", &self.host).finish_non_exhaustive()
     }
 }

@@ -59,6 +59,13 @@ impl Sessions {
         self.lock().sessions.get(&key).cloned()
     }
 
+    /// Does something with every session.
+    pub(crate) fn each(&self, visit: impl FnMut(&Arc<Session>)) {
+        // Collected first: visiting takes other locks.
+        let all: Vec<Arc<Session>> = self.lock().sessions.values().cloned().collect();
+        all.iter().for_each(visit);
+    }
+
     /// Adds a session that was given an id of [`fresh_id`]. The one that idled
     /// longest makes room where there is none.
     pub(crate) fn add(&self, gateway: &Gateway, session: &Arc<Session>) -> Result<(), Full> {

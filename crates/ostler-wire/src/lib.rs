@@ -25,6 +25,7 @@
 
 mod canonical;
 pub mod code;
+mod edit;
 mod era;
 mod exact;
 mod frame;
@@ -42,6 +43,7 @@ mod scan;
 mod spans;
 mod sse;
 mod text;
+mod translate;
 mod write;
 
 pub use canonical::{CanonicalError, canonical, canonical_exact};
@@ -49,6 +51,7 @@ pub use code::{
     HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY,
     PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION,
 };
+pub use edit::{Change, all_members, edit, member, push_text, text_member};
 pub use era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
 pub use frame::{Frame, LineSplitter, Oversize, READ_CHUNK};
 pub use handshake::{FIRST_SESSION_ID, Handshake, HandshakeError, PROBE_WAIT, Step};
@@ -64,6 +67,7 @@ pub use result::{
 pub use scan::salvage_id;
 pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};
 pub use text::Text;
+pub use translate::{to_legacy, to_modern};
 pub use write::{
     write_cancelled, write_error, write_notification, write_question, write_request, write_result,
 };

@@ -63,7 +63,12 @@ fn meta_is_added_where_there_was_none() {
 #[test]
 fn a_modern_session_replaces_what_the_client_said_of_itself() {
     let session = session("{\n\"sampling\":{}}");
-    let meta = Meta { session: Some(&session), idempotency_key: Some("k"), progress_token: Some(3), is_legacy: false };
+    let meta = Meta {
+        session: Some(&session),
+        idempotency_key: Some("k"),
+        progress_token: Some(3),
+        is_legacy: false,
+    };
     let text = r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"evil"},"traceparent":"00-1",
         "dev.ostler/idempotencyKey":"old","io.modelcontextprotocol/logLevel":"debug",
         "io.modelcontextprotocol\/protocolVersion":"2025-01-01","progressToken":3,"v":{"progressToken":1}}}"#;

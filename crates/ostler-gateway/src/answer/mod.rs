@@ -1,60 +1,102 @@
-//! The core: whose name is that, and which era speaks to which.
+//! The core: one request of a client, answered.
+//!
+//! ```text
+//! mod.rs      the table of methods
+//! hello.rs    initialize, server/discover
+//! names.rs    exposed names and URIs → servers
+//! lists.rs    lists of all servers, and of one
+//! route.rs    whose request it is: tools, prompts, resources, completion, tasks
+//! relay.rs    through the host and back, era to era
+//!   voice.rs    what the client hears meanwhile
+//!   rounds.rs   a modern server asks a legacy client
+//!   parked.rs   a legacy server asks a modern client
+//! listen.rs   subscriptions of modern clients
+//! legacy.rs   what only legacy clients ask: log level, subscriptions of resources
+//! hub.rs      events of servers → listens and sessions
+//! ```
+
+mod headers;
+mod hello;
+mod hub;
+mod legacy;
+mod listen;
+mod lists;
+mod names;
+mod parked;
+mod relay;
+mod reply;
+mod rounds;
+mod route;
+mod state;
+mod voice;
 
 use bytes::Bytes;
 use ostler_core::caller::Caller;
-use ostler_wire::{RpcError, code};
+use ostler_host::Kind;
 
 use crate::exchange::{Client, Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
 use crate::session::Session;
 
+pub(crate) use hello::initialize;
+pub(crate) use hub::{Hub, follow_events};
+pub(crate) use legacy::Subscriptions;
+pub(crate) use names::Names;
+pub(crate) use parked::Lot;
+
 /// Answers one request; dropping the future cancels it upstream.
-pub(crate) async fn answer(_gateway: &Gateway, exchange: Exchange) -> Reply {
-    let list = |kind: &str| match exchange.client {
-        Client::Modern => {
-            format!(r#"{{"{kind}":[],"resultType":"complete","ttlMs":0,"cacheScope":"private"}}"#)
-        }
-        Client::Legacy(_) => format!(r#"{{"{kind}":[]}}"#),
-    };
+pub(crate) async fn answer(gateway: &Gateway, exchange: Exchange) -> Reply {
+    let is_legacy = matches!(exchange.client, Client::Legacy(_));
     match exchange.method.as_str() {
-        "tools/list" => Reply::Result(list("tools").into()),
-        "prompts/list" => Reply::Result(list("prompts").into()),
-        "resources/list" => Reply::Result(list("resources").into()),
-        "server/discover" => {
-            Reply::Result(Bytes::from_static(br#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#))
+        "tools/call" | "prompts/get" | "resources/read" | "completion/complete" => {
+            route::answer(gateway, exchange).await
         }
-        method => {
-            let error = RpcError::own(code::METHOD_NOT_FOUND, &format!("the method `{method}` is not known"));
-            Reply::Error { code: error.code, object: error.raw }
-        }
+        "tools/list" => lists::answer(gateway, exchange, Kind::Tools).await,
+        "prompts/list" => lists::answer(gateway, exchange, Kind::Prompts).await,
+        "resources/list" => lists::answer(gateway, exchange, Kind::Resources).await,
+        "resources/templates/list" => lists::answer(gateway, exchange, Kind::Templates).await,
+        "ping" if is_legacy => Reply::result(&b"{}"[..]),
+        "logging/setLevel" if is_legacy => legacy::set_level(gateway, &exchange).await,
+        "resources/subscribe" if is_legacy => legacy::subscribe(gateway, &exchange).await,
+        "resources/unsubscribe" if is_legacy => legacy::unsubscribe(gateway, &exchange).await,
+        "server/discover" if !is_legacy => hello::discover(gateway, exchange).await,
+        "subscriptions/listen" if !is_legacy => listen::listen(gateway, exchange).await,
+        // What the modern era has done away with does not exist in it.
+        "initialize"
+        | "ping"
+        | "logging/setLevel"
+        | "resources/subscribe"
+        | "resources/unsubscribe"
+        | "server/discover"
+        | "subscriptions/listen" => Reply::no_method(exchange.method.as_str()),
+        _ => route::answer_other(gateway, exchange).await,
     }
 }
 
-/// What `initialize` says back for this face.
-pub(crate) async fn initialize(
-    gateway: &Gateway,
-    _caller: &Caller,
-    _face: &Face,
-    version: &'static str,
-) -> Reply {
-    let said = format!(
-        r#"{{"protocolVersion":"{version}","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"ostler","version":"{}"}}}}"#,
-        gateway.0.options.version
-    );
-    Reply::Result(said.into())
-}
-
-/// A notification of a client that is not about this edge.
+/// A notification of a client that is for servers.
 pub(crate) fn notified(
-    _gateway: &Gateway,
-    _caller: &Caller,
-    _face: &Face,
+    gateway: &Gateway,
+    caller: &Caller,
+    face: &Face,
     _client: &Client,
-    _method: &str,
-    _params: Option<&Bytes>,
+    method: &str,
+    params: Option<&Bytes>,
 ) {
+    let params = params.map(|params| &params[..]);
+    match (face, method) {
+        (_, "notifications/initialized" | "notifications/cancelled") => {}
+        (Face::One(server), _) => gateway.0.host.notify(caller, server.as_str(), method, params),
+        (Face::All, "notifications/roots/list_changed") => {
+            for server in gateway.0.host.servers(caller) {
+                gateway.0.host.notify(caller, server.as_str(), method, params);
+            }
+        }
+        (Face::All, _) => {}
+    }
 }
 
-/// A legacy session is over: give back what it held.
-pub(crate) fn ended(_gateway: &Gateway, _session: &Session) {}
+/// A legacy session is over: what it held is given back.
+pub(crate) fn ended(gateway: &Gateway, session: &Session) {
+    gateway.0.subscriptions.end(session.id());
+}

@@ -166,7 +166,9 @@ impl Link {
                 capabilities,
                 identity,
             };
-            self.session = Some(Session::on_line(opening, self.line.clone()));
+            let session = Session::on_line(opening, self.line.clone());
+            self.gateway.0.hub.join(&session);
+            self.session = Some(session);
         }
         self.say(&reply, Some(id)).await
     }

@@ -1,0 +1,47 @@
+//! Headers that repeat arguments of a tool must say the same.
+
+use http::HeaderMap;
+use ostler_host::Kind;
+use ostler_wire::HEADER_MISMATCH;
+use ostler_wire::headers::ParamHeader;
+
+use super::relay::Route;
+use crate::exchange::{Exchange, Reply};
+use crate::gateway::Gateway;
+
+/// Compares `Mcp-Param-*` headers with the arguments they repeat. A proxy may
+/// have decided by the one what the server does by the other.
+pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, route: &Route) -> Result<(), Reply> {
+    let Some(headers) = exchange.headers.as_ref().filter(|_| exchange.method.as_str() == "tools/call") else {
+        return Ok(());
+    };
+    let Some(tool) = route.params.name() else { return Ok(()) };
+    let shared = &gateway.0;
+    let mut tables = shared.names.tables(&shared.host);
+    if tables.marks(&route.server, &tool).is_none() {
+        let patience = shared.options.list_patience;
+        // Whatever keeps the list from us will keep the call from the server, and be told there.
+        let _ = shared.host.offer(&exchange.caller, route.server.as_str(), Kind::Tools, patience).await;
+        tables = shared.names.tables(&shared.host);
+    }
+    let arguments = route.params.arguments().unwrap_or(b"{}");
+    let marks = tables.marks(&route.server, &tool).unwrap_or_default();
+    match marks.iter().find(|mark| !agrees(mark, headers, arguments)) {
+        None => Ok(()),
+        Some(mark) => {
+            let why = format!("the header {} does not say what the arguments say", mark.name);
+            Err(Reply::error(HEADER_MISMATCH, &why, None))
+        }
+    }
+}
+
+fn agrees(mark: &ParamHeader, headers: &HeaderMap, arguments: &[u8]) -> bool {
+    let mut values = headers.get_all(&mark.name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => mark.value(arguments).is_none(),
+        (Some(value), None) => {
+            value.to_str().is_ok_and(|value| mark.agrees(value, arguments).unwrap_or(false))
+        }
+        (Some(_), Some(_)) => false,
+    }
+}

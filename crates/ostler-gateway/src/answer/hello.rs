@@ -1,0 +1,132 @@
+//! What a client is told about the server it talks to.
+
+use bytes::Bytes;
+use ostler_core::caller::Caller;
+use ostler_core::name::ServerName;
+use ostler_wire::{Change, Era, Hello, MODERN_VERSION};
+
+use super::relay::{self, Route};
+use crate::exchange::{Exchange, Reply};
+use crate::face::Face;
+use crate::gateway::Gateway;
+
+/// What the endpoint over all servers can do. It is the same whatever runs
+/// behind it, so that greeting a client starts no server.
+const CAPABILITIES: &[u8] = b"{\"tools\":{\"listChanged\":true},\"resources\":{\"subscribe\":true,\
+\"listChanged\":true},\"prompts\":{\"listChanged\":true},\"logging\":{},\"completions\":{}}";
+
+/// Where modern servers put their identity in `_meta`.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Servers' own advice that is passed on, in bytes over all servers.
+const ADVICE: usize = 8 << 10;
+
+/// What `initialize` says back.
+pub(crate) async fn initialize(
+    gateway: &Gateway,
+    caller: &Caller,
+    face: &Face,
+    version: &'static str,
+) -> Reply {
+    let said = match said(gateway, caller, face).await {
+        Ok(said) => said,
+        Err(reply) => return reply,
+    };
+    let mut out = b"{\"protocolVersion\":".to_vec();
+    ostler_wire::push_text(&mut out, version);
+    out.extend_from_slice(b",\"capabilities\":");
+    out.extend_from_slice(&said.capabilities);
+    out.extend_from_slice(b",\"serverInfo\":");
+    out.extend_from_slice(&said.server);
+    push_instructions(&mut out, said.instructions.as_deref());
+    out.push(b'}');
+    Reply::result(out)
+}
+
+/// `server/discover`. A modern server answers for itself.
+pub(crate) async fn discover(gateway: &Gateway, exchange: Exchange) -> Reply {
+    if let Face::One(server) = &exchange.face
+        && let Ok(hello) = gateway.0.host.hello(&exchange.caller, server.as_str()).await
+        && hello.era == Era::Modern
+    {
+        let route = Route { server: server.clone(), params: exchange.params.clone() };
+        return relay::relay(gateway, &exchange, route).await;
+    }
+    let said = match said(gateway, &exchange.caller, &exchange.face).await {
+        Ok(said) => said,
+        Err(reply) => return reply,
+    };
+    let mut out = b"{\"resultType\":\"complete\",\"supportedVersions\":[".to_vec();
+    ostler_wire::push_text(&mut out, MODERN_VERSION);
+    out.extend_from_slice(b"],\"capabilities\":");
+    out.extend_from_slice(&without_tasks(&said.capabilities));
+    push_instructions(&mut out, said.instructions.as_deref());
+    out.extend_from_slice(b",\"ttlMs\":0,\"cacheScope\":\"private\",\"_meta\":{");
+    ostler_wire::push_text(&mut out, SERVER_INFO);
+    out.push(b':');
+    out.extend_from_slice(&said.server);
+    out.extend_from_slice(b"}}");
+    Reply::result(out)
+}
+
+/// The tasks of the legacy era are not those of the modern one.
+fn without_tasks(capabilities: &Bytes) -> Bytes {
+    let changed = ostler_wire::edit(capabilities, &[("tasks", Change::Remove)]);
+    changed.map_or_else(|| capabilities.clone(), Bytes::from)
+}
+
+struct Said {
+    capabilities: Bytes,
+    /// `serverInfo`, an object.
+    server: Bytes,
+    instructions: Option<String>,
+}
+
+async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, Reply> {
+    match face {
+        Face::All => Ok(Said {
+            capabilities: Bytes::from_static(CAPABILITIES),
+            server: identity(gateway),
+            instructions: Some(instructions(gateway, caller)),
+        }),
+        Face::One(server) => {
+            let hello = gateway.0.host.hello(caller, server.as_str()).await;
+            let Hello { capabilities, server, instructions, .. } =
+                hello.map_err(|error| Reply::failed(&error, Era::Legacy))?;
+            Ok(Said { capabilities, server: server.unwrap_or_else(|| identity(gateway)), instructions })
+        }
+    }
+}
+
+fn identity(gateway: &Gateway) -> Bytes {
+    let mut out = b"{\"name\":\"ostler\",\"title\":\"Ostler\",\"version\":".to_vec();
+    ostler_wire::push_text(&mut out, &gateway.0.options.version);
+    out.push(b'}');
+    out.into()
+}
+
+/// Which servers there are, and what those that have been met say of themselves.
+fn instructions(gateway: &Gateway, caller: &Caller) -> String {
+    let host = &gateway.0.host;
+    let servers = host.servers(caller);
+    let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
+    let mut text = format!(
+        "Tools and prompts of {} servers, named server__name. Servers: {}.",
+        names.len(),
+        names.join(", ")
+    );
+    for server in &servers {
+        let advice = host.known_hello(caller, server.as_str()).and_then(|hello| hello.instructions);
+        if let Some(advice) = advice.filter(|advice| text.len() + advice.len() < ADVICE) {
+            text.push_str(&format!("\n\n{server}: {advice}"));
+        }
+    }
+    text
+}
+
+fn push_instructions(out: &mut Vec<u8>, instructions: Option<&str>) {
+    if let Some(instructions) = instructions {
+        out.extend_from_slice(b",\"instructions\":");
+        ostler_wire::push_text(out, instructions);
+    }
+}

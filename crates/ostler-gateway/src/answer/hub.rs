@@ -1,0 +1,189 @@
+//! What servers say without being asked, carried to listens and sessions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::meter::Coalescer;
+use ostler_core::name::ServerName;
+use ostler_host::upstream::Event;
+use ostler_host::{Host, LogLevel, ServerEvent};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{self, Receiver, Sender};
+use tokio::time::Instant;
+
+use crate::face::Face;
+use crate::gateway::Shared;
+use crate::session::Session;
+
+/// Events that a listener may be behind before it loses the oldest.
+const BACKLOG: usize = 256;
+
+/// A list may change this often for those who listen.
+const CALM: Duration = Duration::from_secs(1);
+
+/// Where listens of modern clients get their events, and which sessions are
+/// not among those over HTTP.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    listens: Sender<Told>,
+    lines: Mutex<Vec<Weak<Session>>>,
+}
+
+/// What listeners are told.
+#[derive(Debug, Clone)]
+pub(crate) enum Told {
+    /// A server has said something.
+    Said(Arc<ServerEvent>),
+    /// Some events are lost: everything may have changed.
+    Lost,
+}
+
+impl Hub {
+    pub(crate) fn new() -> Self {
+        Self { listens: broadcast::Sender::new(BACKLOG), lines: Mutex::default() }
+    }
+
+    /// A session over a stream, which hears of events as long as it lives.
+    pub(crate) fn join(&self, session: &Arc<Session>) {
+        let mut lines = self.lines();
+        lines.retain(|line| line.strong_count() > 0);
+        lines.push(Arc::downgrade(session));
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn listen(&self) -> Receiver<Told> {
+        self.listens.subscribe()
+    }
+}
+
+/// Starts the task that carries the events of a gateway's host.
+pub(crate) fn follow_events(gateway: &Arc<Shared>) {
+    tokio::spawn(follow(Arc::downgrade(gateway), gateway.host.clone()));
+}
+
+/// One announced change per list and second, none lost.
+#[derive(Debug, Default)]
+struct Calm(HashMap<(ServerName, Arc<str>, u8), (Coalescer, ServerEvent)>);
+
+impl Calm {
+    /// Whether an event passes now.
+    fn admit(&mut self, event: &ServerEvent, now: Instant) -> bool {
+        let Some(kind) = list_of(&event.event) else { return true };
+        let key = (event.server.clone(), Arc::clone(&event.partition), kind);
+        let (coalescer, _) = self.0.entry(key).or_insert_with(|| (Coalescer::new(CALM), event.clone()));
+        coalescer.on_event(now.into_std())
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.0.values().filter_map(|(coalescer, _)| coalescer.next_wake()).min().map(Instant::from_std)
+    }
+
+    fn due(&mut self, now: Instant) -> Vec<ServerEvent> {
+        let due = self
+            .0
+            .values_mut()
+            .filter_map(|(coalescer, event)| coalescer.on_wake(now.into_std()).then(|| event.clone()));
+        due.collect()
+    }
+}
+
+fn list_of(event: &Event) -> Option<u8> {
+    match event {
+        Event::ToolsChanged => Some(0),
+        Event::PromptsChanged => Some(1),
+        Event::ResourcesChanged => Some(2),
+        Event::ResourceUpdated(_) | Event::Log(_) | Event::Other { .. } => None,
+    }
+}
+
+async fn follow(gateway: Weak<Shared>, host: Host) {
+    let mut events = host.events();
+    // The task must not keep the host alive.
+    drop(host);
+    let mut calm = Calm::default();
+    loop {
+        let wake = calm.next_wake();
+        let received = tokio::select! {
+            received = events.recv() => Some(received),
+            () = at(wake) => None,
+        };
+        let Some(gateway) = gateway.upgrade() else { return };
+        match received {
+            None => calm.due(Instant::now()).into_iter().for_each(|event| tell(&gateway, event)),
+            Some(Ok(event)) if calm.admit(&event, Instant::now()) => tell(&gateway, event),
+            Some(Ok(_)) => {}
+            Some(Err(RecvError::Lagged(_))) => drop(gateway.hub.listens.send(Told::Lost)),
+            Some(Err(RecvError::Closed)) => return,
+        }
+    }
+}
+
+async fn at(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn tell(gateway: &Shared, event: ServerEvent) {
+    let tell_session = |session: &Arc<Session>| {
+        if let Some(frame) = frame_for(gateway, session, &event) {
+            session.push(frame);
+        }
+    };
+    gateway.sessions.each(tell_session);
+    let lines: Vec<Weak<Session>> = gateway.hub.lines().clone();
+    lines.iter().filter_map(Weak::upgrade).for_each(|session| tell_session(&session));
+    let _ = gateway.hub.listens.send(Told::Said(Arc::new(event)));
+}
+
+/// What a legacy session is told of an event.
+fn frame_for(gateway: &Shared, session: &Session, event: &ServerEvent) -> Option<Bytes> {
+    let is_here = match session.face() {
+        Face::All => true,
+        Face::One(server) => *server == event.server,
+    };
+    if !is_here || !gateway.host.may_hear(session.caller(), event) {
+        return None;
+    }
+    match &event.event {
+        Event::ResourceUpdated(params) => {
+            let uri = ostler_wire::text_member(params, "uri")?;
+            gateway.subscriptions.wants(session.id(), &event.server, &uri).then_some(())?;
+        }
+        Event::Log(params) => {
+            // Lines that belong to no call go only to those who asked for a level.
+            let wanted = LogLevel::parse(&session.log_level()?)?;
+            let level = LogLevel::parse(&ostler_wire::text_member(params, "level")?)?;
+            (level >= wanted).then_some(())?;
+        }
+        Event::Other { .. } if *session.face() == Face::All => return None,
+        _ => {}
+    }
+    Some(notification(&event.event, None))
+}
+
+/// The notification of an event; with the id of a listen, it says so.
+pub(crate) fn notification(event: &Event, listen: Option<&[u8]>) -> Bytes {
+    let (method, params) = match event {
+        Event::ToolsChanged => ("notifications/tools/list_changed", None),
+        Event::PromptsChanged => ("notifications/prompts/list_changed", None),
+        Event::ResourcesChanged => ("notifications/resources/list_changed", None),
+        Event::ResourceUpdated(params) => ("notifications/resources/updated", Some(params.clone())),
+        Event::Log(params) => ("notifications/message", Some(params.clone())),
+        Event::Other { method, params } => (method.as_str(), params.clone()),
+    };
+    let params = match listen {
+        None => params,
+        Some(id) => Some(super::listen::stamped(params.as_deref().unwrap_or(b"{}"), id)),
+    };
+    let mut frame = Vec::with_capacity(method.len() + params.as_ref().map_or(0, Bytes::len) + 48);
+    ostler_wire::write_notification(&mut frame, method, params.as_deref());
+    frame.pop();
+    frame.into()
+}

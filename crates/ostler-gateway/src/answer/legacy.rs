@@ -1,0 +1,130 @@
+//! What only legacy clients ask: a log level and subscriptions of resources
+//! for their whole session.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ostler_core::name::ServerName;
+use ostler_host::{LogLevel, Subscription};
+use ostler_wire::Era;
+
+use super::route;
+use crate::exchange::{Client, Exchange, Reply};
+use crate::face::Face;
+use crate::gateway::Gateway;
+use crate::session::Session;
+
+/// Resources that one session may subscribe to.
+const PER_SESSION: usize = 1_024;
+
+/// What legacy sessions have subscribed to, by session and URI.
+#[derive(Default)]
+pub(crate) struct Subscriptions(Mutex<HashMap<Box<str>, HashMap<String, Held>>>);
+
+/// The servers that tell a session of one resource.
+type Held = Vec<(ServerName, Subscription)>;
+
+impl Subscriptions {
+    fn all(&self) -> MutexGuard<'_, HashMap<Box<str>, HashMap<String, Held>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a session wants to hear of a server's resource.
+    pub(crate) fn wants(&self, session: &str, server: &ServerName, uri: &str) -> bool {
+        let all = self.all();
+        let held = all.get(session).and_then(|uris| uris.get(uri));
+        held.is_some_and(|held| held.iter().any(|(from, _)| from == server))
+    }
+
+    /// Gives back what a session held.
+    pub(crate) fn end(&self, session: &str) {
+        let held = self.all().remove(session);
+        // Guards go outside the lock: each talks to its server's desk.
+        drop(held);
+    }
+}
+
+fn session(exchange: &Exchange) -> Option<&Session> {
+    match &exchange.client {
+        Client::Legacy(session) => Some(session),
+        Client::Modern => None,
+    }
+}
+
+/// `logging/setLevel`: kept in the session, and asked of the servers.
+pub(crate) async fn set_level(gateway: &Gateway, exchange: &Exchange) -> Reply {
+    let name = ostler_wire::text_member(exchange.params.raw(), "level");
+    let Some(level) = name.and_then(|name| LogLevel::parse(&name)) else {
+        return Reply::invalid(
+            "`level` is none of debug, info, notice, warning, error, critical, alert, emergency",
+        );
+    };
+    let host = &gateway.0.host;
+    match &exchange.face {
+        Face::One(server) => {
+            let hello = host.hello(&exchange.caller, server.as_str()).await;
+            match hello {
+                Err(error) => return Reply::failed(&error, Era::Legacy),
+                Ok(hello) if !hello.has_capability("logging") => {
+                    return Reply::no_method(exchange.method.as_str());
+                }
+                Ok(_) => host.want_log_level(server.as_str(), level),
+            }
+        }
+        Face::All => {
+            for server in host.servers(&exchange.caller) {
+                host.want_log_level(server.as_str(), level);
+            }
+        }
+    }
+    if let Some(session) = session(exchange) {
+        session.set_log_level(level.as_str());
+    }
+    Reply::result(&b"{}"[..])
+}
+
+/// `resources/subscribe`.
+pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
+    let (Some(session), Some(uri)) = (session(exchange), exchange.params.uri()) else {
+        return Reply::invalid("`uri` is missing or not a string");
+    };
+    let servers = match &exchange.face {
+        Face::One(server) => vec![server.clone()],
+        Face::All => {
+            let mut servers = route::servers_of(gateway, &exchange.caller, &uri).await;
+            servers.truncate(1);
+            servers
+        }
+    };
+    let Some(server) = servers.into_iter().next() else { return route::not_found(&uri, &exchange.client) };
+    let is_full =
+        gateway.0.subscriptions.all().get(session.id()).is_some_and(|uris| uris.len() >= PER_SESSION);
+    if is_full {
+        return Reply::invalid(&format!("a session can subscribe to {PER_SESSION} resources"));
+    }
+    let subscription = match gateway.0.host.subscribe(&exchange.caller, server.as_str(), &uri).await {
+        Ok(subscription) => subscription,
+        Err(error) => return Reply::failed(&error, Era::Legacy),
+    };
+    let before = {
+        let mut all = gateway.0.subscriptions.all();
+        let uris = all.entry(session.id().into()).or_default();
+        uris.insert(uri.into_owned(), vec![(server, subscription)])
+    };
+    // A second subscription replaces the first; dropped in this order the server hears nothing of it.
+    drop(before);
+    Reply::result(&b"{}"[..])
+}
+
+/// `resources/unsubscribe`. What was not subscribed to is not subscribed to afterwards either.
+pub(crate) async fn unsubscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
+    let (Some(session), Some(uri)) = (session(exchange), exchange.params.uri()) else {
+        return Reply::invalid("`uri` is missing or not a string");
+    };
+    let held = {
+        let mut all = gateway.0.subscriptions.all();
+        all.get_mut(session.id()).and_then(|uris| uris.remove(&*uri))
+    };
+    drop(held);
+    Reply::result(&b"{}"[..])
+}

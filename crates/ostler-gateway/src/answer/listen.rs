@@ -1,0 +1,180 @@
+//! `subscriptions/listen`: one long stream per modern client, fed by the hub.
+
+use bytes::Bytes;
+use ostler_core::name::ServerName;
+use ostler_host::Subscription;
+use ostler_host::upstream::Event;
+use ostler_wire::Change;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::hub::{self, Told};
+use super::route;
+use crate::exchange::{Exchange, Reply};
+use crate::face::Face;
+use crate::gateway::Gateway;
+
+/// The key of `_meta` that names the listen a message belongs to.
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// Resources that one listen may name.
+const RESOURCES: usize = 1_024;
+
+/// What a client wants to hear of.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Wanted {
+    tools_list_changed: bool,
+    prompts_list_changed: bool,
+    resources_list_changed: bool,
+    resource_subscriptions: Vec<String>,
+}
+
+/// What a listen holds as long as it lasts.
+struct Listening {
+    wanted: Wanted,
+    /// Whose resource, which one, and what keeps the server telling.
+    held: Vec<(ServerName, String, Subscription)>,
+}
+
+/// Listens until the client goes away or the gateway winds up.
+pub(crate) async fn listen(gateway: &Gateway, exchange: Exchange) -> Reply {
+    // Events count from here on, not from the acknowledgement.
+    let mut events = gateway.0.hub.listen();
+    let mut draining = gateway.0.is_draining.subscribe();
+    let wanted = match ostler_wire::member(exchange.params.raw(), "notifications") {
+        Some(raw) => serde_json::from_slice::<Wanted>(raw),
+        None => return Reply::invalid("`notifications` is missing"),
+    };
+    let listening = match wanted {
+        Ok(wanted) if wanted.resource_subscriptions.len() <= RESOURCES => {
+            subscribe(gateway, &exchange, wanted).await
+        }
+        Ok(_) => return Reply::invalid(&format!("a listen can name {RESOURCES} resources")),
+        Err(error) => return Reply::invalid(&format!("`notifications` can't be read: {error}")),
+    };
+    let id = exchange.id.raw();
+    if !exchange.outlet.send(acknowledgement(&listening, id)) {
+        return closed(id);
+    }
+    loop {
+        let told = tokio::select! {
+            told = events.recv() => told,
+            _ = draining.wait_for(|is_draining| *is_draining) => return closed(id),
+        };
+        let frames = match told {
+            Ok(Told::Said(event)) => {
+                let is_wanted = listening.wants(&event.server, &event.event, &exchange.face)
+                    && gateway.0.host.may_hear(&exchange.caller, &event);
+                if is_wanted { vec![hub::notification(&event.event, Some(id))] } else { Vec::new() }
+            }
+            Ok(Told::Lost) | Err(RecvError::Lagged(_)) => listening.everything(id),
+            Err(RecvError::Closed) => return closed(id),
+        };
+        // A client that does not read its stream loses it.
+        if !frames.into_iter().all(|frame| exchange.outlet.send(frame)) {
+            return closed(id);
+        }
+    }
+}
+
+async fn subscribe(gateway: &Gateway, exchange: &Exchange, wanted: Wanted) -> Listening {
+    let mut held = Vec::new();
+    for uri in &wanted.resource_subscriptions {
+        let server = match &exchange.face {
+            Face::One(server) => Some(server.clone()),
+            Face::All => route::servers_of(gateway, &exchange.caller, uri).await.into_iter().next(),
+        };
+        let Some(server) = server else { continue };
+        // What can't be subscribed to is not acknowledged.
+        if let Ok(subscription) = gateway.0.host.subscribe(&exchange.caller, server.as_str(), uri).await {
+            held.push((server, uri.clone(), subscription));
+        }
+    }
+    Listening { wanted, held }
+}
+
+impl Listening {
+    fn wants(&self, server: &ServerName, event: &Event, face: &Face) -> bool {
+        if matches!(face, Face::One(only) if only != server) {
+            return false;
+        }
+        match event {
+            Event::ToolsChanged => self.wanted.tools_list_changed,
+            Event::PromptsChanged => self.wanted.prompts_list_changed,
+            Event::ResourcesChanged => self.wanted.resources_list_changed,
+            Event::ResourceUpdated(params) => {
+                let uri = ostler_wire::text_member(params, "uri").unwrap_or_default();
+                self.held.iter().any(|(from, held, _)| from == server && *held == *uri)
+            }
+            Event::Log(_) | Event::Other { .. } => false,
+        }
+    }
+
+    /// Some events are lost, so all that may have happened is said to have happened.
+    fn everything(&self, id: &[u8]) -> Vec<Bytes> {
+        let lists = [
+            (self.wanted.tools_list_changed, Event::ToolsChanged),
+            (self.wanted.prompts_list_changed, Event::PromptsChanged),
+            (self.wanted.resources_list_changed, Event::ResourcesChanged),
+        ];
+        let lists = lists.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, event)| event);
+        let updates = self.held.iter().map(|(_, uri, _)| {
+            let mut params = b"{\"uri\":".to_vec();
+            ostler_wire::push_text(&mut params, uri);
+            params.push(b'}');
+            Event::ResourceUpdated(params.into())
+        });
+        lists.chain(updates).map(|event| hub::notification(&event, Some(id))).collect()
+    }
+}
+
+fn acknowledgement(listening: &Listening, id: &[u8]) -> Vec<u8> {
+    let mut params = b"{\"notifications\":{".to_vec();
+    let wanted = &listening.wanted;
+    let flags = [
+        ("toolsListChanged", wanted.tools_list_changed),
+        ("promptsListChanged", wanted.prompts_list_changed),
+        ("resourcesListChanged", wanted.resources_list_changed),
+    ];
+    for (name, _) in flags.into_iter().filter(|(_, is_wanted)| *is_wanted) {
+        separate(&mut params);
+        ostler_wire::push_text(&mut params, name);
+        params.extend_from_slice(b":true");
+    }
+    if !wanted.resource_subscriptions.is_empty() {
+        separate(&mut params);
+        params.extend_from_slice(b"\"resourceSubscriptions\":[");
+        for (at, (_, uri, _)) in listening.held.iter().enumerate() {
+            if at > 0 {
+                params.push(b',');
+            }
+            ostler_wire::push_text(&mut params, uri);
+        }
+        params.push(b']');
+    }
+    params.extend_from_slice(b"}}");
+    let mut frame = Vec::new();
+    let method = "notifications/subscriptions/acknowledged";
+    ostler_wire::write_notification(&mut frame, method, Some(&stamped(&params, id)));
+    frame.pop();
+    frame
+}
+
+fn separate(out: &mut Vec<u8>) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+}
+
+/// Parameters that say which listen they belong to, instead of the one upstream.
+pub(crate) fn stamped(params: &[u8], id: &[u8]) -> Bytes {
+    let meta = ostler_wire::member(params, "_meta").unwrap_or(b"{}");
+    let meta = ostler_wire::edit(meta, &[(SUBSCRIPTION, Change::Set(id))]).unwrap_or_default();
+    let stamped = ostler_wire::edit(params, &[("_meta", Change::Set(&meta))]);
+    stamped.map_or_else(|| Bytes::copy_from_slice(params), Bytes::from)
+}
+
+/// The answer to a listen that has ended in an orderly way.
+fn closed(id: &[u8]) -> Reply {
+    Reply::Result(stamped(b"{\"resultType\":\"complete\"}", id))
+}

@@ -1,0 +1,203 @@
+//! Lists: of one server as it gives them, and of all servers in our own pages.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::error::CallError;
+use ostler_host::{Kind, Offer};
+use ostler_wire::{Change, Era, ListPage};
+
+use super::relay::{self, Route};
+use crate::cursor::Cursor;
+use crate::exchange::{Client, Exchange, Reply};
+use crate::face::Face;
+use crate::gateway::Gateway;
+
+/// Under which key of `_meta` a list says whose items are missing or old.
+const UNAVAILABLE: &str = "dev.ostler/unavailable";
+
+/// Answers a list.
+pub(crate) async fn answer(gateway: &Gateway, mut exchange: Exchange, kind: Kind) -> Reply {
+    if let Face::One(server) = &exchange.face {
+        let route = Route { server: server.clone(), params: std::mem::take(&mut exchange.params) };
+        let reply = relay::relay(gateway, &exchange, route).await;
+        return filtered(gateway, &exchange, kind, reply);
+    }
+    let cursor = match exchange.params.cursor() {
+        None => None,
+        Some(text) => match Cursor::open(&gateway.0.seal, &Face::All, kind.member(), &text) {
+            Some(cursor) => Some(cursor),
+            None => return Reply::invalid("unknown cursor"),
+        },
+    };
+    let shared = &gateway.0;
+    let offers = shared.host.offers(&exchange.caller, kind, shared.options.list_patience).await;
+    if let Some(error) = silence(&offers) {
+        return Reply::failed(error, exchange.client.era());
+    }
+    Reply::result(Page::cut(gateway, kind, &offers, cursor).write(&exchange.client, kind, &offers))
+}
+
+/// Why there is nothing to show at all. An empty list would be a lie where
+/// every server fails and none was ever known.
+fn silence(offers: &[Offer]) -> Option<&CallError> {
+    let is_silent = |offer: &&Offer| offer.error.is_some() && offer.items.is_empty();
+    let silent = offers.iter().filter(is_silent).count();
+    if silent == 0 || silent < offers.len() {
+        return None;
+    }
+    offers.first().and_then(|offer| offer.error.as_ref())
+}
+
+/// One page over all servers.
+struct Page {
+    /// The texts of the items.
+    items: Vec<Bytes>,
+    next: Option<String>,
+}
+
+impl Page {
+    /// The items behind the cursor. A cursor names the item it stands behind;
+    /// should that be gone, its server's items begin anew, and none is left out.
+    fn cut(gateway: &Gateway, kind: Kind, offers: &[Offer], cursor: Option<Cursor>) -> Self {
+        let shared = &gateway.0;
+        let tables = shared.names.tables(&shared.host);
+        let table = match kind {
+            Kind::Tools => Some(&tables.tools),
+            Kind::Prompts => Some(&tables.prompts),
+            Kind::Resources | Kind::Templates => None,
+        };
+        let mut page = Self { items: Vec::new(), next: None };
+        let mut seen = HashSet::new();
+        for offer in offers {
+            let rows = table.map(|table| table.of_server(&offer.server));
+            let start = match &cursor {
+                Some(position) if offer.server < position.server => offer.items.len(),
+                Some(position) if offer.server == position.server => {
+                    offer.items.iter().position(|item| *item.name == *position.item).map_or(0, |at| at + 1)
+                }
+                _ => 0,
+            };
+            for (at, item) in offer.items.iter().enumerate() {
+                // The same URI on two servers is the first one's.
+                if rows.is_none() && !seen.insert(&item.name) {
+                    continue;
+                }
+                if at < start {
+                    continue;
+                }
+                if page.items.len() == shared.options.page_size {
+                    return page;
+                }
+                let exposed = rows.and_then(|rows| rows.iter().find(|row| *row.tool == *item.name));
+                page.items.push(match exposed {
+                    Some(row) => renamed(&item.definition, &row.exposed),
+                    None => item.definition.clone(),
+                });
+                if page.items.len() == shared.options.page_size {
+                    let last = Cursor { server: offer.server.clone(), item: item.name.to_string() };
+                    page.next = Some(last.seal(&shared.seal, &Face::All, kind.member()));
+                }
+            }
+        }
+        // Nothing follows what was the last item of all.
+        page.next = None;
+        page
+    }
+
+    fn write(self, client: &Client, kind: Kind, offers: &[Offer]) -> Vec<u8> {
+        let size: usize = self.items.iter().map(|item| item.len() + 1).sum();
+        let mut out = Vec::with_capacity(size + 128);
+        out.push(b'{');
+        ostler_wire::push_text(&mut out, kind.member());
+        out.extend_from_slice(b":[");
+        for (at, item) in self.items.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(item);
+        }
+        out.push(b']');
+        if let Some(next) = &self.next {
+            out.extend_from_slice(b",\"nextCursor\":");
+            ostler_wire::push_text(&mut out, next);
+        }
+        if matches!(client, Client::Modern) {
+            push_hints(&mut out, offers);
+        }
+        push_unavailable(&mut out, offers);
+        out.push(b'}');
+        out
+    }
+}
+
+/// A list is good for as long as every part of it is. It is the caller's own:
+/// what it shows depends on what the caller may see.
+fn push_hints(out: &mut Vec<u8>, offers: &[Offer]) {
+    let ttl = offers.iter().map(|offer| offer.ttl).min().unwrap_or(Duration::ZERO);
+    out.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
+    out.extend_from_slice(ttl.as_millis().to_string().as_bytes());
+    out.extend_from_slice(b",\"cacheScope\":\"private\"");
+}
+
+fn push_unavailable(out: &mut Vec<u8>, offers: &[Offer]) {
+    let mut sick = offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?))).peekable();
+    if sick.peek().is_none() {
+        return;
+    }
+    out.extend_from_slice(b",\"_meta\":{");
+    ostler_wire::push_text(out, UNAVAILABLE);
+    out.extend_from_slice(b":[");
+    for (at, (offer, error)) in sick.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"server\":");
+        ostler_wire::push_text(out, offer.server.as_str());
+        out.extend_from_slice(b",\"code\":");
+        ostler_wire::push_text(out, error.code());
+        out.extend_from_slice(b",\"message\":");
+        ostler_wire::push_text(out, &error.to_string());
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+}
+
+fn renamed(definition: &Bytes, name: &str) -> Bytes {
+    let mut value = Vec::with_capacity(name.len() + 2);
+    ostler_wire::push_text(&mut value, name);
+    ostler_wire::edit(definition, &[("name", Change::Set(&value))])
+        .map_or_else(|| definition.clone(), Bytes::from)
+}
+
+/// One server's page without what the caller may not use and what is no item.
+/// A page with nothing to leave out stays byte for byte.
+fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
+    let (Reply::Result(body), Face::One(server)) = (&reply, &exchange.face) else { return reply };
+    let page = match ListPage::open(body, kind.member(), kind.name_member()) {
+        Ok(page) => page,
+        Err(error) => {
+            let detail = format!("its list can't be read: {error}");
+            let error = CallError::UpstreamProtocol { server: server.clone(), detail };
+            return Reply::failed(&error, exchange.client.era());
+        }
+    };
+    let may = |name: &str| gateway.0.host.may_use(&exchange.caller, server.as_str(), kind, name);
+    if page.dropped.is_empty() && page.items.iter().all(|item| may(&item.name)) {
+        return reply;
+    }
+    let mut list = b"[".to_vec();
+    for item in page.items.iter().filter(|item| may(&item.name)) {
+        if list.len() > 1 {
+            list.push(b',');
+        }
+        list.extend_from_slice(&item.raw);
+    }
+    list.push(b']');
+    let mut changes = vec![(kind.member(), Change::Set(&list[..]))];
+    if exchange.client.era() == Era::Modern {
+        changes.push(("cacheScope", Change::Set(b"\"private\"")));
+    }
+    ostler_wire::edit(body, &changes).map_or(reply, Reply::result)
+}

@@ -1,0 +1,184 @@
+//! Which exposed name, and which URI, means which server.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ostler_core::caller::Caller;
+use ostler_core::catalog::Table;
+use ostler_core::name::ServerName;
+use ostler_host::{Host, Item, Kind};
+use ostler_wire::headers::{self, ParamHeader};
+use tokio::time::Instant;
+
+/// How long after a sweep over all servers a name that is still unknown does
+/// not cause another.
+const SWEPT: Duration = Duration::from_secs(1);
+
+/// Resolves names by a table that follows the host's lists.
+#[derive(Debug)]
+pub(crate) struct Names {
+    current: ArcSwap<Tables>,
+    building: Mutex<()>,
+    /// When every server was last asked for its lists because of an unknown name, by kind.
+    swept: Mutex<HashMap<Kind, Instant>>,
+}
+
+/// What the host knew at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    /// `None` before the first look.
+    version: Option<u64>,
+    pub(crate) tools: Table,
+    pub(crate) prompts: Table,
+    /// Every known tool of every server, with its arguments that are repeated in headers.
+    marks: HashMap<ServerName, HashMap<Arc<str>, Vec<ParamHeader>>>,
+    resources: HashMap<Arc<str>, ServerName>,
+    templates: Vec<(Arc<str>, ServerName)>,
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self { current: ArcSwap::default(), building: Mutex::default(), swept: Mutex::default() }
+    }
+
+    /// The tables as of now. A call to a known tool costs two loads here.
+    pub(crate) fn tables(&self, host: &Host) -> Arc<Tables> {
+        let current = self.current.load_full();
+        if current.version == Some(host.lists_version()) {
+            return current;
+        }
+        let _building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.load_full();
+        // Asked before building: a change meanwhile makes the next caller build again.
+        let version = host.lists_version();
+        if current.version == Some(version) {
+            return current;
+        }
+        let tables = Arc::new(Tables::of(host, version));
+        self.current.store(Arc::clone(&tables));
+        tables
+    }
+
+    /// Asks every server for its list because a name is not known, unless that
+    /// was just done. Whether it was worth looking again.
+    pub(crate) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
+        {
+            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            if swept.get(&kind).is_some_and(|last| now.duration_since(*last) < SWEPT) {
+                return false;
+            }
+            swept.insert(kind, now);
+        }
+        host.offers(caller, kind, patience).await;
+        true
+    }
+}
+
+impl Tables {
+    fn of(host: &Host, version: u64) -> Self {
+        let named = |kind| {
+            let known = host.known_items(kind).into_iter();
+            Table::new(known.map(|(server, items)| {
+                (server, items.into_iter().map(|item| item.name.to_string()).collect())
+            }))
+        };
+        let mut resources = HashMap::new();
+        for (server, items) in host.known_items(Kind::Resources) {
+            for item in items {
+                resources.entry(item.name).or_insert_with(|| server.clone());
+            }
+        }
+        let templates = host.known_items(Kind::Templates).into_iter();
+        let templates = templates
+            .flat_map(|(server, items)| items.into_iter().map(move |item| (item.name, server.clone())))
+            .collect();
+        let tools = host.known_items(Kind::Tools).into_iter();
+        let marks = tools.map(|(server, items)| {
+            (server, items.into_iter().map(|item| (Arc::clone(&item.name), marks_of(&item))).collect())
+        });
+        Self {
+            version: Some(version),
+            marks: marks.collect(),
+            tools: named(Kind::Tools),
+            prompts: named(Kind::Prompts),
+            resources,
+            templates,
+        }
+    }
+
+    /// The arguments of a tool that are repeated in headers; `None` if the tool is not known.
+    pub(crate) fn marks(&self, server: &ServerName, tool: &str) -> Option<&[ParamHeader]> {
+        self.marks.get(server)?.get(tool).map(Vec::as_slice)
+    }
+
+    /// The servers that may have a resource, the likeliest first: one that
+    /// lists it, those with a template that fits, those with others of its scheme.
+    pub(crate) fn servers_of(&self, uri: &str) -> Vec<ServerName> {
+        let lister = self.resources.get(uri);
+        let fitting = self.templates.iter().filter(|(template, _)| fits(template, uri));
+        let mut found: Vec<&ServerName> =
+            lister.into_iter().chain(fitting.map(|(_, server)| server)).collect();
+        if found.is_empty() {
+            let all = self.resources.iter().chain(self.templates.iter().map(|(uri, server)| (uri, server)));
+            found = all.filter(|(known, _)| scheme(known) == scheme(uri)).map(|(_, server)| server).collect();
+            found.sort();
+        }
+        let mut seen = HashSet::new();
+        found.into_iter().filter(|server| seen.insert(*server)).cloned().collect()
+    }
+
+    /// The server that has a template, as it is written.
+    pub(crate) fn server_of_template(&self, template: &str) -> Option<&ServerName> {
+        self.templates.iter().find(|(known, _)| **known == *template).map(|(_, server)| server)
+    }
+}
+
+/// A schema whose marks can't be used has none: the server will say what it thinks of a call.
+fn marks_of(item: &Item) -> Vec<ParamHeader> {
+    let schema = ostler_wire::member(&item.definition, "inputSchema");
+    schema.and_then(|schema| headers::param_headers(schema).ok()).unwrap_or_default()
+}
+
+fn scheme(uri: &str) -> &str {
+    uri.split_once(':').map_or("", |(scheme, _)| scheme)
+}
+
+/// Whether a URI may come from a template of RFC 6570: its literal parts occur
+/// in order, and a plain `{name}` stands for something without a slash.
+fn fits(template: &str, uri: &str) -> bool {
+    let Some((literal, rest)) = template.split_once('{') else { return template == uri };
+    let Some(uri) = uri.strip_prefix(literal) else { return false };
+    let Some((expression, rest)) = rest.split_once('}') else { return false };
+    let is_plain = expression.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    (0..=uri.len())
+        .filter(|&at| uri.is_char_boundary(at))
+        .take_while(|&at| !is_plain || !uri[..at].contains('/'))
+        .any(|at| (!is_plain || at > 0) && fits(rest, &uri[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_fits_a_template_by_its_literal_parts() {
+        let table = [
+            ("test://template/{id}/data", "test://template/123/data", true),
+            ("test://template/{id}/data", "test://template/1/2/data", false),
+            ("test://template/{id}/data", "test://template//data", false),
+            ("file:///{+path}", "file:///a/b/c.txt", true),
+            ("file:///{+path}", "file:///", true),
+            ("a:{x}-{y}", "a:1-2-3", true),
+            ("a:{x}", "b:1", false),
+            ("plain:uri", "plain:uri", true),
+            ("broken:{x", "broken:1", false),
+            ("note://{name}", "note://Zürich", true),
+        ];
+        for (template, uri, does) in table {
+            assert_eq!(fits(template, uri), does, "{template} {uri}");
+        }
+    }
+}

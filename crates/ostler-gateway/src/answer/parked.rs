@@ -1,0 +1,247 @@
+//! A legacy server asks a modern client: the call is parked, and the client
+//! gets `input_required` with a sealed ticket. Its retry answers the server's
+//! question and waits for the original answer.
+//!
+//! ```text
+//! running ──answer──▶ done
+//!    │ question                     ticket expired, lost, client gone
+//!    ▼                                            │
+//! parked ──ticket with the answers──▶ running     └──▶ cancelled at the server
+//! ```
+//!
+//! A ticket is good once. A call that is gone is never started again: its
+//! client learns that nobody knows what became of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::upstream::Question;
+use ostler_host::{Answer, Request};
+use ostler_wire::{Change, Era, Outcome, Params};
+use sha2::{Digest, Sha256};
+use tokio::task::JoinHandle;
+
+use super::relay::{Route, finish_modern};
+use super::state;
+use super::voice::{ClientVoice, Questions};
+use crate::exchange::{Exchange, Reply};
+use crate::gateway::{Gateway, Shared};
+
+/// How long a parked call waits for its client. The call's own hard end may come first.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// Calls that wait for an answer of their client.
+#[derive(Debug)]
+pub(crate) struct Lot {
+    calls: Mutex<HashMap<[u8; 16], Parked>>,
+    max: usize,
+}
+
+#[derive(Debug)]
+struct Parked {
+    call: Running,
+    /// What the server asked, under the names the client was given.
+    open: Vec<(String, Question)>,
+    /// Of the parameters that must be the same again.
+    digest: [u8; 32],
+    _expiry: Expiry,
+}
+
+/// Ends with the call that it is for.
+#[derive(Debug)]
+struct Expiry(JoinHandle<()>);
+
+impl Drop for Expiry {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A call under way, whose end somebody waits for. Dropping it cancels it.
+#[derive(Debug)]
+struct Running {
+    task: JoinHandle<Result<Answer, CallError>>,
+    questions: Questions,
+    /// Numbers the questions of a call.
+    asked: u32,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Lot {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { calls: Mutex::default(), max }
+    }
+
+    /// How many calls wait.
+    pub(crate) fn len(&self) -> usize {
+        self.calls().len()
+    }
+
+    fn calls(&self) -> MutexGuard<'_, HashMap<[u8; 16], Parked>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends a request whose server may ask its client.
+pub(crate) async fn run(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    route: Route,
+    voice: Arc<ClientVoice>,
+    mut questions: Questions,
+) -> Reply {
+    let host = gateway.0.host.clone();
+    let (caller, method) = (exchange.caller.clone(), exchange.method.clone());
+    let Route { server, params } = route.clone();
+    let mut work = Box::pin(async move {
+        let request = Request::new(&caller, server.as_str(), method.as_str(), params);
+        host.send(request.from_modern_client().with_voice(voice)).await
+    });
+    // A call that asks nothing needs no task of its own.
+    let question = tokio::select! {
+        biased;
+        result = &mut work => return finish_modern(gateway, exchange, &route.server, result),
+        Some(question) = questions.recv() => question,
+    };
+    let call = Running { task: tokio::spawn(work), questions, asked: 0 };
+    park(gateway, exchange, &route, call, vec![question])
+}
+
+/// Goes on with a parked call.
+pub(crate) async fn resume(gateway: &Gateway, exchange: &Exchange, route: &Route, ticket: [u8; 16]) -> Reply {
+    let Some(responses) = route.params.input_responses().and_then(ostler_wire::all_members) else {
+        return Reply::invalid("`inputResponses` is missing");
+    };
+    let digest = digest(&route.params);
+    let parked = {
+        let mut calls = gateway.0.lot.calls();
+        match calls.get(&ticket) {
+            None => return lost(route),
+            Some(parked) if parked.digest != digest => {
+                return Reply::invalid("the request is not the one that `requestState` was given for");
+            }
+            Some(_) => calls.remove(&ticket),
+        }
+    };
+    let Some(Parked { mut call, open, .. }) = parked else { return lost(route) };
+    let mut unanswered = Vec::new();
+    for (key, question) in open {
+        match responses.iter().find(|(name, _)| *name == key) {
+            Some((_, raw)) => {
+                question.answer(Outcome::Result(Bytes::copy_from_slice(raw)));
+            }
+            None => unanswered.push(question),
+        }
+    }
+    if !unanswered.is_empty() {
+        return park(gateway, exchange, route, call, unanswered);
+    }
+    let question = tokio::select! {
+        biased;
+        result = &mut call.task => {
+            let result = result.unwrap_or_else(|_| Err(gone(route)));
+            return finish_modern(gateway, exchange, &route.server, result);
+        }
+        Some(question) = call.questions.recv() => question,
+    };
+    park(gateway, exchange, route, call, vec![question])
+}
+
+/// Puts a call aside until its client comes back with answers.
+fn park(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    route: &Route,
+    mut call: Running,
+    mut questions: Vec<Question>,
+) -> Reply {
+    while let Ok(question) = call.questions.try_recv() {
+        questions.push(question);
+    }
+    let mut open = Vec::new();
+    for question in questions {
+        call.asked += 1;
+        open.push((format!("q{}", call.asked), question));
+    }
+    let mut ticket = [0; 16];
+    if getrandom::fill(&mut ticket).is_err() {
+        return Reply::error(ostler_wire::INTERNAL_ERROR, "no source of chance", None);
+    }
+    let body = input_required(&open, &state::seal_parked(gateway, exchange, &route.server, ticket));
+    {
+        let mut calls = gateway.0.lot.calls();
+        if calls.len() >= gateway.0.lot.max {
+            let what = format!("{} calls wait for answers of their clients", calls.len());
+            let error = CallError::Overloaded { what, retry_after: Duration::from_secs(10) };
+            drop(calls);
+            return Reply::failed(&error, Era::Modern);
+        }
+        let expiry = forget_later(Arc::downgrade(&gateway.0), ticket);
+        calls.insert(ticket, Parked { call, open, digest: digest(&route.params), _expiry: expiry });
+    }
+    Reply::Result(body.into())
+}
+
+/// A ticket that is not used in time ends its call.
+fn forget_later(gateway: Weak<Shared>, ticket: [u8; 16]) -> Expiry {
+    Expiry(tokio::spawn(async move {
+        tokio::time::sleep(PATIENCE).await;
+        if let Some(gateway) = gateway.upgrade() {
+            let late = gateway.lot.calls().remove(&ticket);
+            drop(late);
+        }
+    }))
+}
+
+fn input_required(open: &[(String, Question)], state: &str) -> Vec<u8> {
+    let mut body = b"{\"resultType\":\"input_required\",\"inputRequests\":{".to_vec();
+    for (at, (key, question)) in open.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        ostler_wire::push_text(&mut body, key);
+        body.extend_from_slice(b":{\"method\":");
+        ostler_wire::push_text(&mut body, question.method.as_str());
+        if let Some(params) = &question.params {
+            body.extend_from_slice(b",\"params\":");
+            body.extend_from_slice(params);
+        }
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"},\"requestState\":");
+    ostler_wire::push_text(&mut body, state);
+    body.push(b'}');
+    body
+}
+
+/// What must be the same when a client comes back: everything but the answers
+/// and what each request says anew.
+fn digest(params: &Params) -> [u8; 32] {
+    let gone = ["inputResponses", "requestState", "_meta"].map(|key| (key, Change::Remove));
+    let rest = ostler_wire::edit(params.raw(), &gone).unwrap_or_default();
+    let rest = ostler_wire::canonical_exact(&rest).unwrap_or(rest);
+    Sha256::digest(&rest).into()
+}
+
+fn gone(route: &Route) -> CallError {
+    let (server, tool): (ServerName, _) = (route.server.clone(), route.params.name());
+    CallError::OutcomeUnknown {
+        server,
+        tool: tool.map(|name| name.into_owned()),
+        cause: "the call that waited for this answer is gone: it took too long, or the gateway was restarted"
+            .into(),
+    }
+}
+
+fn lost(route: &Route) -> Reply {
+    Reply::failed(&gone(route), Era::Modern)
+}

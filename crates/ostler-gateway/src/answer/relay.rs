@@ -1,0 +1,147 @@
+//! Through the host and back, era to era.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use memchr::memmem::Finder;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::{Answer, Request};
+use ostler_wire::{Change, Era, Params, ResultHead, ResultKind};
+
+use super::state::{self, Returned};
+use super::voice::ClientVoice;
+use super::{headers, parked, rounds, route};
+use crate::exchange::{Client, Exchange, Reply};
+use crate::gateway::Gateway;
+use crate::session::Session;
+
+/// Where a request goes, with the server's own names in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) server: ServerName,
+    pub(crate) params: Params,
+}
+
+/// Sends a request to its server and says what comes of it to the client.
+pub(crate) async fn relay(gateway: &Gateway, exchange: &Exchange, route: Route) -> Reply {
+    match &exchange.client {
+        Client::Modern => modern(gateway, exchange, route).await,
+        Client::Legacy(session) => legacy(gateway, exchange, session, route).await,
+    }
+}
+
+async fn modern(gateway: &Gateway, exchange: &Exchange, mut route: Route) -> Reply {
+    if route.params.request_state().is_some() {
+        match state::open_state(gateway, exchange, &route.params) {
+            Some(Returned::Parked(server, number)) if server == route.server => {
+                return parked::resume(gateway, exchange, &route, number).await;
+            }
+            Some(Returned::Servers(server, raw)) if server == route.server => {
+                route.params = route::changed(&route.params, "requestState", &raw);
+            }
+            _ => return Reply::invalid("`requestState` was not given for this request"),
+        }
+    }
+    if let Err(refusal) = headers::check(gateway, exchange, &route).await {
+        return refusal;
+    }
+    let voice = match ClientVoice::of(exchange, &route.params) {
+        Some((voice, Some(questions))) => {
+            return parked::run(gateway, exchange, route, voice, questions).await;
+        }
+        Some((voice, None)) => Some(voice),
+        None => None,
+    };
+    let request =
+        Request::new(&exchange.caller, route.server.as_str(), exchange.method.as_str(), route.params);
+    let request = speak(request.from_modern_client(), voice);
+    let result = gateway.0.host.send(request).await;
+    finish_modern(gateway, exchange, &route.server, result)
+}
+
+fn speak(request: Request<'_>, voice: Option<Arc<ClientVoice>>) -> Request<'_> {
+    match voice {
+        Some(voice) => request.with_voice(voice),
+        None => request,
+    }
+}
+
+/// What a modern client gets.
+pub(crate) fn finish_modern(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    server: &ServerName,
+    result: Result<Answer, CallError>,
+) -> Reply {
+    static TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"resultType\""));
+    let answer = match result {
+        Ok(answer) => answer,
+        Err(error) => return Reply::failed(&error, Era::Modern),
+    };
+    let method = exchange.method.as_str();
+    let body = remaining(&answer);
+    if method.starts_with("tasks/") {
+        return Reply::Result(ostler_wire::to_modern(&sealed_task(gateway, exchange, server, &body), false));
+    }
+    if TYPE.find(&body).is_some()
+        && let Ok(head) = ResultHead::open(&body)
+    {
+        match head.kind {
+            ResultKind::InputRequired => return Reply::Result(sealed_state(gateway, exchange, server, body)),
+            ResultKind::Task => return Reply::Result(sealed_task(gateway, exchange, server, &body)),
+            ResultKind::Complete | ResultKind::Other(_) => {}
+        }
+    }
+    Reply::Result(ostler_wire::to_modern(&body, is_cacheable(method)))
+}
+
+/// A remembered answer says how long it is still good for.
+fn remaining(answer: &Answer) -> Bytes {
+    if !answer.is_cached() || !ostler_wire::may_carry_ttl(&answer.body) {
+        return answer.body.clone();
+    }
+    let left = answer.ttl.as_millis().to_string();
+    let changes = [("ttlMs", Change::Set(left.as_bytes()))];
+    ostler_wire::edit(&answer.body, &changes).map_or_else(|| answer.body.clone(), Bytes::from)
+}
+
+/// Methods whose results say in the modern era how long they are good for.
+pub(crate) fn is_cacheable(method: &str) -> bool {
+    matches!(method, "server/discover" | "resources/read") || method.ends_with("/list")
+}
+
+fn sealed_state(gateway: &Gateway, exchange: &Exchange, server: &ServerName, body: Bytes) -> Bytes {
+    let Some(raw) = ostler_wire::member(&body, "requestState") else { return body };
+    let mut text = Vec::new();
+    ostler_wire::push_text(&mut text, &state::seal_state(gateway, exchange, server, raw));
+    ostler_wire::edit(&body, &[("requestState", Change::Set(&text))]).map_or(body, Bytes::from)
+}
+
+fn sealed_task(gateway: &Gateway, exchange: &Exchange, server: &ServerName, body: &Bytes) -> Bytes {
+    let Some(id) = ostler_wire::text_member(body, "taskId") else { return body.clone() };
+    let mut text = Vec::new();
+    ostler_wire::push_text(&mut text, &state::seal_task(gateway, exchange, server, &id));
+    ostler_wire::edit(body, &[("taskId", Change::Set(&text))]).map_or_else(|| body.clone(), Bytes::from)
+}
+
+async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, route: Route) -> Reply {
+    let voice = ClientVoice::of(exchange, &route.params).map(|(voice, _)| voice);
+    let mut params = route.params;
+    let mut round = 0;
+    loop {
+        let request =
+            Request::new(&exchange.caller, route.server.as_str(), exchange.method.as_str(), params.clone());
+        let request = speak(request.from_session(session.meta()), voice.clone());
+        let answer = match gateway.0.host.send(request).await {
+            Ok(answer) => answer,
+            Err(error) => return Reply::failed(&error, Era::Legacy),
+        };
+        match rounds::next(exchange, session, &params, &answer, round).await {
+            rounds::Next::Done => return Reply::Result(ostler_wire::to_legacy(&answer.body)),
+            rounds::Next::Again(continued) => params = continued,
+            rounds::Next::Failed(reply) => return reply,
+        }
+        round += 1;
+    }
+}

@@ -1,0 +1,109 @@
+//! A modern server asks a legacy client: its `input_required` becomes requests
+//! on the stream of the call, and the call is sent again with the answers.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use memchr::memmem::Finder;
+use ostler_core::error::CallError;
+use ostler_host::Answer;
+use ostler_wire::{Change, Era, Outcome, Params, ResultHead, ResultKind};
+
+use super::voice::capability_of;
+use crate::exchange::{Exchange, Reply};
+use crate::session::Session;
+
+/// Rounds of questions that one call may have.
+const ROUNDS: u32 = 10;
+
+/// How long a server that only wants to be asked again is left alone, times the round.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What follows an answer.
+pub(crate) enum Next {
+    /// It is the final one.
+    Done,
+    /// The call goes out again, with these parameters.
+    Again(Params),
+    /// It can't go on.
+    Failed(Reply),
+}
+
+/// Asks the client what the server wants to know, if it wants to know anything.
+pub(crate) async fn next(
+    exchange: &Exchange,
+    session: &Arc<Session>,
+    params: &Params,
+    answer: &Answer,
+    round: u32,
+) -> Next {
+    static INPUT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"input_required\""));
+    if INPUT.find(&answer.body).is_none() {
+        return Next::Done;
+    }
+    if !ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired) {
+        return Next::Done;
+    }
+    if round >= ROUNDS {
+        return Next::Failed(complaint(answer, format!("it asks on after {ROUNDS} rounds of questions")));
+    }
+    let requests = ostler_wire::member(&answer.body, "inputRequests").and_then(ostler_wire::all_members);
+    let responses = match requests {
+        Some(requests) if !requests.is_empty() => match ask_all(exchange, session, answer, &requests).await {
+            Ok(responses) => Some(responses),
+            Err(reply) => return Next::Failed(reply),
+        },
+        _ => {
+            tokio::time::sleep(PAUSE * (round + 1)).await;
+            None
+        }
+    };
+    let state = ostler_wire::member(&answer.body, "requestState");
+    let changes = [
+        ("inputResponses", responses.as_deref().map_or(Change::Remove, Change::Set)),
+        ("requestState", state.map_or(Change::Remove, Change::Set)),
+    ];
+    let continued =
+        ostler_wire::edit(params.raw(), &changes).and_then(|text| Params::parse(text.into()).ok());
+    continued.map_or_else(
+        || Next::Failed(complaint(answer, "its `requestState` can't be read".into())),
+        Next::Again,
+    )
+}
+
+/// One after the other: the person in front of the client sees one question at a time.
+async fn ask_all(
+    exchange: &Exchange,
+    session: &Arc<Session>,
+    answer: &Answer,
+    requests: &[(String, &[u8])],
+) -> Result<Vec<u8>, Reply> {
+    let mut responses = b"{".to_vec();
+    for (key, request) in requests {
+        let method = ostler_wire::text_member(request, "method").unwrap_or_default();
+        if !session.can_answer(&method) {
+            let what = capability_of(&method).unwrap_or(&method);
+            return Err(complaint(answer, format!("it asks for `{what}`, which the client does not offer")));
+        }
+        let outcome = session.ask(&exchange.outlet, &method, ostler_wire::member(request, "params")).await;
+        let value = match outcome {
+            Outcome::Result(value) => value,
+            // Whoever can't be asked has not agreed.
+            Outcome::Error(_) if method == "elicitation/create" => "{\"action\":\"cancel\"}".into(),
+            Outcome::Error(error) => return Err(Reply::Error { code: error.code, object: error.raw }),
+        };
+        if responses.len() > 1 {
+            responses.push(b',');
+        }
+        ostler_wire::push_text(&mut responses, key);
+        responses.push(b':');
+        responses.extend_from_slice(&value);
+    }
+    responses.push(b'}');
+    Ok(responses)
+}
+
+fn complaint(answer: &Answer, detail: String) -> Reply {
+    let error = CallError::UpstreamProtocol { server: answer.server.clone(), detail };
+    Reply::failed(&error, Era::Legacy)
+}

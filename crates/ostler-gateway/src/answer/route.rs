@@ -1,0 +1,218 @@
+//! Whose request it is.
+
+use std::borrow::Cow;
+
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::Kind;
+use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND};
+
+use super::relay::{self, Route};
+use super::state;
+use crate::exchange::{Client, Exchange, Reply};
+use crate::face::Face;
+use crate::gateway::Gateway;
+
+/// Servers that are asked for a resource nobody lists.
+const GUESSES: usize = 8;
+
+/// Answers a request that is for one server.
+pub(crate) async fn answer(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+    if let Face::One(server) = &exchange.face {
+        let route = Route { server: server.clone(), params: take(&mut exchange.params) };
+        return relay::relay(gateway, &exchange, route).await;
+    }
+    match exchange.method.as_str() {
+        "tools/call" => named(gateway, exchange, Kind::Tools).await,
+        "prompts/get" => named(gateway, exchange, Kind::Prompts).await,
+        "resources/read" => resource(gateway, exchange).await,
+        _ => completion(gateway, exchange).await,
+    }
+}
+
+/// Answers a request of any other method. One server's endpoint passes it on;
+/// over all servers only a task tells whose it is.
+pub(crate) async fn answer_other(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+    let params = take(&mut exchange.params);
+    let is_task = exchange.method.as_str().starts_with("tasks/");
+    let route = match (&exchange.face, is_task, params.task_id()) {
+        (_, true, Some(task)) if state::is_sealed(&task) => {
+            match state::open_task(gateway, exchange.caller.principal(), &task) {
+                Some((server, inner)) if fits(&exchange.face, &server) => {
+                    Some(Route { server, params: with(&params, "taskId", &inner) })
+                }
+                _ => return Reply::invalid("unknown task"),
+            }
+        }
+        (Face::One(server), ..) => Some(Route { server: server.clone(), params }),
+        (Face::All, true, Some(_)) => return Reply::invalid("unknown task"),
+        (Face::All, ..) => None,
+    };
+    match route {
+        Some(route) => relay::relay(gateway, &exchange, route).await,
+        None => Reply::no_method(exchange.method.as_str()),
+    }
+}
+
+fn fits(face: &Face, server: &ServerName) -> bool {
+    match face {
+        Face::All => true,
+        Face::One(only) => only == server,
+    }
+}
+
+fn take(params: &mut Params) -> Params {
+    std::mem::take(params)
+}
+
+fn with(params: &Params, key: &str, text: &str) -> Params {
+    let mut value = Vec::with_capacity(text.len() + 2);
+    ostler_wire::push_text(&mut value, text);
+    changed(params, key, &value)
+}
+
+/// The parameters with one member of another value.
+pub(crate) fn changed(params: &Params, key: &str, value: &[u8]) -> Params {
+    let text = ostler_wire::edit(params.raw(), &[(key, Change::Set(value))]);
+    text.and_then(|text| Params::parse(text.into()).ok()).unwrap_or_else(|| params.clone())
+}
+
+/// A tool or a prompt under its exposed name.
+async fn named(gateway: &Gateway, mut exchange: Exchange, kind: Kind) -> Reply {
+    let params = take(&mut exchange.params);
+    let Some(exposed) = params.name() else {
+        return Reply::invalid("`name` is missing or not a string");
+    };
+    match find(gateway, &exchange.caller, kind, &exposed).await {
+        Some((server, name)) => {
+            let route = Route { server, params: params.with_name(&name) };
+            relay::relay(gateway, &exchange, route).await
+        }
+        None => unknown(gateway, &exchange, kind, &exposed),
+    }
+}
+
+/// Looks a name up; one that is not known makes every server say once more
+/// what it has. What the caller may not use is not found.
+async fn find(gateway: &Gateway, caller: &Caller, kind: Kind, exposed: &str) -> Option<(ServerName, String)> {
+    let shared = &gateway.0;
+    let look = || {
+        let tables = shared.names.tables(&shared.host);
+        let table = if kind == Kind::Tools { &tables.tools } else { &tables.prompts };
+        table.resolve(exposed).map(|(server, name)| (server.clone(), name.to_owned()))
+    };
+    let found = match look() {
+        Some(found) => Some(found),
+        None if shared.names.sweep(&shared.host, caller, kind, shared.options.list_patience).await => look(),
+        None => None,
+    };
+    found.filter(|(server, name)| shared.host.may_use(caller, server.as_str(), kind, name))
+}
+
+fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) -> Reply {
+    let shared = &gateway.0;
+    let tables = shared.names.tables(&shared.host);
+    if kind == Kind::Prompts {
+        return Reply::error(INVALID_PARAMS, &format!("unknown prompt `{exposed}`"), None);
+    }
+    let may =
+        |server: &ServerName, tool: &str| shared.host.may_use(&exchange.caller, server.as_str(), kind, tool);
+    let visible = tables.tools.iter().filter(|row| may(&row.server, &row.tool));
+    let error = CallError::unknown_tool(exposed, visible.map(|row| &*row.exposed));
+    Reply::failed(&error, exchange.client.era())
+}
+
+/// A resource: the server that lists it, or those that might have it, one
+/// after the other. Reading does no harm.
+async fn resource(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+    let params = take(&mut exchange.params);
+    let Some(uri) = params.uri().map(Cow::into_owned) else {
+        return Reply::invalid("`uri` is missing or not a string");
+    };
+    // An answer to a question goes to the server that asked.
+    if let Some(server) = state::server_of(gateway, &exchange, &params) {
+        return relay::relay(gateway, &exchange, Route { server, params }).await;
+    }
+    let servers = servers_of(gateway, &exchange.caller, &uri).await;
+    let mut last = None;
+    for server in servers.into_iter().take(GUESSES) {
+        let reply = relay::relay(gateway, &exchange, Route { server, params: params.clone() }).await;
+        match &reply {
+            Reply::Error { code, .. }
+                if matches!(*code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND) =>
+            {
+                last.get_or_insert(reply);
+            }
+            _ => return reply,
+        }
+    }
+    last.unwrap_or_else(|| not_found(&uri, &exchange.client))
+}
+
+/// The servers that may have a resource and that the caller may ask for it.
+pub(crate) async fn servers_of(gateway: &Gateway, caller: &Caller, uri: &str) -> Vec<ServerName> {
+    let shared = &gateway.0;
+    let look = || {
+        let mut servers = shared.names.tables(&shared.host).servers_of(uri);
+        servers.retain(|server| shared.host.may_use(caller, server.as_str(), Kind::Resources, uri));
+        servers
+    };
+    let servers = look();
+    if !servers.is_empty() {
+        return servers;
+    }
+    let patience = shared.options.list_patience;
+    let has_swept = shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
+    if has_swept | shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await {
+        return look();
+    }
+    servers
+}
+
+pub(crate) fn not_found(uri: &str, client: &Client) -> Reply {
+    let code = match client {
+        Client::Modern => INVALID_PARAMS,
+        Client::Legacy(_) => RESOURCE_NOT_FOUND,
+    };
+    let mut data = b"{\"uri\":".to_vec();
+    ostler_wire::push_text(&mut data, uri);
+    data.push(b'}');
+    Reply::error(code, "resource not found", Some(&data))
+}
+
+/// A completion: the prompt or the template that it is for says whose it is.
+async fn completion(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+    let params = take(&mut exchange.params);
+    let Some(reference) = ostler_wire::member(params.raw(), "ref") else {
+        return Reply::invalid("`ref` is missing");
+    };
+    let caller = &exchange.caller;
+    if let Some(exposed) = ostler_wire::text_member(reference, "name") {
+        let Some((server, name)) = find(gateway, caller, Kind::Prompts, &exposed).await else {
+            return unknown(gateway, &exchange, Kind::Prompts, &exposed);
+        };
+        let mut value = Vec::new();
+        ostler_wire::push_text(&mut value, &name);
+        let Some(inner) = ostler_wire::edit(reference, &[("name", Change::Set(&value))]) else {
+            return Reply::invalid("`ref` is not an object");
+        };
+        let route = Route { server, params: changed(&params, "ref", &inner) };
+        return relay::relay(gateway, &exchange, route).await;
+    }
+    let Some(uri) = ostler_wire::text_member(reference, "uri") else {
+        return Reply::invalid("`ref` names neither a prompt nor a resource");
+    };
+    let template = gateway.0.names.tables(&gateway.0.host).server_of_template(&uri).cloned();
+    let server = match template {
+        Some(server) => Some(server),
+        None => servers_of(gateway, caller, &uri).await.into_iter().next(),
+    };
+    match server {
+        Some(server) => {
+            let params = params.clone();
+            relay::relay(gateway, &exchange, Route { server, params }).await
+        }
+        None => not_found(&uri, &exchange.client),
+    }
+}

@@ -1,0 +1,171 @@
+//! What a client hears while its request is under way, and how it is asked.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ostler_host::LogLevel;
+use ostler_host::upstream::{Question, Voice};
+use ostler_wire::{MetaKey, Params, Progress};
+use tokio::sync::mpsc;
+
+use crate::exchange::{Client, Exchange};
+use crate::outlet::Outlet;
+use crate::session::Session;
+
+/// Questions of one call that may wait to be parked.
+const QUESTIONS: usize = 16;
+
+/// The client's end of one request.
+pub(crate) struct ClientVoice {
+    outlet: Outlet,
+    /// The client's own progress token, raw.
+    token: Option<Bytes>,
+    /// How much of the log the client wants; `None` is nothing.
+    logs: Option<LogLevel>,
+    asks: Asks,
+}
+
+/// How the client is asked.
+enum Asks {
+    Nobody,
+    /// By a request on the stream of its call.
+    Session(Arc<Session>),
+    /// By ending the request for now; see `parked.rs`.
+    Parking {
+        capabilities: Bytes,
+        lot: mpsc::Sender<Question>,
+    },
+}
+
+/// The questions of a call that may be parked.
+pub(crate) type Questions = mpsc::Receiver<Question>;
+
+impl ClientVoice {
+    /// The voice of a request, if its client wants to hear or can answer
+    /// anything. Most don't, and cost nothing here.
+    pub(crate) fn of(exchange: &Exchange, params: &Params) -> Option<(Arc<Self>, Option<Questions>)> {
+        let token = params.progress_token();
+        let (logs, asks, questions) = match &exchange.client {
+            Client::Modern => {
+                let logs = params.meta_entry(MetaKey::LogLevel).and_then(level_of);
+                match params.meta_entry(MetaKey::ClientCapabilities).filter(|raw| may_answer(raw)) {
+                    Some(raw) => {
+                        let (lot, questions) = mpsc::channel(QUESTIONS);
+                        let capabilities = Bytes::copy_from_slice(raw);
+                        (logs, Asks::Parking { capabilities, lot }, Some(questions))
+                    }
+                    None => (logs, Asks::Nobody, None),
+                }
+            }
+            Client::Legacy(session) => {
+                let asks = match may_ask(session) {
+                    true => Asks::Session(Arc::clone(session)),
+                    false => Asks::Nobody,
+                };
+                // A client that never set a level leaves it to the server what a call says.
+                let level = session.log_level().and_then(|level| LogLevel::parse(&level));
+                let is_call = exchange.method.as_str() == "tools/call";
+                (level.or(is_call.then_some(LogLevel::Debug)), asks, None)
+            }
+        };
+        if token.is_none() && logs.is_none() && matches!(asks, Asks::Nobody) {
+            return None;
+        }
+        let token = token.map(Bytes::copy_from_slice);
+        let voice = Self { outlet: exchange.outlet.clone(), token, logs, asks };
+        Some((Arc::new(voice), questions))
+    }
+
+    fn send(&self, method: &str, params: Option<&[u8]>) {
+        let mut frame = Vec::with_capacity(method.len() + params.map_or(0, <[u8]>::len) + 48);
+        ostler_wire::write_notification(&mut frame, method, params);
+        frame.pop();
+        self.outlet.send(frame);
+    }
+}
+
+/// A level from the JSON text of its name.
+fn level_of(raw: &[u8]) -> Option<LogLevel> {
+    LogLevel::parse(&serde_json::from_slice::<String>(raw).ok()?)
+}
+
+/// A quick look: whether capabilities name anything that answers questions.
+fn may_answer(raw: &[u8]) -> bool {
+    ["elicitation", "sampling", "roots"].iter().any(|capability| can(raw, capability))
+}
+
+fn may_ask(session: &Session) -> bool {
+    ["elicitation/create", "sampling/createMessage", "roots/list"]
+        .iter()
+        .any(|method| session.can_answer(method))
+}
+
+fn can(raw: &[u8], capability: &str) -> bool {
+    raw.len() > 2 && std::str::from_utf8(raw).is_ok_and(|raw| ostler_wire::has_capability(raw, capability))
+}
+
+/// The capability that a client declares to be asked by this method.
+pub(crate) fn capability_of(method: &str) -> Option<&'static str> {
+    match method {
+        "elicitation/create" => Some("elicitation"),
+        "sampling/createMessage" => Some("sampling"),
+        "roots/list" => Some("roots"),
+        _ => None,
+    }
+}
+
+impl Voice for ClientVoice {
+    fn wants_progress(&self) -> bool {
+        self.token.is_some()
+    }
+
+    fn progress(&self, progress: &Progress) {
+        if let Some(token) = &self.token {
+            self.send("notifications/progress", Some(&progress.with_token(token)));
+        }
+    }
+
+    fn notice(&self, method: &str, params: Option<&Bytes>) {
+        let params = params.map(|params| &params[..]);
+        if method == "notifications/message" {
+            let level = params.and_then(|params| level_of(ostler_wire::member(params, "level")?));
+            let level = level.unwrap_or(LogLevel::Info);
+            if self.logs.is_none_or(|wanted| level < wanted) {
+                return;
+            }
+        }
+        self.send(method, params);
+    }
+
+    fn can_answer(&self, method: &str) -> bool {
+        match &self.asks {
+            Asks::Nobody => false,
+            Asks::Session(session) => session.can_answer(method),
+            Asks::Parking { capabilities, .. } => {
+                capability_of(method).is_some_and(|capability| can(capabilities, capability))
+            }
+        }
+    }
+
+    fn ask(&self, mut question: Question) {
+        match &self.asks {
+            Asks::Nobody => {}
+            Asks::Session(session) => {
+                let (session, outlet) = (Arc::clone(session), self.outlet.clone());
+                tokio::spawn(async move {
+                    let (method, params) = (question.method.clone(), question.params.clone());
+                    let asking = session.ask(&outlet, method.as_str(), params.as_deref());
+                    let outcome = tokio::select! {
+                        outcome = asking => Some(outcome),
+                        () = question.withdrawn() => None,
+                    };
+                    if let Some(outcome) = outcome {
+                        question.answer(outcome);
+                    }
+                });
+            }
+            // A call that asks more than it may at once is refused the rest.
+            Asks::Parking { lot, .. } => drop(lot.try_send(question)),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A client over a pair of pipes, of either era.
+
+use std::time::Duration;
+
+use ostler_gateway::{Face, Gateway, GatewayOptions};
+use ostler_host::{Caller, ServerName};
+use ostler_testkit::World;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+use tokio::task::JoinHandle;
+
+/// Longer than anything in memory takes; only a test that hangs waits for it.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A client and the connection it talks over.
+pub(crate) struct Client {
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    out: WriteHalf<DuplexStream>,
+    next_id: u64,
+    /// What every modern request says of its client; `None` for a legacy one.
+    meta: Option<Value>,
+    /// Messages that came while another was waited for.
+    pub(crate) heard: Vec<Value>,
+    _serving: JoinHandle<()>,
+}
+
+pub(crate) fn gateway(world: &World, change: impl FnOnce(&mut GatewayOptions)) -> Gateway {
+    let mut options = GatewayOptions::default();
+    change(&mut options);
+    Gateway::new(world.host.clone(), options)
+}
+
+impl Client {
+    fn connect(gateway: &Gateway, face: Face, meta: Option<Value>) -> Self {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let gateway = gateway.clone();
+        let serving = tokio::spawn(async move {
+            let (reader, writer) = tokio::io::split(theirs);
+            gateway.serve_stream(reader, writer, Caller::local(), face).await;
+        });
+        let (reader, out) = tokio::io::split(ours);
+        let lines = BufReader::new(reader).lines();
+        Self { lines, out, next_id: 1, meta, heard: Vec::new(), _serving: serving }
+    }
+
+    /// A modern client that declares these capabilities.
+    pub(crate) fn modern(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        });
+        Self::connect(gateway, face, Some(meta))
+    }
+
+    /// A legacy client that has opened its session.
+    pub(crate) async fn legacy(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
+        let mut client = Self::connect(gateway, face, None);
+        let hello = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "clientInfo": {"name": "test", "version": "1"},
+        });
+        let answer = client.ask("initialize", hello).await;
+        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+        client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        client
+    }
+
+    pub(crate) async fn say(&mut self, message: &Value) {
+        let mut line = message.to_string();
+        line.push('\n');
+        self.out.write_all(line.as_bytes()).await.unwrap();
+    }
+
+    /// Sends a request and returns its id.
+    pub(crate) async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
+        if let Some(meta) = &self.meta {
+            for (key, value) in meta.as_object().unwrap() {
+                params["_meta"][key] = value.clone();
+            }
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        id
+    }
+
+    /// The next line, byte for byte.
+    pub(crate) async fn line(&mut self) -> String {
+        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("a message in time");
+        line.unwrap().expect("the connection is open")
+    }
+
+    /// The next message.
+    pub(crate) async fn hear(&mut self) -> Value {
+        serde_json::from_str(&self.line().await).unwrap()
+    }
+
+    /// Waits for the answer to a request; what comes before is kept in `heard`.
+    pub(crate) async fn answer_to(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.hear().await;
+            if message["id"] == id && message.get("method").is_none() {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params).await;
+        self.answer_to(id).await
+    }
+
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
+    }
+}
+
+pub(crate) fn one(server: &str) -> Face {
+    Face::One(ServerName::new(server).unwrap())
+}

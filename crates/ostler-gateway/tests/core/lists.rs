@@ -1,0 +1,92 @@
+//! Lists over all servers.
+
+use std::time::Duration;
+
+use ostler_gateway::Face;
+use ostler_testkit::{Reply, Script, World};
+use serde_json::json;
+
+use crate::client::{Client, gateway, one};
+
+#[tokio::test(start_paused = true)]
+async fn a_list_comes_in_pages_and_every_tool_comes_once() {
+    let many = (0..7).fold(Script::new(), |script, n| script.tool(&format!("t{n}")));
+    let world = World::new().server("a", many).server("b", Script::new().tool("x").tool("y")).open().await;
+    let mut client = Client::modern(&gateway(&world, |options| options.page_size = 3), Face::All, json!({}));
+    let (mut found, mut cursor) = (Vec::new(), json!(null));
+    let mut pages = 0;
+    loop {
+        let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
+        let answer = client.ask("tools/list", params).await;
+        let tools = answer["result"]["tools"].as_array().unwrap().clone();
+        assert!(tools.len() <= 3);
+        found.extend(tools.into_iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        pages += 1;
+        cursor = answer["result"]["nextCursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    let expected: Vec<String> =
+        (0..7).map(|n| format!("a__t{n}")).chain(["b__x".into(), "b__y".into()]).collect();
+    assert_eq!((found, pages), (expected, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_that_is_none_of_ours_is_refused() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let answer = client.ask("tools/list", json!({"cursor": "o1.AAAA"})).await;
+    assert_eq!(answer["error"]["code"], -32602);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_and_a_slow_server_spoil_nothing() {
+    let dead = Script::echo().failing_starts(|_| true);
+    let slow = Script::echo().on("tools/list", |_| Reply::never());
+    let world =
+        World::new().server("dead", dead).server("good", Script::echo()).server("slow", slow).open().await;
+    let gateway = gateway(&world, |options| options.list_patience = Duration::from_secs(5));
+    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let began = tokio::time::Instant::now();
+    let answer = client.ask("tools/list", json!({})).await;
+    assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
+    let result = &answer["result"];
+    assert_eq!(result["tools"].as_array().unwrap().len(), 1, "{answer}");
+    let sick = result["_meta"]["dev.ostler/unavailable"].as_array().unwrap();
+    let servers: Vec<_> = sick.iter().map(|entry| entry["server"].as_str().unwrap()).collect();
+    assert_eq!(servers, ["dead", "slow"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_empty_list_when_every_server_fails() {
+    let world = World::new().server("dead", Script::echo().failing_starts(|_| true)).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let answer = client.ask("tools/list", json!({})).await;
+    assert_eq!(answer["error"]["data"]["code"], "server-unavailable", "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_list_of_one_server_stays_byte_for_byte() {
+    let raw = r#"{ "tools" : [{"name":"t","inputSchema":{"type":"object","x":1e400},"later":[1, 2]}] ,"extra":null}"#;
+    let world =
+        World::new().server("a", Script::new().on("tools/list", move |_| Reply::result(raw))).open().await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), one("a"), json!({})).await;
+    let id = client.begin("tools/list", json!({})).await;
+    let line = client.line().await;
+    assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{raw}}}"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_tool_is_left_out_alone() {
+    let script = Script::new().tool("good").definition(json!({"title": "no name"})).tool("better");
+    let world = World::new().server("a", script).open().await;
+    let gateway = gateway(&world, |_| {});
+    for (face, expected) in [(Face::All, ["a__good", "a__better"]), (one("a"), ["good", "better"])] {
+        let mut client = Client::modern(&gateway, face, json!({}));
+        let answer = client.ask("tools/list", json!({})).await;
+        let tools = answer["result"]["tools"].as_array().unwrap();
+        let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,77 @@
+//! Names of many servers on one endpoint.
+
+use ostler_gateway::Face;
+use ostler_testkit::{Script, World};
+use serde_json::{Value, json};
+
+use crate::client::{Client, gateway};
+
+fn names(answer: &Value) -> Vec<String> {
+    let tools = answer["result"]["tools"].as_array().expect("a list of tools");
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_tools_of_two_servers_are_called_apart() {
+    let world = World::new().server("a", Script::echo()).server("b", Script::echo()).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    assert_eq!(names(&client.ask("tools/list", json!({})).await), ["a__echo", "b__echo"]);
+    client.call("b__echo", json!({"x": 1})).await;
+    assert_eq!((world.stage("a").count("echo"), world.stage("b").count("echo")), (0, 1));
+    assert_eq!(world.stage("b").asked_for("echo")[0].arguments.as_deref(), Some(r#"{"x":1}"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_is_found_without_listing_first() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    let answer = client.call("a__echo", json!({})).await;
+    assert!(answer.get("result").is_some(), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_beyond_64_characters_and_names_that_collide_are_short_and_stable() {
+    let long = "x".repeat(90);
+    let open = || {
+        let twins = Script::new().tool("_b");
+        World::new()
+            .server("long", Script::new().tool(&long))
+            .server("a", twins)
+            .server("a_", Script::new().tool("b"))
+    };
+    let mut lists = Vec::new();
+    for _ in 0..2 {
+        let world = open().open().await;
+        let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+        let found = names(&client.ask("tools/list", json!({})).await);
+        for name in &found {
+            assert!(name.len() <= 64, "{name}");
+            let answer = client.call(name, json!({})).await;
+            assert!(answer.get("result").is_some(), "{name}: {answer}");
+        }
+        lists.push(found);
+    }
+    assert_eq!(lists[0].len(), 3);
+    assert_eq!(lists[0], lists[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_tool_is_said_to_be_unknown_with_what_may_be_meant() {
+    let world = World::new().server("time", Script::new().tool("now")).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let answer = client.call("time__nov", json!({})).await;
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert_eq!(answer["error"]["data"]["code"], "unknown-tool");
+    assert!(answer["error"]["data"]["hint"].as_str().unwrap().contains("time__now"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_unknown_names_do_not_make_servers_list_again_and_again() {
+    let silent = Script::new().tool("now").unannounced();
+    let world = World::new().server("time", silent).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    for n in 0..50 {
+        client.call(&format!("no{n}"), json!({})).await;
+    }
+    assert!(world.stage("time").count("tools/list") <= 2, "{}", world.stage("time").count("tools/list"));
+}

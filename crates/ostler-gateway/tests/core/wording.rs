@@ -1,0 +1,60 @@
+//! What clients of each era are told by servers of the other.
+
+use ostler_gateway::Face;
+use ostler_testkit::{Reply, Script, World};
+use serde_json::json;
+
+use crate::client::{Client, gateway, one};
+
+#[tokio::test(start_paused = true)]
+async fn a_modern_client_reads_complete_results_of_a_legacy_server() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut client = Client::modern(&gateway, one("a"), json!({}));
+    let answer = client.call("echo", json!({})).await;
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    let list = client.ask("tools/list", json!({})).await;
+    assert_eq!(list["result"]["resultType"], "complete");
+    assert_eq!((&list["result"]["ttlMs"], &list["result"]["cacheScope"]), (&json!(0), &json!("private")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_legacy_client_reads_nothing_modern() {
+    let script = Script::new().tool_that(
+        "t",
+        Reply::result(r#"{"content":[],"resultType":"complete","ttlMs":5,"cacheScope":"public"}"#),
+    );
+    let world = World::new().server("a", script).open().await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    let answer = client.call("a__t", json!({})).await;
+    assert_eq!(answer["result"], json!({"content": []}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_servers_own_error_passes_unchanged() {
+    let script = Script::new().tool_that("t", Reply::error(-32042, "not today"));
+    let world = World::new().server("a", script).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let answer = client.call("a__t", json!({})).await;
+    assert_eq!(answer["error"], json!({"code": -32042, "message": "not today"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_resource_has_the_code_of_the_clients_era() {
+    let script = Script::new().on("resources/read", |_| Reply::error(-32002, "Resource not found"));
+    let world = World::new().server("a", script).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut modern = Client::modern(&gateway, one("a"), json!({}));
+    let mut legacy = Client::legacy(&gateway, one("a"), json!({})).await;
+    assert_eq!(modern.ask("resources/read", json!({"uri": "x:y"})).await["error"]["code"], -32602);
+    assert_eq!(legacy.ask("resources/read", json!({"uri": "x:y"})).await["error"]["code"], -32002);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_modern_era_has_done_away_with_does_not_exist_in_it() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe"] {
+        assert_eq!(client.ask(method, json!({})).await["error"]["code"], -32601, "{method}");
+    }
+}

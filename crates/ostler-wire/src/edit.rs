@@ -1,0 +1,137 @@
+//! Changing members of an object in its text.
+
+use crate::object::{is_object, members};
+use crate::text::push_string;
+
+/// What becomes of one member of an object. Values are JSON texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// It has this value, added at the end if it was not there.
+    Set(&'a [u8]),
+    /// It has this value unless it has one.
+    Default(&'a [u8]),
+    /// It is not there.
+    Remove,
+}
+
+/// The text of the object `raw` with some members changed; every other byte that belongs to a member stays.
+/// `None` if the text is no object. All occurrences of a name are meant, of which one is left.
+pub fn edit(raw: &[u8], changes: &[(&str, Change<'_>)]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(raw).ok()?;
+    if !is_object(raw) {
+        return None;
+    }
+    let grown: usize = changes.iter().map(|(key, change)| key.len() + change.value().len() + 4).sum();
+    let mut out = Vec::with_capacity(raw.len() + grown);
+    out.push(b'{');
+    let mut seen = 0_u64;
+    members(text, |key, value| {
+        let at = changes.iter().position(|(name, _)| *name == key.text());
+        let value = match at.map(|at| (at, changes[at].1)) {
+            None | Some((_, Change::Default(_))) => value.as_bytes(),
+            Some((_, Change::Remove)) => return,
+            Some((at, Change::Set(_))) if seen & (1 << at) != 0 => return,
+            Some((_, Change::Set(value))) => value,
+        };
+        if let Some(at) = at {
+            seen |= 1 << at;
+        }
+        push_member(&mut out, key.0.as_bytes(), value);
+    })
+    .ok()?;
+    for (at, (key, change)) in changes.iter().enumerate() {
+        if *change != Change::Remove && seen & (1 << at) == 0 {
+            let mut name = Vec::with_capacity(key.len() + 2);
+            push_string(&mut name, key);
+            push_member(&mut out, &name, change.value());
+        }
+    }
+    out.push(b'}');
+    Some(out)
+}
+
+impl<'a> Change<'a> {
+    fn value(self) -> &'a [u8] {
+        match self {
+            Change::Set(value) | Change::Default(value) => value,
+            Change::Remove => b"",
+        }
+    }
+}
+
+fn push_member(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    if out.len() > 1 {
+        out.push(b',');
+    }
+    out.extend_from_slice(key);
+    out.push(b':');
+    out.extend_from_slice(value);
+}
+
+/// The raw value of one member of an object; `None` if it is absent, given twice, or the text is no object.
+pub fn member<'a>(raw: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    let [value] = crate::object::open(raw, &[key]).ok()?;
+    value.map(str::as_bytes)
+}
+
+/// The text of a string member; `None` also if it is no string.
+pub fn text_member<'a>(raw: &'a [u8], key: &str) -> Option<std::borrow::Cow<'a, str>> {
+    crate::text::decode(std::str::from_utf8(member(raw, key)?).ok()?)
+}
+
+/// All members of an object with their raw values, in order; `None` if the text is no object.
+pub fn all_members(raw: &[u8]) -> Option<Vec<(String, &[u8])>> {
+    let text = std::str::from_utf8(raw).ok()?;
+    let mut all = Vec::new();
+    members(text, |key, value| all.push((key.text().into_owned(), value.as_bytes()))).ok()?;
+    Some(all)
+}
+
+/// Appends a JSON string.
+pub fn push_text(out: &mut Vec<u8>, text: &str) {
+    push_string(out, text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edited(raw: &str, changes: &[(&str, Change<'_>)]) -> String {
+        String::from_utf8(edit(raw.as_bytes(), changes).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn members_are_set_removed_and_added_and_the_rest_stays() {
+        let raw = r#" { "a" : 1e400, "b":[1, 2], "\u0063": {"a":0} } "#;
+        assert_eq!(edited(raw, &[("b", Change::Set(b"true"))]), r#"{"a":1e400,"b":true,"\u0063":{"a":0}}"#);
+        assert_eq!(edited(raw, &[("c", Change::Remove), ("a", Change::Remove)]), r#"{"b":[1, 2]}"#);
+        assert_eq!(
+            edited(raw, &[("b", Change::Default(b"0")), ("d", Change::Default(b"\"x\""))]),
+            r#"{"a":1e400,"b":[1, 2],"\u0063":{"a":0},"d":"x"}"#
+        );
+        assert_eq!(edited("{}", &[("a", Change::Set(b"1"))]), r#"{"a":1}"#);
+        assert_eq!(edited("{}", &[("a", Change::Remove)]), "{}");
+    }
+
+    #[test]
+    fn a_member_that_was_there_twice_is_left_once() {
+        assert_eq!(edited(r#"{"a":1,"a":2}"#, &[("a", Change::Set(b"3"))]), r#"{"a":3}"#);
+        assert_eq!(edited(r#"{"a":1,"b":0,"a":2}"#, &[("a", Change::Remove)]), r#"{"b":0}"#);
+    }
+
+    #[test]
+    fn what_is_no_object_is_left_alone() {
+        for raw in ["", "[]", "1", "{", r#"{"a"}"#] {
+            assert_eq!(edit(raw.as_bytes(), &[("a", Change::Remove)]), None, "{raw}");
+        }
+    }
+
+    #[test]
+    fn members_are_found_by_name() {
+        let raw = br#"{"a":"x\n","b":{"c":1}}"#;
+        assert_eq!(member(raw, "b").unwrap(), br#"{"c":1}"#);
+        assert_eq!(text_member(raw, "a").unwrap(), "x\n");
+        assert_eq!(text_member(raw, "b"), None);
+        assert_eq!(all_members(raw).unwrap().len(), 2);
+    }
+}
