@@ -1,0 +1,203 @@
+//! The serve loop under clients that behave badly.
+
+#[path = "../edge_http/world.rs"]
+#[allow(dead_code, reason = "this binary uses a part of it")]
+mod world;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use ostler_gateway::{GatewayOptions, Limits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use world::{PATIENCE, Request, World};
+
+fn good() -> Request {
+    Request::modern("tools/list", "1")
+}
+
+async fn limited(limits: Limits) -> World {
+    World::with(GatewayOptions::default(), limits).await
+}
+
+/// Waits for the other side to close, and returns what it said before.
+async fn until_closed(stream: &mut TcpStream) -> String {
+    let mut said = Vec::new();
+    // A connection may also be reset, which is an end as well.
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("it is closed");
+    String::from_utf8(said).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_good_client_works_beside_two_thousand_idle_connections() {
+    let world = limited(Limits { max_connections: 256, ..Limits::default() }).await;
+    let mut idle = Vec::new();
+    for at in 0..2_000 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        if at % 2 == 0 {
+            // A head that never ends.
+            let _ = stream.write_all(b"POST /mcp HTTP/1.1\r\nHost: ").await;
+        }
+        idle.push(stream);
+        if at % 100 == 0 {
+            assert_eq!(world.send(good()).await.status, 200, "with {at} idle connections");
+        }
+    }
+    let mut open = 0;
+    let mut byte = [0];
+    for stream in &mut idle {
+        let closed = tokio::time::timeout(Duration::ZERO, stream.read(&mut byte)).await;
+        open += usize::from(closed.is_err());
+    }
+    assert!(open <= 256, "{open} are still open");
+    assert_eq!(world.send(good()).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_works_is_not_made_to_leave() {
+    let world = limited(Limits { max_connections: 1, ..Limits::default() }).await;
+    let session = world.send(Request::initialize("2025-11-25")).await.session();
+    let mut streaming = world.connect().await;
+    streaming.start(Request::new("GET", "/mcp").in_session(&session)).await;
+    assert_eq!(streaming.head().await.status, 200);
+    let mut refused = TcpStream::connect(world.address).await.unwrap();
+    assert!(until_closed(&mut refused).await.starts_with("HTTP/1.1 503 "));
+    drop(streaming);
+    let freed = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let mut stream = TcpStream::connect(world.address).await.unwrap();
+            let text = good().with("Connection", "close").text(world.address);
+            let _ = stream.write_all(text.as_bytes()).await;
+            if until_closed(&mut stream).await.starts_with("HTTP/1.1 200 ") {
+                return;
+            }
+        }
+    });
+    freed.await.expect("its place is free again");
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_given_up() {
+    let limits = Limits { header_timeout: Duration::from_millis(50), ..Limits::default() };
+    let world = limited(limits).await;
+    let mut silent = world.connect().await;
+    let mut slow = world.connect().await;
+    assert_eq!(slow.send(good()).await.status, 200);
+    slow.stream.write_all(b"POST /mcp").await.unwrap();
+    until_closed(&mut silent.stream).await;
+    until_closed(&mut slow.stream).await;
+}
+
+#[tokio::test]
+async fn a_connection_between_requests_is_closed_after_its_time() {
+    let limits = Limits {
+        header_timeout: Duration::from_millis(40),
+        idle_timeout: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let world = limited(limits).await;
+    let mut client = world.connect().await;
+    let start = std::time::Instant::now();
+    assert_eq!(client.send(good()).await.status, 200);
+    until_closed(&mut client.stream).await;
+    assert!(
+        start.elapsed() >= Duration::from_millis(200),
+        "the time for a head is not the time between requests"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_given_up() {
+    let app = Router::new().route("/", get(|| async { "x".repeat(64 << 20) }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        header_timeout: Duration::from_millis(40),
+        write_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    tokio::spawn(ostler_gateway::serve(listener, app, limits, std::future::pending()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    // The buffers fill until a write has to wait, and it fails when the server closes.
+    let gone =
+        tokio::time::timeout(PATIENCE, async { while stream.write_all(&[b'\n'; 65_536]).await.is_ok() {} });
+    gone.await.expect("the connection is closed");
+}
+
+#[tokio::test]
+async fn shutting_down_lets_requests_finish_and_ends_streams() {
+    let mut world = limited(Limits::default()).await;
+    let session = world.send(Request::initialize("2025-11-25")).await.session();
+    let mut streaming = world.connect().await;
+    streaming.start(Request::new("GET", "/mcp").in_session(&session)).await;
+    assert_eq!(streaming.head().await.status, 200);
+    // A request whose body is not complete yet.
+    let mut asking = world.connect().await;
+    let text = good().text(world.address);
+    let (head, rest) = text.split_at(text.len() - 5);
+    asking.stream.write_all(head.as_bytes()).await.unwrap();
+    let mut other = world.connect().await;
+    assert_eq!(other.send(good()).await.status, 200, "what was written before has been read");
+
+    world.stop.take().unwrap().send(()).unwrap();
+    assert_eq!(streaming.chunk().await, None, "the stream ends as streams end");
+    asking.stream.write_all(rest.as_bytes()).await.unwrap();
+    assert_eq!(asking.head_and_body().await.status, 200);
+    tokio::time::timeout(PATIENCE, world.serving).await.expect("it ends").unwrap();
+    assert!(TcpStream::connect(world.address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn shutting_down_does_not_wait_for_ever() {
+    let limits = Limits { drain: Duration::from_millis(50), ..Limits::default() };
+    let mut world = limited(limits).await;
+    let mut asking = world.connect().await;
+    let text = good().text(world.address);
+    asking.stream.write_all(&text.as_bytes()[..text.len() - 5]).await.unwrap();
+    let mut other = world.connect().await;
+    assert_eq!(other.send(good()).await.status, 200);
+    world.stop.take().unwrap().send(()).unwrap();
+    tokio::time::timeout(PATIENCE, world.serving).await.expect("it ends").unwrap();
+    assert_eq!(until_closed(&mut asking.stream).await, "");
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_is_its_handlers() {
+    let app = Router::new().route("/up", get(upgrade));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        header_timeout: Duration::from_millis(40),
+        idle_timeout: Duration::from_millis(40),
+        ..Limits::default()
+    };
+    tokio::spawn(ostler_gateway::serve(listener, app, limits, std::future::pending()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = "GET /up HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut said = vec![0; 1_024];
+    let read = stream.read(&mut said).await.unwrap();
+    assert!(said[..read].starts_with(b"HTTP/1.1 101 "));
+    // Longer than a connection of HTTP may idle: others come and go meanwhile.
+    let mut other = TcpStream::connect(address).await.unwrap();
+    until_closed(&mut other).await;
+    stream.write_all(b"hello").await.unwrap();
+    let mut echo = [0; 5];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut echo)).await.unwrap().unwrap();
+    assert_eq!(&echo, b"hello");
+}
+
+async fn upgrade(request: axum::extract::Request) -> axum::response::Response {
+    tokio::spawn(async move {
+        let upgraded = hyper::upgrade::on(request).await.unwrap();
+        let (mut reader, mut writer) = tokio::io::split(hyper_util::rt::TokioIo::new(upgraded));
+        tokio::io::copy(&mut reader, &mut writer).await.unwrap();
+    });
+    let mut response = axum::response::Response::new(axum::body::Body::empty());
+    *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert("upgrade", "echo".parse().unwrap());
+    response.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    response
+}
