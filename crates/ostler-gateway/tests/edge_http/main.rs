@@ -1,5 +1,6 @@
 //! The HTTP edge, over real sockets.
 
+mod calls;
 mod gates;
 mod legacy;
 mod modern;
