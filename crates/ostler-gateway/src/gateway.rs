@@ -61,7 +61,7 @@ impl Gateway {
 
     /// Whether the caller may see a server. One that it may not see looks like none.
     pub(crate) fn may_see(&self, caller: &Caller, server: &ServerName) -> bool {
-        self.0.host.servers(caller).binary_search(server).is_ok()
+        self.0.host.sees(caller, server.as_str())
     }
 
     /// Legacy sessions that are open over HTTP.

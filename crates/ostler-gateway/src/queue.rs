@@ -43,6 +43,8 @@ struct State {
     /// The size of all frames held.
     bytes: usize,
     phase: Phase,
+    /// Refuses everything but the answer.
+    is_mute: bool,
     keeps: bool,
     /// Counts readers; only the last one gets frames.
     readers: u64,
@@ -68,6 +70,7 @@ impl Queue {
             first: 1,
             bytes: 0,
             phase: Phase::Open,
+            is_mute: false,
             keeps: false,
             readers: 0,
             left: None,
@@ -80,12 +83,18 @@ impl Queue {
     /// Takes a frame; false if it is too late or there is no room.
     pub(crate) fn push(&self, frame: Bytes) -> bool {
         let mut state = self.state();
-        if state.phase != Phase::Open || !state.has_room(&self.bounds, frame.len()) {
+        let is_closed = state.phase != Phase::Open || state.is_mute;
+        if is_closed || !state.has_room(&self.bounds, frame.len()) {
             return false;
         }
         state.put(frame);
         wake(state.reader.take(), state);
         true
+    }
+
+    /// Refuses everything but the answer from now on: the client could not read it.
+    pub(crate) fn mute(&self) {
+        self.state().is_mute = true;
     }
 
     /// The answer, which always finds room, ends the stream.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ostler_gateway::{Face, Gateway, GatewayOptions};
 use ostler_host::{Caller, Host, HostOptions};
+use ostler_testkit::{eventually, fake_spec};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
@@ -22,10 +23,23 @@ impl Peer {
     }
 
     fn with(options: GatewayOptions) -> Self {
-        let gateway = Gateway::new(Host::new(HostOptions::default()), options);
+        Self::of(Host::new(HostOptions::default()), options, Face::All)
+    }
+
+    /// A peer of one server, and the host that runs it.
+    async fn of_server() -> (Self, Host) {
+        let host = Host::new(HostOptions::default());
+        let spec = fake_spec("fake", &[]);
+        let face = Face::One(spec.name.clone());
+        host.spawn(&Caller::local(), spec).await.unwrap();
+        (Self::of(host.clone(), GatewayOptions::default(), face), host)
+    }
+
+    fn of(host: Host, options: GatewayOptions, face: Face) -> Self {
+        let gateway = Gateway::new(host, options);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (reader, writer) = tokio::io::split(theirs);
-        let serving = tokio::spawn(gateway.serve_stream(reader, writer, Caller::local(), Face::All));
+        let serving = tokio::spawn(gateway.serve_stream(reader, writer, Caller::local(), face));
         let (output, input) = tokio::io::split(ours);
         Self { input, output: BufReader::new(output).lines(), serving }
     }
@@ -127,4 +141,94 @@ async fn a_client_that_only_writes_is_slowed_down_and_loses_nothing() {
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["id"], at);
     }
     drop(asking.await.unwrap());
+}
+
+fn in_flight(host: &Host) -> usize {
+    host.status_of("fake").unwrap().in_flight
+}
+
+fn call(id: u32, tool: &str, arguments: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments},"_meta":{{"progressToken":1}}}}}}"#
+    )
+}
+
+/// The same call by a modern client.
+fn modern_call(id: u32, tool: &str, arguments: &str) -> String {
+    let meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+    call(id, tool, arguments).replace(r#""progressToken":1"#, &format!(r#""progressToken":1,{meta}"#))
+}
+
+#[tokio::test]
+async fn requests_run_side_by_side_and_progress_comes_before_the_answer() {
+    let (mut peer, _host) = Peer::of_server().await;
+    peer.ask(INITIALIZE).await;
+    peer.say(&call(1, "hang", "{}")).await;
+    peer.say(&modern_call(2, "progress", r#"{"count":3,"ms":1}"#)).await;
+    for _ in 0..3 {
+        assert_eq!(peer.hear().await["method"], "notifications/progress");
+    }
+    assert_eq!(peer.hear().await["id"], 2);
+    assert_eq!(peer.ask(&call(3, "echo", "{}")).await["id"], 3);
+}
+
+#[tokio::test]
+async fn a_request_of_either_era_is_cancelled_by_its_id() {
+    let (mut peer, host) = Peer::of_server().await;
+    peer.ask(INITIALIZE).await;
+    for line in [call(7, "hang", "{}"), modern_call(7, "hang", "{}")] {
+        peer.say(&line).await;
+        eventually("it is under way", PATIENCE, || in_flight(&host) == 1).await;
+        assert_eq!(peer.ask(&line).await["error"]["code"], -32600, "the id is taken");
+        peer.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#).await;
+        eventually("it is cancelled", PATIENCE, || in_flight(&host) == 0).await;
+        assert_eq!(
+            peer.ask(r#"{"jsonrpc":"2.0","id":8,"method":"ping"}"#).await["id"],
+            8,
+            "and not answered"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_the_input_cancels_what_is_under_way() {
+    let (mut peer, host) = Peer::of_server().await;
+    peer.say(&modern_call(7, "hang", "{}")).await;
+    eventually("it is under way", PATIENCE, || in_flight(&host) == 1).await;
+    peer.input.shutdown().await.unwrap();
+    tokio::time::timeout(PATIENCE, peer.serving).await.expect("it ends").unwrap();
+    eventually("it is cancelled", PATIENCE, || in_flight(&host) == 0).await;
+}
+
+#[tokio::test]
+async fn a_dropped_connection_cancels_what_is_under_way() {
+    let (mut peer, host) = Peer::of_server().await;
+    peer.say(&modern_call(7, "hang", "{}")).await;
+    eventually("it is under way", PATIENCE, || in_flight(&host) == 1).await;
+    peer.serving.abort();
+    eventually("it is cancelled", PATIENCE, || in_flight(&host) == 0).await;
+}
+
+#[tokio::test]
+async fn large_calls_in_both_directions_do_not_block_each_other() {
+    let (mut peer, _host) = Peer::of_server().await;
+    peer.ask(INITIALIZE).await;
+    let filler = "x".repeat(10_000);
+    let asking = tokio::spawn(async move {
+        for id in 1..=64 {
+            let line = call(id, "echo", &format!(r#"{{"x":"{filler}"}}"#));
+            peer.input.write_all(line.as_bytes()).await.unwrap();
+            peer.input.write_all(b"\n").await.unwrap();
+        }
+        peer.input
+    });
+    let input = tokio::time::timeout(PATIENCE, asking)
+        .await
+        .expect("it is read though nobody reads answers")
+        .unwrap();
+    for _ in 0..64 {
+        let line = tokio::time::timeout(PATIENCE, peer.output.next_line()).await.unwrap().unwrap().unwrap();
+        assert!(line.contains("\"result\""));
+    }
+    drop(input);
 }

@@ -15,6 +15,11 @@ impl Host {
         self.visible_servers(caller).iter().map(|server| server.spec.name.clone()).collect()
     }
 
+    /// Whether the caller may see a server.
+    pub fn sees(&self, caller: &Caller, server: &str) -> bool {
+        self.visible_server(caller, server).is_ok()
+    }
+
     /// What a server says of itself. It is started if needed, within its
     /// start timeout.
     pub async fn hello(&self, caller: &Caller, server: &str) -> Result<Hello, CallError> {

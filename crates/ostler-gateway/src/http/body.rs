@@ -35,6 +35,7 @@ enum Broken {
 
 /// A body that comes in one piece, as nearly all do, is not copied.
 async fn collect(mut body: Body, cap: usize) -> Result<Bytes, Broken> {
+    let announced = body.size_hint().exact().unwrap_or(0).min(cap as u64);
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -47,6 +48,7 @@ async fn collect(mut body: Body, cap: usize) -> Result<Bytes, Broken> {
             continue;
         }
         if whole.is_empty() {
+            whole.reserve(usize::try_from(announced).unwrap_or(0));
             whole.extend_from_slice(&std::mem::take(&mut first));
         }
         whole.extend_from_slice(&piece);

@@ -99,8 +99,7 @@ pub(super) async fn request(visit: Visit, session: InUse, ask: Ask) -> Response 
     };
     let accepts = visit.accepts;
     if !accepts.events {
-        // Nothing can be said before the answer.
-        queue.finish(None);
+        queue.mute();
     }
     let keep_alive = visit.gateway.0.options.keep_alive;
     let mut run = Detached(Some(Run::new(&visit, session, ask, queue)));

@@ -219,13 +219,19 @@ impl Link {
         }
     }
 
-    /// The client is gone: cancels what is under way.
+    /// The client is gone: waits until what was under way is cancelled.
     pub(super) async fn end(mut self) {
+        self.running.shutdown().await;
+    }
+}
+
+/// Also when the whole connection is dropped, what its session held is given back.
+impl Drop for Link {
+    fn drop(&mut self) {
         if let Some(session) = &self.session {
             session.end();
             answer::ended(&self.gateway, session);
         }
-        self.running.shutdown().await;
     }
 }
 

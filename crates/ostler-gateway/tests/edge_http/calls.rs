@@ -18,7 +18,6 @@ async fn world() -> (World, Arc<Mutex<Vec<String>>>) {
     (world, ended)
 }
 
-
 fn in_flight(world: &World) -> usize {
     world.host.status_of("fake").unwrap().in_flight
 }
@@ -84,7 +83,8 @@ async fn progress_comes_before_the_answer_on_one_stream() {
 #[tokio::test]
 async fn a_client_that_reads_json_only_gets_the_answer_alone() {
     let (world, _) = world().await;
-    let response = world.send(modern("progress", r#"{"count":3,"ms":1}"#).with("Accept", "application/json")).await;
+    let response =
+        world.send(modern("progress", r#"{"count":3,"ms":1}"#).with("Accept", "application/json")).await;
     assert_eq!(response.json()["id"], 9);
     let session = session(&world, "2025-11-25").await;
     let request = legacy(&session, "progress", r#"{"count":3,"ms":20}"#).with("Accept", "application/json");
