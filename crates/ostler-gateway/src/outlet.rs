@@ -76,13 +76,6 @@ impl Frames {
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.poll_ready(cx)
     }
-
-    /// The next frame. Waits for ever if none comes.
-    #[cfg_attr(not(test), expect(dead_code, reason = "edges poll beside the answer"))]
-    pub(crate) async fn recv(&mut self) -> Option<Bytes> {
-        std::future::poll_fn(|cx| self.0.poll_ready(cx)).await;
-        self.0.take()
-    }
 }
 
 impl Drop for Frames {

@@ -1,4 +1,6 @@
 //! What an abandoned legacy session costs.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
+#![allow(clippy::print_stderr, reason = "the figure is for whoever runs the test to see it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};

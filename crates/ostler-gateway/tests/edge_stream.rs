@@ -1,4 +1,5 @@
 //! The stream edge: one message per line.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 
 use std::time::Duration;
 

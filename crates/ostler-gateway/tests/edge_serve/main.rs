@@ -1,4 +1,5 @@
 //! The serve loop under clients that behave badly.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 
 #[path = "../edge_http/world.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
