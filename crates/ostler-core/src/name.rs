@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The longest server name.
 pub const MAX_LEN: usize = 32;
@@ -12,8 +12,8 @@ pub const MAX_LEN: usize = 32;
 ///
 /// `__` separates server and tool in aggregated names, so a server name can't
 /// hold it. The grammar also makes names safe as file names and labels.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ServerName(Arc<str>);
 
 /// Why a text is not a server name.
@@ -57,6 +57,14 @@ impl ServerName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for ServerName {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::new(&text)
     }
 }
 

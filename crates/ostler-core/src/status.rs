@@ -1,6 +1,6 @@
 //! What an operator sees of a server.
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::breaker;
 use crate::cache::Stats;
@@ -8,16 +8,21 @@ use crate::fault::Exit;
 use crate::name::ServerName;
 use crate::spec::ServerSpec;
 
+/// A word of a fixed set. It has a name of its own because a field that is
+/// plainly a reference would be taken for one into the text that is read.
+type Word = &'static str;
+
 /// Everything known about one server at one moment. The field names are the
 /// public JSON shape of `ostler status --json`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerStatus {
     /// The operator's name for it.
     pub name: ServerName,
     /// Where it stands in its life.
     pub state: State,
     /// `stdio` or `http`.
-    pub transport: &'static str,
+    #[serde(deserialize_with = "read_transport")]
+    pub transport: Word,
     /// Whether it starts at its first use and ends when idle.
     pub lazy: bool,
     /// Whether a session is live.
@@ -100,8 +105,15 @@ impl ServerStatus {
     }
 }
 
+/// One of the words that there are.
+fn read_transport<'de, D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
+    let word = String::deserialize(from)?;
+    let known = ["stdio", "http"].into_iter().find(|known| *known == word);
+    known.ok_or_else(|| serde::de::Error::custom(format!("unknown transport {word:?}")))
+}
+
 /// Where a server stands in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Not running; the next call starts it.
@@ -139,7 +151,7 @@ impl State {
 }
 
 /// Of the restart budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restarts {
     /// Restarts in the current window.
     pub used: u32,
@@ -148,7 +160,7 @@ pub struct Restarts {
 }
 
 /// The breaker, in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Circuit {
     /// Calls pass.
@@ -170,7 +182,7 @@ impl From<breaker::Circuit> for Circuit {
 }
 
 /// What went wrong last.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastError {
     /// One line.
     pub message: String,
@@ -183,7 +195,7 @@ pub struct LastError {
 }
 
 /// What ends a server's processes if the host can't.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Containment {
     /// A guard process that outlives the host and ends every descendant.
@@ -230,6 +242,8 @@ mod tests {
             ..time()
         };
         insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap());
+        let read: ServerStatus = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
+        assert_eq!(read, status);
     }
 
     #[test]

@@ -30,7 +30,16 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// Any MCP request, with its parameters as they came.
     pub fn new(caller: &'a Caller, server: &'a str, method: &'a str, params: Params) -> Self {
-        Self { caller, server, method, params, asked: Instant::now(), deadline: None, voice: None, speaker: Speaker::Host }
+        Self {
+            caller,
+            server,
+            method,
+            params,
+            asked: Instant::now(),
+            deadline: None,
+            voice: None,
+            speaker: Speaker::Host,
+        }
     }
 
     /// A call of a tool.

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ostler_core::config::{duration, listen};
 
+use crate::reach::Address;
+
 /// Examples come before the rest: most people look for the one line to copy.
 const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
@@ -18,13 +20,14 @@ const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-
     version,
     help_template = TEMPLATE,
     before_help = "Examples:
+  ostler serve                      one endpoint for all servers
   ostler tools                      what can be called
   ostler call demo__add a=2 b=40    call a tool
   ostler check                      all that is wrong with the config",
     after_help = "Without --config, the first of these is used: ./ostler.toml, ./.mcp.json, \
 $XDG_CONFIG_HOME/ostler/ostler.toml. Without any, there is one built-in server, `demo`.
 
-Exit codes: 0 ok, 1 unexpected, 2 usage, 3 config invalid, 5 unknown or denied, 6 server unavailable, \
+Exit codes: 0 ok, 1 unexpected, 2 usage, 3 config invalid, 4 daemon unreachable, 5 unknown or denied, 6 server unavailable, \
 7 the tool reported an error, 8 outcome unknown (it may have been executed), 9 over budget, \
 128 + N ended by signal N.",
     disable_help_subcommand = true
@@ -42,18 +45,55 @@ pub(crate) struct Shared {
     /// The config: an ostler.toml, or any JSON file with `mcpServers`
     #[arg(long, global = true, value_name = "FILE", display_order = 100)]
     pub(crate) config: Option<PathBuf>,
+    /// The daemon to go through, such as http://127.0.0.1:7777
+    #[arg(long, global = true, value_name = "URL", display_order = 101)]
+    pub(crate) daemon: Option<Address>,
     /// Log to stderr what happens; OSTLER_LOG=FILTER says in which detail
-    #[arg(short, long, global = true, display_order = 101)]
+    #[arg(short, long, global = true, display_order = 102)]
     pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(Serve),
+    /// Speak MCP on stdin and stdout, through the daemon
+    #[command(
+        help_template = TEMPLATE,
+        before_help = "Examples:
+  claude mcp add ostler ostler stdio
+  ostler stdio --config ~/.cursor/mcp.json",
+        after_help = "If no daemon runs for the config, one is started. It ends by itself when it was not \
+used for ten minutes. All clients of a config share its servers."
+    )]
+    Stdio,
     Call(Call),
     Tools(Tools),
     List(List),
     Status(Status),
+    /// Start a server of the daemon
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler start time")]
+    Start {
+        /// The server
+        server: String,
+    },
+    /// Stop a server of the daemon, until it is started again
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler stop time")]
+    Stop {
+        /// The server
+        server: String,
+    },
+    /// Give a server a fresh process and a clean record; without one, read the config again
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler reload time
+  ostler reload                     the config",
+        after_help = "Calls in flight finish on the old process. A server that was ejected is let in again.")]
+    Reload {
+        /// The server; without one, the config is read again
+        server: Option<String>,
+    },
+    Logs(Logs),
     Check(Check),
     /// Print the JSON schema of ostler.toml
     #[command(help_template = TEMPLATE, before_help = "Examples:
@@ -119,6 +159,9 @@ pub(crate) struct Serve {
     /// End when nobody was attached or called for this long
     #[arg(long, hide = true, value_name = "TIME", value_parser = read_time)]
     pub(crate) linger: Option<Duration>,
+    /// Serve the built-in server, whatever configs there are
+    #[arg(long, hide = true)]
+    pub(crate) builtin: bool,
     /// Threads that do the work
     #[arg(long, hide = true, value_name = "N", default_value_t = 1)]
     pub(crate) threads: usize,
@@ -202,8 +245,10 @@ pub(crate) struct List {
   ostler status
   ostler status --probe             do they start, and what do they say?
   ostler status time --probe --json",
-    after_help = "Servers live as long as the command that uses them, so between commands every server is idle, \
-and this starts none. With --probe, each server is started, asked for its tools, shown, and ended again."
+    after_help = "With a daemon, this shows its servers as they are. Without one, servers live as long as the \
+command that uses them, so between commands every server is idle.
+
+With --probe, each server is started and asked for its tools; without a daemon it is then ended again."
 )]
 pub(crate) struct Status {
     /// Only this server
@@ -214,9 +259,26 @@ pub(crate) struct Status {
     /// Start each server and show what it says
     #[arg(long)]
     pub(crate) probe: bool,
-    /// Keep the servers up and show them again every second, until Ctrl-C
-    #[arg(long, requires = "probe")]
+    /// Show them again every second, until Ctrl-C; without a daemon they are kept up for it
+    #[arg(long)]
     pub(crate) watch: bool,
+}
+
+/// Show what a server of the daemon says on stderr
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler logs time
+  ostler logs time --follow",
+    after_help = "The last 64 KiB are kept of each process."
+)]
+pub(crate) struct Logs {
+    /// The server
+    pub(crate) server: String,
+    /// Go on with what it says from now on, until Ctrl-C
+    #[arg(long, short)]
+    pub(crate) follow: bool,
 }
 
 /// Check the config, and say all that is wrong with it

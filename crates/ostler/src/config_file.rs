@@ -1,5 +1,6 @@
 //! The config file: finding it, reading it, saying what is wrong with it.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub(crate) struct Reading {
     pub(crate) config: Option<Config>,
     /// Errors and warnings.
     pub(crate) problems: Vec<Problem>,
+    /// Every file that was read for it, or should have been.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// Where a config was looked for.
@@ -52,15 +55,12 @@ pub(crate) struct Chosen {
     pub(crate) config: Config,
     /// Warnings.
     pub(crate) problems: Vec<Problem>,
+    /// Every file that was read for it.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// The config for a command, with its problems said. Without any file it is
 /// the built-in server.
-pub(crate) fn load(named: Option<&Path>) -> Result<Config, Failure> {
-    Ok(choose(find(named)?)?.config)
-}
-
-/// The same, for who wants to know where it comes from.
 pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
     let file = match found {
         Found::File(file) => file,
@@ -68,10 +68,10 @@ pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
             tell(&format!("no config found; using the built-in server `demo` (looked for {places})"));
             let program = std::env::current_exe().map_err(Failure::Machine)?;
             let config = Config::demo(program.to_string_lossy());
-            return Ok(Chosen { file: None, config, problems: Vec::new() });
+            return Ok(Chosen { file: None, config, problems: Vec::new(), files: Vec::new() });
         }
     };
-    let Reading { file, config, problems } = read(file)?;
+    let Reading { file, config, problems, files } = read(file)?;
     let (short, counted) = (shown(&file).to_owned(), counted(&problems));
     match config {
         Some(config) => {
@@ -79,7 +79,7 @@ pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
             if !problems.is_empty() {
                 tell(&format!("{}: {counted}; `ostler check` shows what about", short.display()));
             }
-            Ok(Chosen { file: Some(file), config, problems })
+            Ok(Chosen { file: Some(file), config, problems, files })
         }
         None => {
             tell_problems(&problems);
@@ -110,10 +110,11 @@ pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
     let format = Format::of(&file).ok_or_else(|| {
         unreadable("its format is not known".into(), "the name of a config ends in .toml, .json or .jsonc")
     })?;
-    let text = Disk.read(&file).map_err(|error| {
+    let disk = Disk::default();
+    let text = disk.read(&file).map_err(|error| {
         unreadable(error.to_string(), "name another file with --config, or write this one")
     })?;
-    let (config, problems) = match Config::parse(&file, &text, format, &Disk) {
+    let (config, problems) = match Config::parse(&file, &text, format, &disk) {
         Err(Report { problems }) => (None, problems),
         Ok(config) => {
             let unsupported = config.unsupported();
@@ -122,7 +123,7 @@ pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
             (is_usable.then_some(config), problems)
         }
     };
-    Ok(Reading { file, config, problems })
+    Ok(Reading { file, config, problems, files: disk.asked.into_inner() })
 }
 
 /// Says problems on stderr.
@@ -169,11 +170,15 @@ pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<String> {
 }
 
 /// Files on disk.
-#[derive(Debug, Clone, Copy)]
-struct Disk;
+#[derive(Debug, Default)]
+struct Disk {
+    /// Every file that was asked for.
+    asked: RefCell<Vec<PathBuf>>,
+}
 
 impl Source for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
+        self.asked.borrow_mut().push(path.to_owned());
         read_at_most(path, LARGEST_FILE)
     }
 

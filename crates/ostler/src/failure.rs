@@ -9,7 +9,7 @@ use ostler_core::error::{CallError, UnavailableState};
 
 use crate::guard::BY_SIGNAL;
 use crate::output::{self, Style, Tint, clean};
-use crate::reach::Deadline;
+use crate::reach::{Deadline, Trouble};
 use crate::spot::Note;
 
 /// Why a command failed.
@@ -160,7 +160,11 @@ pub(crate) enum Failure {
 impl Failure {
     /// A call that brought no result; whose limit it was makes a difference to
     /// the advice, and the time is the one that was typed.
-    pub(crate) fn of_call(error: CallError, deadline: Option<Deadline>) -> Self {
+    pub(crate) fn of_call(trouble: Trouble, deadline: Option<Deadline>) -> Self {
+        let error = match trouble {
+            Trouble::Call(error) => error,
+            Trouble::Daemon(failure) => return failure,
+        };
         match (error, deadline.filter(|deadline| deadline.is_over())) {
             (CallError::TimedOut { server, delivery, .. }, Some(deadline)) => {
                 Self::Late(CallError::TimedOut { server, delivery, after: deadline.patience() })
@@ -170,8 +174,8 @@ impl Failure {
     }
 
     /// The same for the list of tools that comes before a call.
-    pub(crate) fn of_list(error: CallError, deadline: Option<Deadline>) -> Self {
-        match Self::of_call(error, deadline) {
+    pub(crate) fn of_list(trouble: Trouble, deadline: Option<Deadline>) -> Self {
+        match Self::of_call(trouble, deadline) {
             Self::Call(error) => Self::Unlisted(error),
             late => late,
         }
@@ -305,15 +309,19 @@ fn none_of(servers: usize) -> String {
     }
 }
 
-/// What to do next. A server of this process is gone when the command is, so
-/// advice to an operator of a running one does not apply.
+/// What to do next, in words of the command line.
 pub(crate) fn hint_of(error: &CallError) -> Option<String> {
     match error {
-        CallError::Unavailable(it)
-            if matches!(it.state, UnavailableState::Ejected | UnavailableState::StartFailed) =>
-        {
-            Some(format!("fix the cause; `ostler status {} --probe` shows all that it says", it.server))
-        }
+        CallError::Unavailable(it) => match it.state {
+            UnavailableState::StartFailed => {
+                Some(format!("fix the cause; `ostler status {} --probe` shows all that it says", it.server))
+            }
+            UnavailableState::Ejected => {
+                Some(format!("fix the cause, then run `ostler reload {}`", it.server))
+            }
+            UnavailableState::Stopped => Some(format!("run `ostler start {}`", it.server)),
+            _ => error.hint(),
+        },
         other => other.hint(),
     }
 }

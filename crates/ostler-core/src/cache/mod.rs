@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashlink::LinkedHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::key::Address;
 pub use self::key::{Key, Scope};
@@ -78,7 +78,7 @@ pub struct Hit {
 pub struct Ticket(u64);
 
 /// Counts of a cache, or of one server's part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stats {
     /// Answers held.
     pub entries: usize,

@@ -44,18 +44,6 @@ impl Seen<'_> {
 
 const TABLE: &[Idle] = &[
     Idle {
-        path: "listen",
-        severity: Severity::Warning,
-        applies: |seen| seen.config.listen != super::listen::DEFAULT,
-        hint: "leave it out",
-    },
-    Idle {
-        path: "watch",
-        severity: Severity::Warning,
-        applies: |seen| seen.is_set && seen.config.watch,
-        hint: "start again after an edit",
-    },
-    Idle {
         path: "roles.*",
         severity: Severity::Error,
         applies: |seen| seen.config.roles.get(seen.name).is_some_and(|role| !role.is_unrestricted()),

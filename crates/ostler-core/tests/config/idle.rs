@@ -27,20 +27,18 @@ fn rules_that_would_not_be_enforced_are_refused() {
 
 #[test]
 fn what_is_merely_missing_is_a_warning() {
-    let text = "listen = \"127.0.0.1:1\"\nwatch = true\n[relay]\nnats = \"nats://x:1\"\n[admin]\nallow_spawn = true\n\
+    let text = "[relay]\nnats = \"nats://x:1\"\n[admin]\nallow_spawn = true\n\
                 [cache]\nserve_stale = true\n[servers.s]\nurl = \"https://e.example\"\ncard = \"c.json\"\n";
     let found = said(text);
     let paths: Vec<_> = found.iter().map(|(_, path, line)| (path.as_str(), *line)).collect();
     assert_eq!(
         paths,
         [
-            ("listen", 1),
-            ("watch", 2),
-            ("relay", 3),
-            ("admin.allow_spawn", 6),
-            ("cache.serve_stale", 8),
-            ("servers.s.url", 10),
-            ("servers.s.card", 11)
+            ("relay", 1),
+            ("admin.allow_spawn", 4),
+            ("cache.serve_stale", 6),
+            ("servers.s.url", 8),
+            ("servers.s.card", 9)
         ]
     );
     assert!(found.iter().all(|(severity, ..)| *severity == Severity::Warning));
@@ -48,7 +46,7 @@ fn what_is_merely_missing_is_a_warning() {
 
 #[test]
 fn what_changes_nothing_is_accepted_in_silence() {
-    let text = "version = 1\nlisten = \"127.0.0.1:7777\"\n[roles.local]\nallow = [\"*\"]\n[pins]\nmode = \"off\"\n\
+    let text = "version = 1\nlisten = \"127.0.0.1:8888\"\nwatch = true\n[roles.local]\nallow = [\"*\"]\n[pins]\nmode = \"off\"\n\
                 [admin]\nallow_spawn = false\n[servers.s]\ncommand = \"x\"\nisolation = \"shared\"\n";
     assert_eq!(said(text), []);
 }

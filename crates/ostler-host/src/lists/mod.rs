@@ -13,5 +13,5 @@ mod offer;
 mod pages;
 
 pub use kind::Kind;
-pub use offer::Offer;
 pub(crate) use offer::AT_ONCE;
+pub use offer::Offer;

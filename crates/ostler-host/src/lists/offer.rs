@@ -172,8 +172,7 @@ impl Host {
     /// Whether the caller may use it: a tool or prompt by name, a resource by
     /// its URI, by the same rules as [`send`](Self::send).
     pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {
-        self.visible_server(caller, server)
-            .is_ok_and(|server| self.may_use_item(caller, &server, kind, name))
+        self.visible_server(caller, server).is_ok_and(|server| self.may_use_item(caller, &server, kind, name))
     }
 
     pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {

@@ -42,7 +42,8 @@ impl Slot {
     /// forgets to say so loses nothing.
     pub(crate) fn surely_lacks(&self, kind: Kind) -> bool {
         let live = self.desk().live.clone();
-        kind != Kind::Tools && live.is_some_and(|live| !live.session.hello().has_capability(kind.capability()))
+        kind != Kind::Tools
+            && live.is_some_and(|live| !live.session.hello().has_capability(kind.capability()))
     }
 
     /// Takes a list that was just received; true if it is not what was known.

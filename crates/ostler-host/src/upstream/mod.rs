@@ -110,6 +110,12 @@ pub trait Session: Send + Sync + 'static {
     /// How it is doing.
     fn vitals(&self) -> Vitals;
 
+    /// What the server has written to stderr since a position in all that it
+    /// wrote, as whole lines, and the next position. The oldest may be lost.
+    fn words_since(&self, _position: u64) -> (Vec<String>, u64) {
+        (Vec::new(), 0)
+    }
+
     /// When the server was last heard, and when the oldest request that waits
     /// for an answer was made.
     fn signs(&self) -> (Option<Instant>, Option<Instant>);

@@ -1,51 +1,49 @@
 //! `ostler call`: one call of one tool.
 
-use std::path::Path;
-
+use bytes::Bytes;
 use ostler_core::catalog::Table;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{Answer, Arguments, ListedTool};
+use ostler_host::ListedTool;
 use ostler_wire::{ResultHead, ResultKind};
 
 use crate::arguments::Given;
 use crate::cli;
+use crate::content;
 use crate::failure::Failure;
 use crate::output::{self, tell};
-use crate::reach::{self, Deadline, Reach};
-use crate::{config_file, content};
+use crate::reach::{self, Deadline, Reach, Trouble};
 
-pub(super) fn run(typed: &cli::Call, file: Option<&Path>) -> Result<(), Failure> {
-    let config = config_file::load(file)?;
+pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure> {
+    let way = reach::find(shared)?;
     // Stdin and files are read before any server is started for nothing.
     let given = Given::read(typed)?;
-    reach::run(&config, async |reach| {
+    reach::run(way, async |reach| {
         let deadline = typed.timeout.map(Deadline::after);
         let tool = resolve(reach, &typed.tool, deadline).await;
-        let tool = tool.map_err(|error| Failure::of_list(error, deadline))?;
-        let arguments = Arguments::raw(given.for_tool(&tool.tool.definition)?);
-        let answer = reach.call(&tool, arguments, deadline).await;
-        let answer = answer.map_err(|error| match error {
-            CallError::OutcomeUnknown { .. } => {
-                Failure::Lost { error, last_words: reach.last_words(&tool.server) }
+        let tool = tool.map_err(|trouble| Failure::of_list(trouble, deadline))?;
+        let arguments = given.for_tool(&tool.tool.definition)?;
+        match reach.call(&tool, arguments, deadline).await {
+            Ok(result) => show(typed, &result),
+            Err(Trouble::Call(error @ CallError::OutcomeUnknown { .. })) => {
+                Err(Failure::Lost { error, last_words: reach.last_words(&tool.server).await })
             }
-            other => Failure::of_call(other, deadline),
-        })?;
-        show(typed, &answer)
+            Err(other) => Err(Failure::of_call(other, deadline)),
+        }
     })
 }
 
 /// Asks the servers that a name can belong to what it means.
-async fn resolve(reach: &Reach, name: &str, deadline: Option<Deadline>) -> Result<ListedTool, CallError> {
+async fn resolve(reach: &Reach, name: &str, deadline: Option<Deadline>) -> Result<ListedTool, Trouble> {
     let mut listed: Vec<ListedTool> = Vec::new();
     let mut failure = None;
-    for server in owners(reach, name)? {
+    for server in owners(&reach.names().await?, name)? {
         match Deadline::bound(deadline, server, reach.tools(server.as_str())).await {
             Ok(tools) => listed.extend(tools),
-            Err(error) => failure = failure.or(Some(error)),
+            Err(trouble) => failure = failure.or(Some(trouble)),
         }
     }
-    find(name, listed).map_err(|unknown| failure.unwrap_or(unknown))
+    find(name, listed).map_err(|unknown| failure.unwrap_or(unknown.into()))
 }
 
 /// Finds what a name means. It may be shortened, and servers called `a` and
@@ -60,25 +58,24 @@ fn find(name: &str, listed: Vec<ListedTool>) -> Result<ListedTool, CallError> {
 }
 
 /// The servers that a name can belong to: usually one.
-fn owners<'a>(reach: &'a Reach, name: &str) -> Result<Vec<&'a ServerName>, CallError> {
-    let known = || reach.specs().iter().map(|spec| &spec.name);
+fn owners<'a>(servers: &'a [ServerName], name: &str) -> Result<Vec<&'a ServerName>, CallError> {
     let is_owner =
         |server: &&ServerName| name.strip_prefix(server.as_str()).is_some_and(|rest| rest.starts_with("__"));
-    let owners: Vec<&ServerName> = known().filter(is_owner).collect();
+    let owners: Vec<&ServerName> = servers.iter().filter(is_owner).collect();
     match name.split_once("__") {
         _ if !owners.is_empty() => Ok(owners),
-        Some((server, _)) => Err(CallError::unknown_server(server, known().map(ServerName::as_str))),
+        Some((server, _)) => Err(CallError::unknown_server(server, servers.iter().map(ServerName::as_str))),
         None => Err(CallError::unknown_tool(name, std::iter::empty())),
     }
 }
 
-fn show(typed: &cli::Call, answer: &Answer) -> Result<(), Failure> {
-    let head = ResultHead::open(&answer.body).unwrap_or_default();
+fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
+    let head = ResultHead::open(result).unwrap_or_default();
     if typed.raw {
-        output::print_bytes(&answer.body)?;
+        output::print_bytes(result)?;
         output::print("\n")?;
     } else {
-        let shown = content::show(&answer.body);
+        let shown = content::show(result);
         let text = if output::is_terminal() { output::tame(&shown.text) } else { shown.text };
         output::print(&text)?;
         shown.others.iter().for_each(|line| tell(line));

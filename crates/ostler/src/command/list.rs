@@ -1,20 +1,23 @@
 //! `ostler list`: the servers of the config.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ostler_core::config::{Config, hide_in_address, hide_in_args};
 use ostler_core::name::ServerName;
 use ostler_core::spec::{ServerSpec, Transport};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, tell};
+use crate::reach::{self, Reach, Way};
 use crate::table::{Cell, Table};
 use crate::{cli, config_file};
 
-pub(super) fn run(typed: &cli::List, file: Option<&Path>) -> Result<(), Failure> {
-    let config = config_file::load(file)?;
-    let entries: Vec<Entry<'_>> = config.servers.iter().map(|spec| Entry::of(&config, spec)).collect();
+pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure> {
+    let entries = match reach::find(shared)? {
+        Way::Here(config) => entries(&config),
+        Way::There(there) => reach::run(Way::There(there), async |reach| ask(reach).await)?,
+    };
     if typed.json {
         return output::print_json(&Listing { servers: entries });
     }
@@ -26,7 +29,7 @@ pub(super) fn run(typed: &cli::List, file: Option<&Path>) -> Result<(), Failure>
         let starts = if entry.lazy { "when used" } else { "at once" };
         table.row([
             entry.name.as_str().into(),
-            entry.transport.into(),
+            entry.transport.as_str().into(),
             starts.into(),
             Cell::tinted(&entry.source(), Tint::Faint),
             entry.target().into(),
@@ -35,17 +38,30 @@ pub(super) fn run(typed: &cli::List, file: Option<&Path>) -> Result<(), Failure>
     output::print(&table.render(Style::stdout(), output::width()))
 }
 
-/// The stable shape of `--json`.
-#[derive(Serialize)]
-struct Listing<'a> {
-    servers: Vec<Entry<'a>>,
+/// The servers of a config, in its order.
+pub(crate) fn entries(config: &Config) -> Vec<Entry> {
+    config.servers.iter().map(|spec| Entry::of(config, spec)).collect()
 }
 
-#[derive(Serialize)]
-struct Entry<'a> {
-    name: &'a ServerName,
-    transport: &'static str,
-    command: Option<&'a str>,
+async fn ask(reach: &Reach) -> Result<Vec<Entry>, Failure> {
+    match reach {
+        Reach::There(there) => Ok(there.get::<Listing>("/api/v1/config").await?.servers),
+        Reach::Here(_) => Ok(Vec::new()),
+    }
+}
+
+/// The stable shape of `--json`.
+#[derive(Serialize, Deserialize)]
+struct Listing {
+    servers: Vec<Entry>,
+}
+
+/// One server.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Entry {
+    name: ServerName,
+    transport: String,
+    command: Option<String>,
     /// Without secrets: what is listed here is pasted into reports.
     args: Option<Vec<String>>,
     /// The same.
@@ -55,18 +71,18 @@ struct Entry<'a> {
     line: Option<u32>,
 }
 
-impl<'a> Entry<'a> {
-    fn of(config: &'a Config, spec: &'a ServerSpec) -> Self {
+impl Entry {
+    fn of(config: &Config, spec: &ServerSpec) -> Self {
         let origin = config.origin(spec.name.as_str());
         let (command, args, url) = match &spec.transport {
             Transport::Stdio(process) => {
-                (Some(process.command.as_str()), Some(hide_in_args(&process.args)), None)
+                (Some(process.command.clone()), Some(hide_in_args(&process.args)), None)
             }
             Transport::Http(endpoint) => (None, None, Some(hide_in_address(&endpoint.url))),
         };
         Self {
-            name: &spec.name,
-            transport: spec.transport.kind(),
+            name: spec.name.clone(),
+            transport: spec.transport.kind().to_owned(),
             command,
             args,
             url,
@@ -84,7 +100,7 @@ impl<'a> Entry<'a> {
     }
 
     fn target(&self) -> String {
-        let words = self.command.into_iter().chain(self.args.iter().flatten().map(String::as_str));
+        let words = self.command.as_deref().into_iter().chain(self.args.iter().flatten().map(String::as_str));
         let words: Vec<String> = words.map(word).collect();
         self.url.clone().unwrap_or_else(|| words.join(" "))
     }

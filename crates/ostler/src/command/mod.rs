@@ -2,11 +2,12 @@
 
 mod call;
 mod check;
-mod list;
+pub(crate) mod list;
 mod manual;
+mod operate;
 mod serve;
 mod status;
-mod tools;
+pub(crate) mod tools;
 
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
-use crate::{demo, guard, output};
+use crate::{demo, guard, output, stdio};
 
 /// The variable that says what is logged.
 const LOG: &str = "OSTLER_LOG";
@@ -22,13 +23,20 @@ const LOG: &str = "OSTLER_LOG";
 /// Does what was typed.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     log(cli.shared.verbose);
-    let file = cli.shared.config.as_deref();
+    let shared = &cli.shared;
+    let file = shared.config.as_deref();
     match cli.command {
         Command::Serve(typed) => serve::run(&typed, file),
-        Command::Call(typed) => call::run(&typed, file),
-        Command::Tools(typed) => tools::run(&typed, file),
-        Command::List(typed) => list::run(&typed, file),
-        Command::Status(typed) => status::run(&typed, file),
+        Command::Stdio => stdio::run(shared),
+        Command::Call(typed) => call::run(&typed, shared),
+        Command::Tools(typed) => tools::run(&typed, shared),
+        Command::List(typed) => list::run(&typed, shared),
+        Command::Status(typed) => status::run(&typed, shared),
+        Command::Start { server } => operate::run("start", &server, shared),
+        Command::Stop { server } => operate::run("stop", &server, shared),
+        Command::Reload { server: Some(server) } => operate::run("reload", &server, shared),
+        Command::Reload { server: None } => operate::reload_config(shared),
+        Command::Logs(typed) => operate::show_logs(&typed, shared),
         Command::Check(typed) => check::run(&typed, file),
         Command::Schema => output::print_json(&ostler_core::config::schema()),
         Command::Completions { shell } => manual::print_completions(shell),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
+use crate::config_file::Found;
 use crate::daemon::{self, Launch};
 use crate::failure::Failure;
 use crate::spot::Spot;
@@ -19,7 +20,10 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
         // for the leader of a session, which has neither.
         let _ = nix::unistd::setsid();
     }
-    let found = config_file::find(file)?;
+    let found = match typed.builtin {
+        true => Found::Nowhere("nothing".into()),
+        false => config_file::find(file)?,
+    };
     let spot = Spot::of(found.file())?;
     let Some(claim) = spot.claim().map_err(Failure::Machine)? else {
         // Of several that are started for clients at once, one is enough.

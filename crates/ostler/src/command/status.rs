@@ -1,20 +1,19 @@
 //! `ostler status`: how the servers are.
 
-use std::path::Path;
 use std::time::Duration;
 
 use ostler_core::error::CallError;
 use ostler_core::fault::Span;
-use ostler_core::spec::ServerSpec;
+use ostler_core::name::ServerName;
 use ostler_core::status::{ServerStatus, State};
 use serde::Serialize;
 
 use super::tools::Reason;
+use crate::cli;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::reach::{self, Probed, Reach};
 use crate::table::{Cell, Table};
-use crate::{cli, config_file};
 
 /// How often `--watch` looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -22,55 +21,89 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Moves the cursor home and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-pub(super) fn run(typed: &cli::Status, file: Option<&Path>) -> Result<(), Failure> {
-    let config = config_file::load(file)?;
-    reach::run(&config, async |reach| {
-        let specs = select(reach, typed.server.as_deref())?;
-        if !typed.probe {
-            let shown: Vec<Shown> = specs.iter().map(|spec| Shown::asleep(reach.status(spec))).collect();
-            show(typed, &shown)?;
-            if !typed.json {
-                tell("nothing runs between commands; `--probe` starts the servers and shows what they say");
-            }
-            return Ok(());
+pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failure> {
+    reach::run(reach::find(shared)?, async |reach| {
+        if typed.probe {
+            return probe(typed, reach).await;
         }
-        let probed = reach.probe(&specs, typed.watch).await;
-        let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
-        let mut shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
-        show(typed, &shown)?;
+        if typed.watch && !reach.is_lasting() {
+            return Err(Failure::Usage {
+                what: "there is nothing to watch: no daemon runs for this config".into(),
+                hint: Some("start one with `ostler serve`, or add --probe".into()),
+            });
+        }
+        let mut shown: Vec<Shown> = select(reach, typed).await?.into_iter().map(Shown::seen).collect();
+        let view = if reach.is_lasting() { View::Live } else { View::Asleep };
+        show(typed, view, &shown)?;
         if typed.watch {
-            return watch(typed, reach, &specs, &mut shown).await;
+            return watch(typed, view, reach, &mut shown).await;
         }
-        match probed.len() {
-            0 => Ok(()),
-            all if failed == all => Err(Failure::NoneAnswered(all)),
-            _ => Ok(()),
+        if !typed.json && !reach.is_lasting() {
+            tell("nothing runs between commands; `--probe` starts the servers and shows what they say");
         }
+        Ok(())
     })
+}
+
+/// Starts the servers and shows what they say.
+async fn probe(typed: &cli::Status, reach: &Reach) -> Result<(), Failure> {
+    let names: Vec<ServerName> = select(reach, typed).await?.into_iter().map(|status| status.name).collect();
+    let probed = reach.probe(&names, typed.watch).await?;
+    let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
+    let mut shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
+    show(typed, View::Probed, &shown)?;
+    if typed.watch {
+        return watch(typed, View::Probed, reach, &mut shown).await;
+    }
+    match probed.len() {
+        0 => Ok(()),
+        all if failed == all => Err(Failure::NoneAnswered(all)),
+        _ => Ok(()),
+    }
 }
 
 /// Shows the servers again and again; only a signal or a closed output ends it.
 async fn watch(
     typed: &cli::Status,
+    view: View,
     reach: &Reach,
-    specs: &[&ServerSpec],
-    shown: &mut [Shown],
+    shown: &mut Vec<Shown>,
 ) -> Result<(), Failure> {
     loop {
         tokio::time::sleep(EVERY).await;
-        for (shown, spec) in shown.iter_mut().zip(specs) {
-            shown.look(reach.status(spec));
-        }
-        show(typed, shown)?;
+        let now = select(reach, typed).await?;
+        // An edit of the config may have brought servers, or taken some away.
+        let look = |status: ServerStatus| {
+            let before = shown.iter().position(|shown| shown.status.name == status.name);
+            match before {
+                Some(at) => shown.swap_remove(at).look(status),
+                None => Shown::seen(status),
+            }
+        };
+        *shown = now.into_iter().map(look).collect();
+        show(typed, view, shown)?;
     }
 }
 
-fn select<'a>(reach: &'a Reach, server: Option<&str>) -> Result<Vec<&'a ServerSpec>, CallError> {
-    let Some(server) = server else { return Ok(reach.specs().iter().collect()) };
-    match reach.specs().iter().find(|spec| spec.name.as_str() == server) {
-        Some(spec) => Ok(vec![spec]),
-        None => Err(CallError::unknown_server(server, reach.specs().iter().map(|spec| spec.name.as_str()))),
+/// The servers that are meant, as they are.
+async fn select(reach: &Reach, typed: &cli::Status) -> Result<Vec<ServerStatus>, Failure> {
+    let all = reach.statuses().await?;
+    let Some(server) = typed.server.as_deref() else { return Ok(all) };
+    match all.iter().find(|status| status.name.as_str() == server) {
+        Some(status) => Ok(vec![status.clone()]),
+        None => Err(CallError::unknown_server(server, all.iter().map(|status| status.name.as_str())).into()),
     }
+}
+
+/// Which columns tell something.
+#[derive(Debug, Clone, Copy)]
+enum View {
+    /// Nothing runs.
+    Asleep,
+    /// Servers were started to be looked at.
+    Probed,
+    /// Servers live in a daemon.
+    Live,
 }
 
 /// One server, as it is shown.
@@ -88,8 +121,11 @@ struct Shown {
 }
 
 impl Shown {
-    fn asleep(status: ServerStatus) -> Self {
-        Self { status, start_ms: None, error: None, words: None }
+    /// A server that was not asked anything. One that is out of order says why.
+    fn seen(status: ServerStatus) -> Self {
+        let is_out = matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
+        let words = status.last_error.as_ref().filter(|_| is_out).map(|error| error.message.clone());
+        Self { status, start_ms: None, error: None, words }
     }
 
     fn of(probed: &Probed) -> Self {
@@ -103,11 +139,11 @@ impl Shown {
     }
 
     /// Looks again. What went wrong is over when the server is up.
-    fn look(&mut self, status: ServerStatus) {
-        if status.state == State::Ready {
-            (self.error, self.words) = (None, None);
+    fn look(self, status: ServerStatus) -> Self {
+        match (status.state, self.error) {
+            (State::Ready, _) | (_, None) => Self { start_ms: self.start_ms, ..Self::seen(status) },
+            (_, error) => Self { status, start_ms: self.start_ms, error, words: self.words },
         }
-        self.status = status;
     }
 
     fn state(&self) -> Cell {
@@ -120,7 +156,7 @@ impl Shown {
             State::Ejected | State::NeedsAuth => Tint::Bad,
         };
         // A server that failed waits to be started again; nobody waits for it here.
-        let word = if self.words.is_some() && state == State::Backoff { "failed" } else { state.as_str() };
+        let word = if self.error.is_some() && state == State::Backoff { "failed" } else { state.as_str() };
         Cell::tinted(word, tint)
     }
 
@@ -142,7 +178,7 @@ struct Listing<'a> {
     servers: &'a [Shown],
 }
 
-fn show(typed: &cli::Status, servers: &[Shown]) -> Result<(), Failure> {
+fn show(typed: &cli::Status, view: View, servers: &[Shown]) -> Result<(), Failure> {
     if typed.json {
         return output::print_json(&Listing { servers });
     }
@@ -150,13 +186,17 @@ fn show(typed: &cli::Status, servers: &[Shown]) -> Result<(), Failure> {
         tell("the config has no servers");
     }
     let style = Style::stdout();
-    let table = if typed.probe { render_probe(servers) } else { render(servers) };
+    let table = match view {
+        View::Asleep => render_asleep(servers),
+        View::Probed => render_probed(servers),
+        View::Live => render_live(servers),
+    };
     let trouble: String = servers.iter().map(|server| server.trouble(style)).collect();
     let clear = if typed.watch && style.has_colours() { CLEAR } else { "" };
     output::print(&format!("{clear}{}{trouble}", table.render(style, output::width())))
 }
 
-fn render(servers: &[Shown]) -> Table {
+fn render_asleep(servers: &[Shown]) -> Table {
     let mut table = Table::new(&["NAME", "STATE", "TRANSPORT", "STARTS"]);
     for server in servers {
         let starts = if server.status.lazy { "when used" } else { "at once" };
@@ -170,10 +210,9 @@ fn render(servers: &[Shown]) -> Table {
     table
 }
 
-fn render_probe(servers: &[Shown]) -> Table {
+fn render_probed(servers: &[Shown]) -> Table {
     let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "START"]);
     for server in servers {
-        let or_dash = |text: Option<String>| Cell::from(text.unwrap_or_else(|| "-".into()));
         let status = &server.status;
         let start = server.start_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
         table.row([
@@ -186,4 +225,36 @@ fn render_probe(servers: &[Shown]) -> Table {
         ]);
     }
     table
+}
+
+fn render_live(servers: &[Shown]) -> Table {
+    let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "CALLS", "RESTARTS", "UP"]);
+    for server in servers {
+        let status = &server.status;
+        table.row([
+            status.name.as_str().into(),
+            server.state(),
+            or_dash(status.pid.map(|pid| pid.to_string())),
+            or_dash(status.protocol.clone()),
+            or_dash(status.tools.map(|tools| tools.to_string())),
+            status.in_flight.to_string().into(),
+            format!("{}/{}", status.restarts.used, status.restarts.budget).into(),
+            or_dash(status.uptime_ms.map(|ms| lasting(Duration::from_millis(ms)))),
+        ]);
+    }
+    table
+}
+
+fn or_dash(text: Option<String>) -> Cell {
+    Cell::from(text.unwrap_or_else(|| "-".into()))
+}
+
+/// A long time in one unit: `42s`, `17m`, `3h`, `12d`.
+fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        s @ 0..60 => format!("{s}s"),
+        s @ 60..3_600 => format!("{}m", s / 60),
+        s @ 3_600..86_400 => format!("{}h", s / 3_600),
+        s => format!("{}d", s / 86_400),
+    }
 }

@@ -1,7 +1,5 @@
 //! `ostler tools`: what can be called.
 
-use std::path::Path;
-
 use ostler_core::catalog::Table as Names;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
@@ -11,15 +9,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::arguments::schema::Schema;
+use crate::cli;
 use crate::failure::{Failure, hint_of_list};
 use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Reach};
+use crate::reach::{self, Reach, Trouble};
 use crate::table::{Cell, Table};
-use crate::{cli, config_file};
 
-pub(super) fn run(typed: &cli::Tools, file: Option<&Path>) -> Result<(), Failure> {
-    let config = config_file::load(file)?;
-    reach::run(&config, async |reach| {
+pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failure> {
+    reach::run(reach::find(shared)?, async |reach| {
         let found = find(reach, typed.server.as_deref()).await?;
         let tools = name(&found);
         let errors: Vec<(&ServerName, &CallError)> = found
@@ -41,16 +38,22 @@ pub(super) fn run(typed: &cli::Tools, file: Option<&Path>) -> Result<(), Failure
 }
 
 /// One server is asked; all of them as far as that is needed to know their tools.
-async fn find(reach: &Reach, server: Option<&str>) -> Result<Vec<Discovered>, CallError> {
-    let Some(server) = server else { return Ok(reach.discover().await) };
-    match reach.specs().iter().find(|spec| spec.name.as_str() == server) {
-        Some(spec) => Ok(vec![Discovered { server: spec.name.clone(), tools: reach.tools(server).await }]),
-        None => Err(CallError::unknown_server(server, reach.specs().iter().map(|spec| spec.name.as_str()))),
-    }
+async fn find(reach: &Reach, server: Option<&str>) -> Result<Vec<Discovered>, Failure> {
+    let Some(server) = server else { return reach.discover().await };
+    let names = reach.names().await?;
+    let Some(name) = names.iter().find(|name| name.as_str() == server) else {
+        return Err(CallError::unknown_server(server, names.iter().map(ServerName::as_str)).into());
+    };
+    let tools = match reach.tools(server).await {
+        Ok(tools) => Ok(tools),
+        Err(Trouble::Call(error)) => Err(error),
+        Err(Trouble::Daemon(failure)) => return Err(failure),
+    };
+    Ok(vec![Discovered { server: name.clone(), tools }])
 }
 
 /// The tools with the names under which they can be called beside each other.
-fn name(found: &[Discovered]) -> Vec<(String, &ListedTool)> {
+pub(crate) fn name(found: &[Discovered]) -> Vec<(String, &ListedTool)> {
     let tools: Vec<&ListedTool> = found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
     let names = Names::new(tools.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])));
     let named = names.iter().map(|listed| {

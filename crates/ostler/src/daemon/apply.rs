@@ -40,14 +40,16 @@ impl Daemon {
             Ok(Err(failure)) => return self.unread(failure.to_string()),
             Err(error) => return self.unread(error.to_string()),
         };
-        match reading {
-            Reading { config: Some(config), problems, .. } => {
+        let Reading { config, problems, files, .. } = reading;
+        self.roster.note_files(files);
+        match config {
+            Some(config) => {
                 let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);
                 self.roster.adopt(config, problems);
                 let failed = self.carry_out(&plan).await;
                 self.concluded(plan, failed)
             }
-            Reading { config: None, problems, .. } => self.broken(problems),
+            None => self.broken(problems),
         }
     }
 

@@ -4,11 +4,17 @@ use std::io;
 
 use axum::Router;
 use ostler_gateway::Gateway;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
 /// The endpoints of MCP clients.
 pub(super) fn routes(_gateway: &Gateway) -> Router {
     Router::new()
+}
+
+/// Speaks MCP with a client on a connection of bytes until either end closes it.
+pub(super) async fn serve_stream(_gateway: &Gateway, connection: impl AsyncRead + AsyncWrite) {
+    drop(connection);
 }
 
 /// Serves connections until the shutdown, and then what they have begun.

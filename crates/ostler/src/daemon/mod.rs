@@ -19,6 +19,7 @@ mod health;
 mod launch;
 mod roster;
 mod run;
+mod watch;
 
 use std::sync::Arc;
 

@@ -40,6 +40,8 @@ struct Book {
     refused: BTreeMap<ServerName, CallError>,
     /// Servers that should be up and have neither come up nor failed yet.
     unsettled: BTreeSet<ServerName>,
+    /// The files that the config was last read from, whatever came of it.
+    files: Vec<PathBuf>,
     last: Option<Reload>,
 }
 
@@ -85,13 +87,14 @@ pub(super) struct Failed {
 impl Roster {
     /// Nothing is hosted yet.
     pub(super) fn new(chosen: Chosen) -> Self {
-        let Chosen { file, config, problems } = chosen;
+        let Chosen { file, config, problems, files } = chosen;
         let book = Book {
             hosted: Vec::new(),
             config: config.clone(),
             problems,
             refused: BTreeMap::new(),
             unsettled: BTreeSet::new(),
+            files,
             last: None,
         };
         Self { file, started_with: config, book: Mutex::new(book), turn: tokio::sync::Mutex::default() }
@@ -120,6 +123,16 @@ impl Roster {
     /// Servers that should be up and have neither come up nor failed yet.
     pub(super) fn unsettled(&self) -> Vec<ServerName> {
         self.book().unsettled.iter().cloned().collect()
+    }
+
+    /// The files that the config was last read from.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.book().files.clone()
+    }
+
+    /// The config is read from these files now.
+    pub(super) fn note_files(&self, files: Vec<PathBuf>) {
+        self.book().files = files;
     }
 
     /// Whether an edit applies by itself.

@@ -112,6 +112,11 @@ impl Handle {
         self.stderr.last_lines(STDERR_LINES)
     }
 
+    /// What the server has said on stderr since a position, and the next one.
+    pub(crate) fn words_since(&self, position: u64) -> (Vec<String>, u64) {
+        self.stderr.since(position)
+    }
+
     /// What the server said last. Its exit may be known before all of that has
     /// been read.
     pub(crate) async fn last_words(&self, exit: Option<Exit>) -> Vec<String> {

@@ -125,6 +125,10 @@ impl Session for StdioSession {
         }
     }
 
+    fn words_since(&self, position: u64) -> (Vec<String>, u64) {
+        self.handle.words_since(position)
+    }
+
     fn signs(&self) -> (Option<Instant>, Option<Instant>) {
         (self.tally.last_heard(), self.line.oldest())
     }

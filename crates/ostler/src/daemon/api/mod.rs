@@ -1,5 +1,13 @@
 //! The admin API: `/api/v1/…`, for the operator and the command line.
 
+mod attach;
+mod call;
+mod config;
+mod logs;
+mod query;
+mod servers;
+mod tools;
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use ostler_core::error::CallError;
 use serde::Serialize;
 use serde_json::json;
@@ -16,10 +24,26 @@ use serde_json::json;
 use super::{Daemon, door};
 use crate::told::Told;
 
+/// The description of this API, which a test compares with the routes.
+const OPENAPI: &str = include_str!("../../../openapi.json");
+
 /// Every route, behind the door.
 pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
     let guarded = middleware::from_fn_with_state(Arc::clone(daemon), let_in);
-    let routes = Router::new().route("/api/v1/version", get(version));
+    let routes = Router::new()
+        .route("/api/v1/version", get(version))
+        .route("/api/v1/openapi.json", get(openapi))
+        .route("/api/v1/servers", get(servers::list))
+        .route("/api/v1/servers/{name}", get(servers::one))
+        .route("/api/v1/servers/{name}/start", post(servers::start))
+        .route("/api/v1/servers/{name}/stop", post(servers::stop))
+        .route("/api/v1/servers/{name}/reload", post(servers::reload))
+        .route("/api/v1/servers/{name}/logs", get(logs::read))
+        .route("/api/v1/tools", get(tools::list))
+        .route("/api/v1/call", post(call::call))
+        .route("/api/v1/config", get(config::show))
+        .route("/api/v1/config/reload", post(config::reload))
+        .route("/api/v1/attach", get(attach::attach));
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }
 
@@ -41,6 +65,10 @@ async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next)
 
 async fn version() -> Response {
     reply(StatusCode::OK, &json!({ "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id() }))
+}
+
+async fn openapi() -> Response {
+    reply_with(StatusCode::OK, Body::from(OPENAPI))
 }
 
 /// An answer in JSON.
@@ -66,6 +94,12 @@ fn refuse(status: StatusCode, code: &str, what: &str) -> Response {
     reply(status, &json!({ "error": { "code": code, "message": what } }))
 }
 
+/// The shape of every error.
+#[derive(Serialize)]
+struct Refusal {
+    error: Told,
+}
+
 /// A call's error.
 fn fail(error: &CallError) -> Response {
     let status = match error {
@@ -79,5 +113,5 @@ fn fail(error: &CallError) -> Response {
             StatusCode::BAD_GATEWAY
         }
     };
-    reply(status, &json!({ "error": Told::from(error) }))
+    reply(status, &Refusal { error: Told::from(error) })
 }

@@ -1,0 +1,82 @@
+//! What servers say on stderr, for whoever reads along.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ostler_core::error::CallError;
+
+use crate::host::Host;
+use crate::server::slot::SlotKey;
+use crate::upstream::Session;
+
+/// Reads what one server writes to stderr, over its restarts. Each read gives
+/// what has come since the one before; the first begins with what is kept.
+pub struct LogReader {
+    host: Host,
+    name: String,
+    /// How far each session has been read; one per place of the server.
+    open: HashMap<SlotKey, Page>,
+    is_begun: bool,
+}
+
+struct Page {
+    session: Arc<dyn Session>,
+    generation: u64,
+    position: u64,
+}
+
+impl Host {
+    /// Reads along what a server writes to stderr.
+    pub fn logs(&self, name: &str) -> Result<LogReader, CallError> {
+        self.server(name)?;
+        Ok(LogReader { host: self.clone(), name: name.to_owned(), open: HashMap::new(), is_begun: false })
+    }
+}
+
+impl LogReader {
+    /// The lines since the last read, control characters escaped. An error
+    /// says that the server is not there any more.
+    pub fn read(&mut self) -> Result<Vec<String>, CallError> {
+        let server = self.host.server(&self.name)?;
+        // The last words of a session that has ended come before those of the next.
+        let mut lines: Vec<String> = self.open.values_mut().flat_map(Page::turn).collect();
+        let mut open = HashMap::new();
+        for slot in server.slots() {
+            let (live, failure) = {
+                let desk = slot.desk();
+                (desk.live.clone(), desk.supervisor.failure().cloned())
+            };
+            let Some(live) = live else {
+                let words = failure.filter(|_| !self.is_begun).map(|failure| failure.stderr);
+                lines.extend(words.unwrap_or_default());
+                continue;
+            };
+            let page = match self.open.remove(&slot.key) {
+                Some(page) if page.generation == live.generation => page,
+                _ => {
+                    let session = Arc::clone(&live.session);
+                    let mut page = Page { session, generation: live.generation, position: 0 };
+                    lines.extend(page.turn());
+                    page
+                }
+            };
+            open.insert(slot.key.clone(), page);
+        }
+        (self.open, self.is_begun) = (open, true);
+        Ok(lines)
+    }
+}
+
+impl Page {
+    fn turn(&mut self) -> Vec<String> {
+        let (lines, position) = self.session.words_since(self.position);
+        self.position = position;
+        lines
+    }
+}
+
+impl std::fmt::Debug for LogReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogReader").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,37 @@
+//! A client that speaks MCP on its stdin and stdout, attached through
+//! `ostler stdio`: after the upgrade the connection carries its bytes.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use hyper_util::rt::TokioIo;
+
+use super::refuse;
+use crate::daemon::{Daemon, edge};
+use crate::stdio::PROTOCOL;
+
+pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Request) -> Response {
+    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    if !asked.is_some_and(|asked| asked.eq_ignore_ascii_case(PROTOCOL)) {
+        let what = "this is where `ostler stdio` attaches; ask for the upgrade to `ostler-stdio`";
+        return refuse(StatusCode::UPGRADE_REQUIRED, "upgrade-required", what);
+    }
+    let visit = daemon.attendance.enter();
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(connection) => edge::serve_stream(&daemon.gateway, TokioIo::new(connection)).await,
+            Err(error) => tracing::debug!(%error, "a client left before it was attached"),
+        }
+        drop(visit);
+    });
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let protocol = header::HeaderValue::from_static(PROTOCOL);
+    response.headers_mut().insert(header::UPGRADE, protocol);
+    response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("upgrade"));
+    response
+}

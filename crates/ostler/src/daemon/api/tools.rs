@@ -1,0 +1,104 @@
+//! What can be called.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::Discovered;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::query::Query;
+use super::{fail, reply};
+use crate::command::tools::name;
+use crate::daemon::Daemon;
+use crate::told::Told;
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    /// Every server that was asked.
+    servers: Vec<&'a ServerName>,
+    tools: Vec<Entry<'a>>,
+    errors: Vec<Broken<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    /// As clients of all servers see it.
+    name: String,
+    server: &'a ServerName,
+    /// As the server calls it.
+    tool: &'a str,
+    /// As the server wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    definition: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Broken<'a> {
+    server: &'a ServerName,
+    error: Told,
+}
+
+pub(super) async fn list(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
+    let query = Query(query.as_deref().unwrap_or_default());
+    let found = match query.get("server").filter(|server| !server.is_empty()) {
+        Some(server) => daemon.tools_of(server).await.map(|one| vec![one]),
+        None => Ok(daemon.discover().await),
+    };
+    match found {
+        Ok(found) => reply(StatusCode::OK, &describe(&found, query.is_set("full"))),
+        Err(error) => fail(&error),
+    }
+}
+
+impl Daemon {
+    /// The tools of one server, asked for now.
+    async fn tools_of(&self, server: &str) -> Result<Discovered, CallError> {
+        let name = self.roster.names().into_iter().find(|name| name.as_str() == server);
+        let Some(server) = name else {
+            return Err(CallError::unknown_server(
+                server,
+                self.roster.names().iter().map(ServerName::as_str),
+            ));
+        };
+        let tools = match self.roster.refusal(server.as_str()) {
+            Some(error) => Err(error),
+            None => self.host.tools(&self.operator, server.as_str()).await,
+        };
+        Ok(Discovered { server, tools })
+    }
+
+    /// The tools of all servers, by name; those of a sleeping one as far as they are known.
+    async fn discover(&self) -> Vec<Discovered> {
+        let mut found = self.host.discover(&self.operator).await;
+        found.extend(self.roster.names().into_iter().filter_map(|server| {
+            let error = self.roster.refusal(server.as_str())?;
+            Some(Discovered { server, tools: Err(error) })
+        }));
+        found.sort_by(|a, b| a.server.cmp(&b.server));
+        found.dedup_by(|a, b| a.server == b.server);
+        found
+    }
+}
+
+fn describe(found: &[Discovered], is_full: bool) -> Listing<'_> {
+    let entries = name(found).into_iter().map(|(name, tool)| Entry {
+        name,
+        server: &tool.server,
+        tool: &tool.tool.name,
+        definition: is_full.then(|| serde_json::from_slice(&tool.tool.definition).ok()).flatten(),
+    });
+    let broken = found.iter().filter_map(|one| {
+        let error = Told::from(one.tools.as_ref().err()?);
+        Some(Broken { server: &one.server, error })
+    });
+    Listing {
+        servers: found.iter().map(|one| &one.server).collect(),
+        tools: entries.collect(),
+        errors: broken.collect(),
+    }
+}

@@ -1,0 +1,134 @@
+//! HTTP to a daemon: one connection per request, since commands are short.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a connection may take; the daemon is on this machine, or near.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The longest answer that is read: a result may have 16 MiB, and more by config.
+const LONGEST: usize = 256 << 20;
+
+/// Where a daemon is: `http://HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    authority: String,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(rest) = text.strip_prefix("http://") else {
+            return Err("the address of a daemon begins with http://".into());
+        };
+        let authority = rest.trim_end_matches('/');
+        let port = authority.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        match port {
+            Some(Ok(_)) if !authority.contains(['/', '?', '#', '@', ' ']) => {
+                Ok(Self { authority: authority.to_owned() })
+            }
+            _ => Err("the address of a daemon is a host and a port, such as http://127.0.0.1:7777".into()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.authority)
+    }
+}
+
+impl Address {
+    /// `HOST:PORT`.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+}
+
+/// Why a request brought no answer.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// Nothing was sent.
+    Before(String),
+    /// It may have arrived.
+    After(String),
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) method: Method,
+    pub(super) path: &'a str,
+    pub(super) token: Option<&'a str>,
+    pub(super) body: Bytes,
+    /// How long the whole answer may take.
+    pub(super) patience: Duration,
+}
+
+/// Sends a request and reads the whole answer.
+pub(super) async fn fetch(address: &Address, ask: Ask<'_>) -> Result<(StatusCode, Bytes), Lost> {
+    let patience = ask.patience;
+    let exchange = async {
+        let response = send(address, ask).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        Ok((status, body.map_err(|error| Lost::After(error.to_string()))?.to_bytes()))
+    };
+    timeout(patience, exchange).await.unwrap_or_else(|_| Err(Lost::After("it does not answer".into())))
+}
+
+/// Sends a request; the body of the answer is read by whoever asks.
+pub(super) async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
+    let before = |error: &dyn fmt::Display| Lost::Before(error.to_string());
+    let mut request = Request::builder()
+        .method(ask.method)
+        .uri(ask.path)
+        .header(header::HOST, &address.authority)
+        .header(header::CONTENT_TYPE, "application/json");
+    if let Some(token) = ask.token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Full::new(ask.body)).map_err(|error| before(&error))?;
+    let stream = match timeout(CONNECT, TcpStream::connect(&address.authority)).await {
+        Ok(connected) => connected.map_err(|error| before(&error))?,
+        Err(_) => return Err(Lost::Before("it does not answer".into())),
+    };
+    let _ = stream.set_nodelay(true);
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| before(&error))?;
+    // Ends with the sender or the server, whichever goes first.
+    tokio::spawn(connection);
+    let after = |error: hyper::Error| match error.is_canceled() {
+        true => Lost::Before(error.to_string()),
+        false => Lost::After(error.to_string()),
+    };
+    sender.send_request(request).await.map_err(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        for good in ["http://127.0.0.1:7777", "http://localhost:1/", "http://[::1]:7777"] {
+            let address: Address = good.parse().unwrap();
+            assert_eq!(address.to_string(), good.trim_end_matches('/'));
+        }
+        for bad in
+            ["", "127.0.0.1:7777", "https://x:1", "http://x", "http://x:1/mcp", "http://u@x:1", "http://x:y"]
+        {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+}

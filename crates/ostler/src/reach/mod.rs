@@ -1,0 +1,242 @@
+//! How commands reach servers.
+//!
+//! [`find`] is the one place that decides who does the work: the daemon that
+//! runs for the config, or else a host in this process, which lives as long as
+//! the command. What commands print does not depend on it.
+
+mod here;
+mod http;
+mod patience;
+mod there;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::config::Config;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::status::ServerStatus;
+use ostler_host::{Arguments, Binding, Discovered, ListedTool};
+
+use self::here::Here;
+pub(crate) use self::http::Address;
+pub(crate) use self::patience::Deadline;
+pub(crate) use self::there::There;
+use crate::failure::Failure;
+use crate::interrupt::Interrupts;
+use crate::spot::Spot;
+use crate::{cli, config_file};
+
+/// How long what is still being written to disk may take at the end.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+
+/// The variable that holds the admin token of a daemon that is named.
+const TOKEN: &str = "OSTLER_ADMIN_TOKEN";
+
+/// Who does the work.
+pub(crate) enum Way {
+    /// A host in this process, for this config.
+    Here(Box<Config>),
+    /// A daemon.
+    There(There),
+}
+
+/// The servers of a config, ready to be used.
+pub(crate) enum Reach {
+    Here(Here),
+    There(There),
+}
+
+/// Why what was asked of a server brought nothing.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The host or the server says no.
+    Call(CallError),
+    /// The daemon can't be asked.
+    Daemon(Failure),
+}
+
+impl From<CallError> for Trouble {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Daemon(failure)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Call(error) => Self::Call(error),
+            Trouble::Daemon(failure) => failure,
+        }
+    }
+}
+
+/// What the start of one server brought.
+pub(crate) struct Probed {
+    /// How it is, and what it said.
+    pub(crate) status: ServerStatus,
+    /// How long the start took, handshake included.
+    pub(crate) start: Duration,
+    /// Why it could not be used.
+    pub(crate) error: Option<CallError>,
+    /// Keeps it up, if it should be.
+    pub(crate) _kept: Option<Binding>,
+}
+
+/// Who does the work: the daemon that is named, the one that runs for the
+/// config, or this process.
+pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
+    let found = config_file::find(shared.config.as_deref());
+    if let Some(address) = &shared.daemon {
+        let token = token_in_environment().or_else(|| Spot::of(found.ok()?.file()).ok()?.token());
+        return Ok(Way::There(There::new(address.clone(), token)));
+    }
+    let found = found?;
+    match running(&Spot::of(found.file())) {
+        Some(there) => Ok(Way::There(there)),
+        None => Ok(Way::Here(Box::new(config_file::choose(found)?.config))),
+    }
+}
+
+/// The admin token of a daemon that is named: the environment's, or that of the config.
+pub(crate) fn token_of(spot: &Spot) -> Option<String> {
+    token_in_environment().or_else(|| spot.token())
+}
+
+fn token_in_environment() -> Option<String> {
+    std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
+}
+
+/// The daemon of a spot. A machine without a home has no daemon that could be found.
+fn running(spot: &Result<Spot, Failure>) -> Option<There> {
+    let spot = spot.as_ref().ok()?;
+    let address = spot.running()?.url.parse().ok()?;
+    Some(There::new(address, spot.token()))
+}
+
+/// The daemon, for commands that are of no use without one.
+pub(crate) fn find_daemon(shared: &cli::Shared, why: &'static str) -> Result<There, Failure> {
+    match find(shared)? {
+        Way::There(there) => Ok(there),
+        Way::Here(_) => Err(Failure::NoDaemon { why }),
+    }
+}
+
+/// Does work with the servers of a config. Those of this process are not left
+/// behind: neither when the work fails nor when a signal ends it.
+pub(crate) fn run<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Failure>) -> Result<T, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
+    let result = runtime.block_on(async {
+        let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
+        let reach = Reach::open(way).await;
+        let mut result = interrupts.until(work(&reach)).await;
+        if let Err(Failure::Interrupted { may_have_run, .. }) = &mut result {
+            *may_have_run = reach.is_calling();
+        }
+        // Whoever asks twice does not want to wait: the guard ends the servers.
+        match interrupts.until(reach.close()).await {
+            Ok(()) => result,
+            Err(impatient) => result.and(Err(impatient)),
+        }
+    });
+    runtime.shutdown_timeout(LAST_WRITES);
+    result
+}
+
+impl Reach {
+    async fn open(way: Way) -> Self {
+        match way {
+            Way::Here(config) => Self::Here(Here::open(&config).await),
+            Way::There(there) => Self::There(there),
+        }
+    }
+
+    async fn close(&self) -> Result<(), Failure> {
+        match self {
+            Self::Here(here) => here.close().await,
+            Self::There(_) => Ok(()),
+        }
+    }
+
+    fn is_calling(&self) -> bool {
+        match self {
+            Self::Here(here) => here.is_calling(),
+            Self::There(there) => there.is_calling(),
+        }
+    }
+
+    /// Whether the servers live on when the command has ended.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Self::There(_))
+    }
+
+    /// The servers of the config, in its order.
+    pub(crate) async fn names(&self) -> Result<Vec<ServerName>, Failure> {
+        match self {
+            Self::Here(here) => Ok(here.names()),
+            Self::There(there) => Ok(there.statuses().await?.into_iter().map(|status| status.name).collect()),
+        }
+    }
+
+    /// How the servers are, in the order of the config.
+    pub(crate) async fn statuses(&self) -> Result<Vec<ServerStatus>, Failure> {
+        match self {
+            Self::Here(here) => Ok(here.statuses()),
+            Self::There(there) => there.statuses().await,
+        }
+    }
+
+    /// The tools of one server, asked for now.
+    pub(crate) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, Trouble> {
+        match self {
+            Self::Here(here) => Ok(here.tools(server).await?),
+            Self::There(there) => there.tools(server).await,
+        }
+    }
+
+    /// The tools of all servers, by name; those of a sleeping one as far as they are known.
+    pub(crate) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
+        match self {
+            Self::Here(here) => Ok(here.discover().await),
+            Self::There(there) => there.discover().await,
+        }
+    }
+
+    /// Calls a tool; gives the text of its result.
+    pub(crate) async fn call(
+        &self,
+        tool: &ListedTool,
+        arguments: String,
+        deadline: Option<Deadline>,
+    ) -> Result<Bytes, Trouble> {
+        match self {
+            Self::Here(here) => Ok(here.call(tool, Arguments::raw(arguments), deadline).await?),
+            Self::There(there) => there.call(tool, &arguments, deadline).await,
+        }
+    }
+
+    /// What a server said before it ended, as far as it is kept.
+    pub(crate) async fn last_words(&self, server: &ServerName) -> Vec<String> {
+        match self {
+            Self::Here(here) => here.last_words(server),
+            Self::There(there) => there.last_words(server).await,
+        }
+    }
+
+    /// Starts servers and asks for their tools, and gives what they say in the
+    /// same order. Servers of this process end when they have been looked at,
+    /// unless they are kept up: then they stay as long as the results.
+    pub(crate) async fn probe(&self, servers: &[ServerName], is_kept: bool) -> Result<Vec<Probed>, Failure> {
+        match self {
+            Self::Here(here) => Ok(here.probe(servers, is_kept).await),
+            Self::There(there) => there.probe(servers).await,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! A daemon, reached through its admin API.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::{Method, StatusCode};
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::status::ServerStatus;
+use ostler_host::{Discovered, ListedTool, Tool};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::task::JoinSet;
+
+use super::http::{self, Address, Ask, Lost};
+use super::patience::{Deadline, patiently, say_starting};
+use super::{Probed, Trouble};
+use crate::failure::Failure;
+use crate::told::Told;
+
+/// How long the daemon may take for what is no call: it has its own deadlines,
+/// and starting a server is the longest of them.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long for a call without a timeout of its own, whatever its server allows.
+const CALL_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How much longer than the call itself its answer may take.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct There {
+    address: Address,
+    token: Option<Arc<str>>,
+    /// A call is on its way.
+    is_calling: Arc<AtomicBool>,
+}
+
+#[derive(Deserialize)]
+struct Servers {
+    servers: Vec<Server>,
+}
+
+#[derive(Deserialize)]
+struct Server {
+    #[serde(flatten)]
+    status: ServerStatus,
+}
+
+#[derive(Deserialize)]
+struct Tools {
+    servers: Vec<ServerName>,
+    tools: Vec<Entry>,
+    errors: Vec<Broken>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    server: ServerName,
+    tool: String,
+    definition: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Broken {
+    server: ServerName,
+    error: Told,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: Told,
+}
+
+impl There {
+    pub(crate) fn new(address: Address, token: Option<String>) -> Self {
+        Self { address, token: token.map(Into::into), is_calling: Arc::default() }
+    }
+
+    pub(super) fn is_calling(&self) -> bool {
+        self.is_calling.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn statuses(&self) -> Result<Vec<ServerStatus>, Failure> {
+        let Servers { servers } = self.get("/api/v1/servers").await?;
+        Ok(servers.into_iter().map(|server| server.status).collect())
+    }
+
+    pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, Trouble> {
+        // Nothing else is a name, and nothing else may become part of an address.
+        if ServerName::new(server).is_err() {
+            return Err(CallError::unknown_server(server, std::iter::empty()).into());
+        }
+        let path = format!("/api/v1/tools?full=true&server={server}");
+        let listing: Tools = patiently(self.get(&path), || say_starting(1)).await?;
+        match listing.found().pop() {
+            Some(found) => Ok(found.tools?),
+            None => Err(self.confused("it names no server").into()),
+        }
+    }
+
+    pub(super) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
+        let listing: Tools = self.get("/api/v1/tools?full=true").await?;
+        Ok(listing.found())
+    }
+
+    pub(super) async fn call(
+        &self,
+        tool: &ListedTool,
+        arguments: &str,
+        deadline: Option<Deadline>,
+    ) -> Result<Bytes, Trouble> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wish<'a> {
+            server: &'a ServerName,
+            tool: &'a str,
+            arguments: &'a RawValue,
+            timeout_ms: Option<u128>,
+        }
+        let invalid = |error: serde_json::Error| CallError::Invalid {
+            what: format!("the arguments are not JSON: {error}"),
+            hint: "pass an object such as {\"key\": \"value\"}".into(),
+        };
+        let wish = Wish {
+            server: &tool.server,
+            tool: &tool.tool.name,
+            arguments: serde_json::from_str(arguments).map_err(invalid)?,
+            timeout_ms: deadline.map(|deadline| deadline.left().as_millis()),
+        };
+        let body = serde_json::to_vec(&wish).map_err(invalid)?.into();
+        let patience = deadline.map_or(CALL_PATIENCE, |deadline| deadline.left() + GRACE);
+        let ask = self.ask(Method::POST, "/api/v1/call", body, patience);
+        self.is_calling.store(true, Ordering::Relaxed);
+        let answer = http::fetch(&self.address, ask).await;
+        self.is_calling.store(false, Ordering::Relaxed);
+        let (status, text) = match answer {
+            Ok(answer) => answer,
+            Err(Lost::Before(why)) => return Err(self.unreachable(why).into()),
+            Err(Lost::After(why)) => {
+                let cause = format!("the connection to the daemon at {} was lost: {why}", self.address);
+                let (server, tool) = (tool.server.clone(), Some(tool.tool.name.clone()));
+                return Err(CallError::OutcomeUnknown { server, tool, cause }.into());
+            }
+        };
+        #[derive(Deserialize)]
+        struct Done<'a> {
+            #[serde(borrow)]
+            result: &'a RawValue,
+        }
+        self.check(status, &text)?;
+        let done: Done<'_> = serde_json::from_slice(&text).map_err(|error| self.confused(error))?;
+        Ok(text.slice_ref(done.result.get().as_bytes()))
+    }
+
+    pub(super) async fn last_words(&self, server: &ServerName) -> Vec<String> {
+        let shown: Result<Server, Trouble> = self.get(&format!("/api/v1/servers/{server}")).await;
+        let status = shown.ok().map(|shown| shown.status);
+        status.and_then(|status| status.last_error).map(|error| error.stderr).unwrap_or_default()
+    }
+
+    pub(super) async fn probe(&self, servers: &[ServerName]) -> Result<Vec<Probed>, Failure> {
+        let mut probes = JoinSet::new();
+        for (index, server) in servers.iter().cloned().enumerate() {
+            let there = self.clone();
+            probes.spawn(async move { (index, there.probe_one(&server).await) });
+        }
+        let mut probed = patiently(probes.join_all(), || say_starting(servers.len())).await;
+        probed.sort_by_key(|(index, _)| *index);
+        probed.into_iter().map(|(_, probed)| probed).collect()
+    }
+
+    async fn probe_one(&self, server: &ServerName) -> Result<Probed, Failure> {
+        let began = Instant::now();
+        let error = match self.tools(server.as_str()).await {
+            Ok(_) => None,
+            Err(Trouble::Call(error)) => Some(error),
+            Err(Trouble::Daemon(failure)) => return Err(failure),
+        };
+        let start = began.elapsed();
+        let Server { status } = self.get(&format!("/api/v1/servers/{server}")).await?;
+        Ok(Probed { status, start, error, _kept: None })
+    }
+
+    /// What an operator does with a server.
+    pub(crate) async fn operate(&self, server: &str, verb: &str) -> Result<ServerStatus, Trouble> {
+        let known = self.statuses().await?;
+        let Some(server) = known.iter().map(|status| &status.name).find(|name| name.as_str() == server)
+        else {
+            return Err(CallError::unknown_server(server, known.iter().map(|it| it.name.as_str())).into());
+        };
+        let path = format!("/api/v1/servers/{server}/{verb}");
+        let shown: Server = patiently(self.post(&path), || say_starting(1)).await?;
+        Ok(shown.status)
+    }
+
+    /// Writes what a server says on stderr to a writer, as it comes.
+    pub(crate) async fn logs(&self, server: &str, is_followed: bool) -> Result<(), Trouble> {
+        if ServerName::new(server).is_err() {
+            return Err(CallError::unknown_server(server, std::iter::empty()).into());
+        }
+        let path = format!("/api/v1/servers/{server}/logs?follow={is_followed}");
+        let ask = self.ask(Method::GET, &path, Bytes::new(), PATIENCE);
+        let lost = |lost| self.lost(lost);
+        let mut response = http::send(&self.address, ask).await.map_err(lost)?;
+        if response.status() != StatusCode::OK {
+            let status = response.status();
+            let body = response.into_body().collect().await.map_err(|error| self.confused(error))?;
+            self.check(status, &body.to_bytes())?;
+            return Ok(());
+        }
+        while let Some(frame) = response.frame().await {
+            let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
+            if let Some(bytes) = frame.data_ref() {
+                crate::output::print_bytes(bytes)?;
+                let _ = std::io::stdout().flush();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for something.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+        self.exchange(self.ask(Method::GET, path, Bytes::new(), PATIENCE)).await
+    }
+
+    /// Asks for something to be done.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+        self.exchange(self.ask(Method::POST, path, Bytes::new(), PATIENCE)).await
+    }
+
+    async fn exchange<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Trouble> {
+        let (status, text) = http::fetch(&self.address, ask).await.map_err(|lost| self.lost(lost))?;
+        self.check(status, &text)?;
+        Ok(serde_json::from_slice(&text).map_err(|error| self.confused(error))?)
+    }
+
+    fn ask<'a>(&'a self, method: Method, path: &'a str, body: Bytes, patience: Duration) -> Ask<'a> {
+        Ask { method, path, token: self.token.as_deref(), body, patience }
+    }
+
+    /// An answer that is an error, as the error it is.
+    fn check(&self, status: StatusCode, text: &[u8]) -> Result<(), Trouble> {
+        if status.is_success() {
+            return Ok(());
+        }
+        let Ok(Refusal { error }) = serde_json::from_slice(text) else {
+            return Err(self.confused(format!("it answers with HTTP status {status}")).into());
+        };
+        let what = error.message.clone();
+        let hint = match status {
+            StatusCode::UNAUTHORIZED => {
+                Some("give the token in OSTLER_ADMIN_TOKEN, or the daemon's config with --config".to_owned())
+            }
+            _ => error.hint.clone(),
+        };
+        Err(error.error().map_or_else(|| Failure::Refused { what, hint }.into(), Trouble::Call))
+    }
+
+    fn lost(&self, lost: Lost) -> Failure {
+        match lost {
+            Lost::Before(why) | Lost::After(why) => self.unreachable(why),
+        }
+    }
+
+    fn unreachable(&self, why: String) -> Failure {
+        Failure::Unreachable { url: self.address.to_string(), why }
+    }
+
+    fn confused(&self, why: impl ToString) -> Failure {
+        self.unreachable(format!("what is there does not speak like a daemon: {}", why.to_string()))
+    }
+}
+
+impl Tools {
+    /// By server, as it was asked for.
+    fn found(self) -> Vec<Discovered> {
+        let mut errors = self.errors;
+        let mut found: Vec<Discovered> =
+            self.servers.into_iter().map(|server| Discovered { server, tools: Ok(Vec::new()) }).collect();
+        for one in &mut found {
+            if let Some(at) = errors.iter().position(|broken| broken.server == one.server) {
+                let told = errors.swap_remove(at).error;
+                one.tools = Err(told.error().unwrap_or_else(|| CallError::UpstreamProtocol {
+                    server: one.server.clone(),
+                    detail: "the daemon is of another version".into(),
+                }));
+            }
+        }
+        for entry in self.tools {
+            let Some(one) = found.iter_mut().find(|one| one.server == entry.server) else { continue };
+            if let Ok(tools) = &mut one.tools {
+                tools.push(entry.listed());
+            }
+        }
+        found
+    }
+}
+
+impl Entry {
+    fn listed(self) -> ListedTool {
+        let exposed = ostler_core::catalog::exposed_name(&self.server, &self.tool);
+        let definition = Bytes::copy_from_slice(self.definition.get().as_bytes());
+        ListedTool { server: self.server, exposed, tool: Tool { name: self.tool, definition } }
+    }
+}

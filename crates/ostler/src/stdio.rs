@@ -1,0 +1,199 @@
+//! `ostler stdio`: an MCP client's pipes, led to the daemon.
+//!
+//! Each direction has its own thread and waits for nothing else, so a client
+//! that stops reading while it writes stops only itself. No runtime is
+//! started: one of these runs for every client, and most of them sleep.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cli;
+use crate::config_file::{self, Found};
+use crate::failure::Failure;
+use crate::reach::Address;
+use crate::spot::{Note, Spot};
+
+/// What the connection is upgraded to.
+pub(crate) const PROTOCOL: &str = "ostler-stdio";
+
+/// How long a daemon that was started for a client stays without any.
+const LINGER: &str = "10m";
+/// How long a daemon may take to come up.
+const COMING_UP: Duration = Duration::from_secs(20);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long it may take to let a client in.
+const LET_IN: Duration = Duration::from_secs(10);
+/// The longest head of its answer.
+const LONGEST_HEAD: u64 = 16 << 10;
+/// Lines and bytes of its log that are shown when it does not come up.
+const LAST_LINES: usize = 8;
+const LAST_BYTES: u64 = 4 << 10;
+/// A log that is longer than this begins anew.
+const LONGEST_LOG: u64 = 1 << 20;
+
+/// Attaches stdin and stdout to the daemon of a config, which is started if it
+/// does not run.
+pub(crate) fn run(shared: &cli::Shared) -> Result<(), Failure> {
+    let found = config_file::find(shared.config.as_deref())?;
+    let spot = Spot::of(found.file())?;
+    let (address, token) = match &shared.daemon {
+        Some(address) => (address.clone(), crate::reach::token_of(&spot)),
+        None => {
+            let note = match spot.running() {
+                Some(note) => note,
+                None => start(&found, &spot)?,
+            };
+            (address_of(&note)?, spot.token())
+        }
+    };
+    let connection = attach(&address, token.as_deref())?;
+    exchange(connection, &address)
+}
+
+fn address_of(note: &Note) -> Result<Address, Failure> {
+    note.url.parse().map_err(|why| Failure::Unreachable { url: note.url.clone(), why })
+}
+
+/// Starts a daemon and waits until it, or one that somebody else has started
+/// at the same moment, can be reached.
+fn start(found: &Found, spot: &Spot) -> Result<Note, Failure> {
+    let mut child = launch(found.file(), spot).map_err(Failure::Machine)?;
+    let end = Instant::now() + COMING_UP;
+    loop {
+        if let Some(note) = spot.running() {
+            return Ok(note);
+        }
+        let failed = child.try_wait().map_err(Failure::Machine)?.filter(|status| !status.success());
+        let why = match failed {
+            Some(status) => format!("it ended at once ({status})"),
+            None if Instant::now() >= end => "it has not come up within 20s".into(),
+            None => {
+                std::thread::sleep(LOOK);
+                continue;
+            }
+        };
+        return Err(Failure::Stillborn { why, last_words: last_words(&spot.log_file()) });
+    }
+}
+
+/// The daemon: in a session of its own, and with nothing of the client's in its
+/// hands that would keep the client from ending.
+fn launch(config: Option<&Path>, spot: &Spot) -> io::Result<Child> {
+    let log = spot.open_log()?;
+    if log.metadata()?.len() > LONGEST_LOG {
+        log.set_len(0)?;
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve", "--linger", LINGER]);
+    match config {
+        Some(file) => command.arg("--config").arg(file),
+        None => command.arg("--builtin"),
+    };
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
+}
+
+/// The end of the log, for when nothing else tells what happened.
+fn last_words(log: &Path) -> Vec<String> {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(LAST_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// A connection that carries the client's bytes, and what has come on it already.
+fn attach(address: &Address, token: Option<&str>) -> Result<BufReader<TcpStream>, Failure> {
+    let unreachable = |why: String| Failure::Unreachable { url: address.to_string(), why };
+    let opened = (|| -> io::Result<(String, BufReader<TcpStream>)> {
+        let mut stream = TcpStream::connect(address.authority())?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LET_IN))?;
+        let authority = address.authority();
+        let token = token.unwrap_or_default();
+        stream.write_all(
+            format!(
+                "GET /api/v1/attach HTTP/1.1\r\nHost: {authority}\r\nAuthorization: Bearer {token}\r\n\
+                 Connection: upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
+            )
+            .as_bytes(),
+        )?;
+        let mut reader = BufReader::new(stream);
+        let head = read_head(&mut reader)?;
+        reader.get_ref().set_read_timeout(None)?;
+        Ok((head, reader))
+    })();
+    let (head, reader) = opened.map_err(|error| unreachable(error.to_string()))?;
+    match head.split_whitespace().nth(1) {
+        Some("101") => Ok(reader),
+        Some("401") => Err(Failure::Refused {
+            what: "the admin token is missing or wrong".into(),
+            hint: Some("give it in OSTLER_ADMIN_TOKEN, or the daemon's config with --config".into()),
+        }),
+        _ => {
+            let line = head.lines().next().unwrap_or_default();
+            Err(unreachable(format!("what is there does not speak like a daemon: {line}")))
+        }
+    }
+}
+
+/// The head of an HTTP answer; what follows it stays in the reader.
+fn read_head(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let mut head = String::new();
+    let mut reader = reader.take(LONGEST_HEAD);
+    loop {
+        if reader.read_line(&mut head)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
+        }
+        if head.ends_with("\r\n\r\n") {
+            return Ok(head);
+        }
+    }
+}
+
+/// Copies both ways until both ends have said all they had to say.
+fn exchange(mut from_daemon: BufReader<TcpStream>, address: &Address) -> Result<(), Failure> {
+    let to_daemon = from_daemon.get_ref().try_clone().map_err(Failure::Machine)?;
+    let is_client_done = Arc::new(AtomicBool::new(false));
+    let is_done = Arc::clone(&is_client_done);
+    std::thread::spawn(move || {
+        let _ = copy(&mut io::stdin().lock(), &mut &to_daemon);
+        is_done.store(true, Ordering::Release);
+        // The daemon finishes what it was asked, and then hangs up.
+        let _ = to_daemon.shutdown(Shutdown::Write);
+    });
+    let copied = copy(&mut from_daemon, &mut io::stdout().lock());
+    match copied {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::OutputClosed),
+        // After the client's last word the daemon's end is the end of it all.
+        Ok(()) if is_client_done.load(Ordering::Acquire) => Ok(()),
+        Ok(()) | Err(_) => Err(Failure::Detached { url: address.to_string() }),
+    }
+}
+
+/// Copies at once whatever comes: a message must not wait for the next.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = [0; 16 << 10];
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(&buffer[..read])?;
+        to.flush()?;
+    }
+}
