@@ -108,7 +108,7 @@ impl Home {
     }
 
     /// Processes, other than the test itself, that were started for this home.
-    fn left(&self) -> Vec<String> {
+    pub(crate) fn left(&self) -> Vec<String> {
         let home = format!("HOME={}", self.folder.path().display());
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let is_ours = |folder: &PathBuf| {

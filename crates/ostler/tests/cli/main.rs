@@ -3,12 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 
+mod api;
 mod call;
 mod config;
+mod daemon;
+mod edit;
 mod exits;
 mod help;
 mod home;
+mod http;
+mod serve;
 mod signals;
 mod status;
+mod through;
 mod tools;
 mod wrapped;

@@ -1,0 +1,96 @@
+//! The admin API: who may use it, and what is written about it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::home::Home;
+use crate::http;
+
+/// The description that is checked in and served.
+fn described() -> Value {
+    serde_json::from_str(include_str!("../../openapi.json")).unwrap()
+}
+
+/// Every operation of the description: `GET /api/v1/…`, with its status codes.
+fn operations() -> BTreeMap<String, Vec<u16>> {
+    let described = described();
+    let paths = described["paths"].as_object().unwrap();
+    let each = paths.iter().flat_map(|(path, item)| {
+        item.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters").map(
+            move |(method, operation)| {
+                let responses = operation["responses"].as_object().unwrap();
+                let codes = responses.keys().map(|code| code.parse().unwrap()).collect();
+                (format!("{} {path}", method.to_uppercase()), codes)
+            },
+        )
+    });
+    each.collect()
+}
+
+#[test]
+fn nobody_comes_in_without_the_token_or_from_a_foreign_page() {
+    let home = Home::with_servers(&[("fake", &["--starts", "starts"])]);
+    let daemon = Daemon::start(&home);
+    let good = format!("Authorization: Bearer {}", daemon.token());
+    for line in operations().keys().filter(|line| line.contains("/api/")) {
+        let line = line.replace("{name}", "fake");
+        let ask = |headers: &[&str]| http::ask(daemon.port, &line, headers, "").status;
+        assert_eq!(ask(&[]), 401, "{line}");
+        assert_eq!(ask(&["Authorization: Bearer wrong"]), 401, "{line}");
+        assert_eq!(ask(&[&good, "Origin: https://evil.example"]), 403, "{line}");
+        assert_eq!(ask(&[&good, "Host: evil.example"]), 403, "{line}");
+    }
+    assert!(home.lines("starts").is_empty());
+}
+
+#[test]
+fn what_is_described_is_what_is_there() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    assert_eq!(daemon.ask("GET /api/v1/openapi.json", "").json(), described());
+    let call = r#"{"server":"fake","tool":"echo","arguments":{}}"#;
+    for (line, codes) in operations() {
+        // Only an upgrade is answered there, and that with another protocol.
+        let (body, expected) = match line.as_str() {
+            "POST /api/v1/call" => (call, 200),
+            "GET /api/v1/attach" => ("", 426),
+            _ => ("", 200),
+        };
+        let answer = daemon.ask(&line.replace("{name}", "fake"), body);
+        assert_eq!(answer.status, expected, "{line}: {answer:?}");
+        assert!(codes.contains(&answer.status), "{line} does not tell of {}", answer.status);
+    }
+    for (line, body) in [
+        ("GET /api/v1/servers/nope", ""),
+        ("POST /api/v1/servers/nope/start", ""),
+        ("POST /api/v1/servers/nope/stop", ""),
+        ("POST /api/v1/servers/nope/reload", ""),
+        ("GET /api/v1/servers/nope/logs", ""),
+        ("GET /api/v1/tools?server=nope", ""),
+        ("POST /api/v1/call", r#"{"server":"nope","tool":"x"}"#),
+        ("POST /api/v1/call", r#"{"server":"fake","tool":"nope"}"#),
+        ("POST /api/v1/call", "rubbish"),
+        ("POST /api/v1/call", r#"{"server":"fake","tool":"hang","timeoutMs":50}"#),
+        ("POST /api/v1/call", r#"{"server":"fake","tool":"rpc_error","arguments":{"code":-32000,"message":"no"}}"#),
+    ] {
+        let answer = daemon.ask(line, body);
+        let key = line.replace("/nope", "/{name}");
+        let key = key.split('?').next().unwrap();
+        assert!(answer.status >= 400, "{line} {body}: {answer:?}");
+        assert!(operations()[key].contains(&answer.status), "{key} does not tell of {}", answer.status);
+        assert!(answer.json()["error"]["code"].is_string(), "{line}");
+    }
+    assert_eq!(daemon.ask("GET /api/v1/nothing", "").status, 404);
+}
+
+#[test]
+fn arguments_and_results_pass_byte_for_byte() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    let arguments = r#"{"z": 1, "a": 12345678901234567890123,  "e": "\u00e9"}"#;
+    let body = format!(r#"{{"server":"fake","tool":"echo","arguments":{arguments}}}"#);
+    let answer = daemon.ask("POST /api/v1/call", &body);
+    assert!(answer.text.contains(r#""z": 1, "a": 12345678901234567890123,  "e": "\u00e9""#), "{answer:?}");
+}

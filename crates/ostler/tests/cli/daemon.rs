@@ -1,0 +1,92 @@
+//! A daemon of a test.
+
+use std::io::Read;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::home::{Home, until};
+use crate::http::{self, Answer};
+
+/// A daemon that has come up. Dropping it ends it.
+pub(crate) struct Daemon<'a> {
+    pub(crate) home: &'a Home,
+    pub(crate) port: u16,
+    child: Child,
+}
+
+impl<'a> Daemon<'a> {
+    pub(crate) fn start(home: &'a Home) -> Self {
+        Self::start_with(home, &[])
+    }
+
+    pub(crate) fn start_with(home: &'a Home, args: &[&str]) -> Self {
+        let file = home.path("port");
+        let _ = std::fs::remove_file(&file);
+        let args = [&["serve", "--listen", "127.0.0.1:0", "--port-file", "port"], args].concat();
+        let mut child = home.command(&args).spawn().unwrap();
+        until("the daemon comes up", || {
+            assert!(child.try_wait().unwrap().is_none(), "{}", said(&mut child));
+            file.exists()
+        });
+        let port = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        Self { home, port, child }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn token(&self) -> String {
+        token(self.home)
+    }
+
+    /// A request to the admin API, by somebody who may.
+    pub(crate) fn ask(&self, line: &str, body: &str) -> Answer {
+        http::ask(self.port, line, &[&format!("Authorization: Bearer {}", self.token())], body)
+    }
+
+    /// One server, as the daemon sees it.
+    pub(crate) fn server(&self, name: &str) -> Value {
+        self.ask(&format!("GET /api/v1/servers/{name}"), "").json()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Ends it in order; how it exited, how long that took, and what it has said.
+    pub(crate) fn end(mut self) -> (ExitStatus, Duration, String) {
+        let began = Instant::now();
+        self.signal(Signal::SIGTERM);
+        let status = self.child.wait().unwrap();
+        (status, began.elapsed(), said(&mut self.child))
+    }
+}
+
+/// The admin token of the only daemon that a home has had.
+pub(crate) fn token(home: &Home) -> String {
+    let folder = std::fs::read_dir(home.path("state/ostler")).unwrap();
+    let files = folder.map(|entry| entry.unwrap().path());
+    let tokens: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "token")).collect();
+    assert_eq!(tokens.len(), 1, "{tokens:?}");
+    std::fs::read_to_string(&tokens[0]).unwrap()
+}
+
+fn said(child: &mut Child) -> String {
+    let mut text = String::new();
+    child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
+    text
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|exit| exit.is_none()) {
+            self.signal(Signal::SIGTERM);
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Edits of the config while the daemon runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::Signal;
+use ostler_testkit::fake_mcp;
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::home::{Home, until};
+
+/// A server of a config file.
+fn table(name: &str, rest: &str) -> String {
+    format!("[servers.{name}]\ncommand = {:?}\n{rest}\n", fake_mcp())
+}
+
+/// What the daemon says of the last change.
+fn last_change(daemon: &Daemon<'_>) -> Value {
+    daemon.ask("GET /api/v1/config", "").json()["last_change"].clone()
+}
+
+fn until_applied(daemon: &Daemon<'_>, outcome: &str) -> Value {
+    until("the edit is seen", || last_change(daemon)["outcome"] == outcome);
+    last_change(daemon)
+}
+
+#[test]
+fn an_edit_leaves_servers_that_it_does_not_touch_alone() {
+    let home = Home::new();
+    home.write("ostler.toml", &(table("same", "") + &table("other", "") + &table("gone", "")));
+    let daemon = Daemon::start(&home);
+    assert_eq!(home.run(&["status", "--probe"]).code, Some(0));
+    let pid = |server: &str| daemon.server(server)["pid"].clone();
+    let (same, other) = (pid("same"), pid("other"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let calls = scope.spawn(|| {
+            let mut calls = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let wish = r#"{"server":"same","tool":"echo","arguments":{"text":"hi"}}"#;
+                let answer = daemon.ask("POST /api/v1/call", wish);
+                assert_eq!(answer.status, 200, "{answer:?}");
+                calls += 1;
+            }
+            calls
+        });
+        // As editors do it: beside, and renamed.
+        home.write("new.toml", &(table("same", "") + &table("other", "call_timeout = \"7s\"") + &table("new", "")));
+        std::fs::rename(home.path("new.toml"), home.path("ostler.toml")).unwrap();
+        let change = until_applied(&daemon, "applied");
+        is_over.store(true, Ordering::Relaxed);
+        assert!(calls.join().unwrap() > 0);
+        let plan = serde_json::json!({
+            "added": ["new"], "changed": ["other"], "removed": ["gone"], "untouched": ["same"], "needs_restart": []
+        });
+        assert_eq!((&change["plan"], &change["failed"]), (&plan, &serde_json::json!([])));
+    });
+    assert_eq!(pid("same"), same);
+    assert_ne!(pid("other"), other);
+    assert_eq!(home.run(&["call", "new__echo"]).code, Some(0));
+    assert_eq!(home.run(&["call", "gone__echo"]).code, Some(5));
+}
+
+#[test]
+fn a_broken_edit_changes_nothing_and_says_where() {
+    let home = Home::new();
+    home.write("ostler.toml", &table("fake", ""));
+    let daemon = Daemon::start(&home);
+    assert_eq!(home.run(&["start", "fake"]).code, Some(0));
+    let pid = daemon.server("fake")["pid"].clone();
+    home.write("ostler.toml", &(table("fake", "lazzy = true") + &table("more", "")));
+    let change = until_applied(&daemon, "broken");
+    assert_eq!(change["problems"][0]["line"], 3);
+    assert_eq!(daemon.server("fake")["pid"], pid);
+    assert_eq!(daemon.ask("GET /api/v1/servers/more", "").status, 404);
+    assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0), "commands go on with what is served");
+    assert_eq!(daemon.ask("POST /api/v1/config/reload", "").status, 422);
+    home.write("ostler.toml", &table("fake", ""));
+    until_applied(&daemon, "applied");
+    assert_eq!(daemon.server("fake")["pid"], pid);
+    let (_, _, said) = daemon.end();
+    assert!(said.contains("ostler.toml:3:1: error: unknown key `lazzy`"), "{said}");
+}
+
+#[test]
+fn a_server_that_can_not_be_replaced_stays_as_it_was() {
+    let home = Home::new();
+    home.write("ostler.toml", &table("fake", "lazy = false"));
+    let daemon = Daemon::start(&home);
+    until("it is up", || daemon.server("fake")["state"] == "ready");
+    let pid = daemon.server("fake")["pid"].clone();
+    home.write("ostler.toml", &table("fake", "lazy = false\nargs = [\"--exit-at-start\", \"1:no licence\"]"));
+    let change = until_applied(&daemon, "applied");
+    assert_eq!(change["failed"][0]["error"]["code"], "server-unavailable", "{change}");
+    assert_eq!((daemon.server("fake")["pid"].clone(), daemon.server("fake")["state"].clone()), (pid, "ready".into()));
+}
+
+#[test]
+fn included_files_are_watched_and_a_signal_reads_everything_again() {
+    let home = Home::new();
+    let client = |name: &str| format!(r#"{{"mcpServers": {{"{name}": {{"command": {:?}}}}}}}"#, fake_mcp());
+    home.write("sub/mcp.json", &client("one"));
+    home.write("ostler.toml", "include = [\"sub/mcp.json\"]\n");
+    let daemon = Daemon::start(&home);
+    home.write("sub/mcp.json", &client("two"));
+    assert_eq!(until_applied(&daemon, "applied")["plan"]["added"][0], "two");
+    home.write("ostler.toml", "include = [\"sub/mcp.json\"]\nwatch = false\nlisten = \"127.0.0.1:1\"\n");
+    until("the main file is read", || last_change(&daemon)["plan"]["needs_restart"][0] == "listen");
+    home.write("sub/mcp.json", &client("three"));
+    assert_eq!(daemon.ask("GET /api/v1/servers/three", "").status, 404);
+    daemon.signal(Signal::SIGHUP);
+    until("the signal is heard", || daemon.ask("GET /api/v1/servers/three", "").status == 200);
+}

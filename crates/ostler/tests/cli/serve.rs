@@ -1,0 +1,108 @@
+//! `ostler serve`: coming up, being found, ending.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::daemon::Daemon;
+use crate::home::{Home, until};
+use crate::http;
+
+#[test]
+fn without_a_config_the_built_in_server_is_served() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    assert_eq!(http::ask(daemon.port, "GET /healthz", &[], "").text, r#"{"ok":true}"#);
+    let ready = http::ask(daemon.port, "GET /readyz", &[], "");
+    assert_eq!((ready.status, ready.json()["ready"].as_bool()), (200, Some(true)));
+    let run = home.run(&["call", "demo__add", "a=2", "b=40"]);
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), ("42\n", "", Some(0)));
+    let port = daemon.port.to_string();
+    let (status, _, said) = daemon.end();
+    assert!(status.success());
+    insta::assert_snapshot!(said.replace(&port, "[PORT]"));
+}
+
+#[test]
+fn an_address_that_others_reach_is_refused() {
+    let home = Home::new();
+    insta::assert_snapshot!(home.run(&["serve", "--listen", "0.0.0.0:0"]));
+    assert_eq!(home.run(&["serve", "--listen", "[::]:0"]).code, Some(3));
+    home.write("ostler.toml", "listen = \"192.0.2.1:0\"\n");
+    assert_eq!(home.run(&["serve"]).code, Some(3));
+}
+
+#[test]
+fn a_config_has_one_daemon() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    let run = home.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains(&format!("already running at {}", daemon.url())), "{run}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_who_has_it() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    home.write("other.toml", "");
+    let daemon = Daemon::start(&home);
+    let address = format!("127.0.0.1:{}", daemon.port);
+    let run = home.run(&["serve", "--config", "other.toml", "--listen", &address]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("the daemon for [HOME]/ostler.toml (pid "), "{run}");
+}
+
+#[test]
+fn a_killed_daemon_is_not_taken_for_a_running_one() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let run = home.run(&["call", "fake__echo", "text=hi"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("{\"text\":\"hi\"}\n", Some(0)));
+    assert!(Daemon::start(&home).end().0.success());
+}
+
+#[test]
+fn sigterm_ends_in_time_whatever_servers_ignore() {
+    let stubborn: &[&str] = &["--ignore-stdin-close", "--ignore-sigterm", "--fork-setsid", "stray"];
+    let home = Home::with_servers(&[("fake", stubborn), ("more", stubborn)]);
+    let daemon = Daemon::start(&home);
+    assert_eq!(home.run(&["status", "--probe"]).code, Some(0));
+    let mut hanging = home.command(&["call", "fake__hang"]).stderr(Stdio::null()).spawn().unwrap();
+    until("the call arrives", || daemon.server("fake")["in_flight"] == 1);
+    let (status, took, _) = daemon.end();
+    assert!(status.success() && took < Duration::from_secs(10), "{status} after {took:?}");
+    assert_eq!(hanging.wait().unwrap().code(), Some(8), "what may have run is not called a failure");
+}
+
+#[test]
+fn a_server_that_should_be_up_and_fails_keeps_nobody_from_the_others() {
+    let home = Home::new();
+    let fake = ostler_testkit::fake_mcp();
+    home.write(
+        "ostler.toml",
+        &format!(
+            "[servers.bad]\ncommand = {fake:?}\nargs = [\"--exit-at-start\", \"1:no licence\"]\nlazy = false\n\
+             [servers.good]\ncommand = {fake:?}\nlazy = false\n"
+        ),
+    );
+    let daemon = Daemon::start(&home);
+    until("all have settled", || http::ask(daemon.port, "GET /readyz", &[], "").status == 200);
+    assert_eq!(daemon.server("good")["state"], "ready");
+    let bad = daemon.server("bad");
+    assert!(bad["state"] == "backoff" || bad["state"] == "starting" || bad["state"] == "ejected", "{bad}");
+    assert_eq!(bad["last_error"]["stderr"][0], "no licence");
+    let (_, _, said) = daemon.end();
+    assert!(said.contains("error: server `bad` could not be started"), "{said}");
+}
+
+#[test]
+fn a_daemon_that_was_started_for_somebody_ends_by_itself() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start_with(&home, &["--linger", "300ms"]);
+    assert_eq!(home.run(&["call", "fake__echo", "text=hi"]).code, Some(0));
+    until("it has ended", || home.left().is_empty());
+    drop(daemon);
+}

@@ -1,0 +1,151 @@
+//! Commands through a daemon: what they print does not depend on who works.
+
+use std::io::{BufRead, BufReader};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::home::{Home, until};
+
+fn home() -> Home {
+    Home::with_servers(&[
+        ("fake", &["--starts", "starts", "--ledger", "ledger"]),
+        ("bad", &["--exit-at-start", "1:no licence"]),
+    ])
+}
+
+/// Runs a command without a daemon and with one.
+fn both(home: &Home, args: &[&str]) -> (String, String) {
+    let alone = home.run(args).without_times();
+    let daemon = Daemon::start(home);
+    let through = home.run(args).without_times();
+    drop(daemon);
+    (alone, through)
+}
+
+#[test]
+fn calls_lists_and_errors_read_the_same() {
+    let home = home();
+    for line in [
+        "call fake__echo text=hi",
+        "call fake__echo text=hi --raw",
+        "call fake__add a=9007199254740993 b=1",
+        "call fake__ecko",
+        "call fakes__echo",
+        "call fake__fail",
+        "call fake__rpc_error code=-32000 message=no",
+        "call fake__exit",
+        "call fake__sleep ms=60000 --timeout 100ms",
+        "call bad__x",
+        "tools fake",
+        "tools fake --full",
+        "tools fake --json",
+        "tools nope",
+        "tools bad",
+        "list",
+        "list --json",
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        let (alone, through) = both(&home, &args);
+        assert_eq!(through, alone, "{line}");
+    }
+}
+
+#[test]
+fn one_process_serves_all_commands_of_a_daemon() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    for _ in 0..3 {
+        assert_eq!(home.run(&["call", "fake__echo", "text=hi"]).code, Some(0));
+    }
+    assert_eq!(home.lines("starts").len(), 1);
+    let json: Value = serde_json::from_str(&home.run(&["status", "fake", "--json"]).stdout).unwrap();
+    assert_eq!((&json["servers"][0]["state"], &json["servers"][0]["starts_total"]), (&"ready".into(), &1.into()));
+    drop(daemon);
+}
+
+#[test]
+fn the_shape_of_status_is_the_same_with_a_daemon() {
+    fn keys(text: &str) -> Vec<String> {
+        let json: Value = serde_json::from_str(text).unwrap();
+        json["servers"][0].as_object().unwrap().keys().cloned().collect()
+    }
+    let home = home();
+    let alone = home.run(&["status", "--json"]);
+    let _daemon = Daemon::start(&home);
+    assert_eq!(keys(&home.run(&["status", "--json"]).stdout), keys(&alone.stdout));
+}
+
+#[test]
+fn an_operator_stops_starts_and_reloads_servers() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    assert_eq!(home.run(&["start", "fake"]).code, Some(0));
+    let pid = daemon.server("fake")["pid"].clone();
+    assert!(pid.is_u64());
+    assert_eq!(home.run(&["reload", "fake"]).code, Some(0));
+    assert_ne!(daemon.server("fake")["pid"], pid);
+    insta::assert_snapshot!(home.run(&["stop", "fake"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__echo"]));
+    assert_eq!(home.run(&["start", "fake"]).code, Some(0));
+    assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0));
+    insta::assert_snapshot!(home.run(&["start", "bad"]));
+    insta::assert_snapshot!(home.run(&["stop", "fakes"]));
+}
+
+#[test]
+fn what_a_server_says_can_be_read_and_followed() {
+    let home = home();
+    let _daemon = Daemon::start(&home);
+    home.run(&["call", "bad__x"]);
+    let logs = home.run(&["logs", "bad"]);
+    assert_eq!((logs.stdout.as_str(), logs.code), ("no licence\n", Some(0)));
+    let mut child = home.command(&["logs", "fake", "--follow"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(home.run(&["call", "fake__stderr", "text=hello"]).code, Some(0));
+    assert_eq!(lines.next().unwrap().unwrap(), "hello");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn without_a_daemon_there_is_nothing_to_operate() {
+    let home = home();
+    insta::assert_snapshot!(home.run(&["stop", "fake"]));
+    for args in [&["start", "fake"][..], &["reload", "fake"], &["reload"], &["logs", "fake"]] {
+        assert_eq!(home.run(args).code, Some(4), "{args:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_is_named_must_be_there() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let (url, token) = (daemon.url(), daemon.token());
+    let elsewhere = Home::new();
+    let run = elsewhere.run(&["tools", "--daemon", &url]);
+    assert_eq!(run.code, Some(1), "{run}");
+    assert!(run.stderr.contains("OSTLER_ADMIN_TOKEN"), "{run}");
+    let mut command = elsewhere.command(&["call", "fake__echo", "text=hi", "--daemon", &url]);
+    let output = command.env("OSTLER_ADMIN_TOKEN", &token).output().unwrap();
+    assert_eq!((&*output.stdout, output.status.code()), (&b"{\"text\":\"hi\"}\n"[..], Some(0)));
+    drop(daemon);
+    for args in [&["status"][..], &["call", "fake__echo"], &["list"], &["stop", "fake"]] {
+        assert_eq!(home.run(&[args, &["--daemon", &url]].concat()).code, Some(4), "{args:?}");
+    }
+}
+
+#[test]
+fn a_call_whose_daemon_is_killed_may_have_run() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let child = home.command(&["call", "fake__hang"]).spawn().unwrap();
+    until("the call arrives", || !home.lines("ledger").is_empty());
+    daemon.signal(Signal::SIGKILL);
+    let run = home.finish(child);
+    assert_eq!(run.code, Some(8), "{run}");
+    assert!(run.stderr.contains("may have been executed"), "{run}");
+    drop(daemon);
+}
