@@ -84,7 +84,7 @@ used for ten minutes. All clients of a config share its servers."
         /// The server
         server: String,
     },
-    /// Give a server a fresh process and a clean record; without one, read the config again
+    /// Give a server a fresh process, or read the config again
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler reload time
   ostler reload                     the config",

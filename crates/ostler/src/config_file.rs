@@ -10,6 +10,7 @@ use ostler_core::config::{Config, Format, LARGEST_FILE, Problem, Report, Source}
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::{self, Style, Tint, tell};
+use crate::stamps::Stamps;
 
 /// Looked for in the current directory, in this order.
 const HERE: [&str; 2] = ["ostler.toml", ".mcp.json"];
@@ -23,8 +24,8 @@ pub(crate) struct Reading {
     pub(crate) config: Option<Config>,
     /// Errors and warnings.
     pub(crate) problems: Vec<Problem>,
-    /// Every file that was read for it, or should have been.
-    pub(crate) files: Vec<PathBuf>,
+    /// Every file that was read for it, or should have been, as it was then.
+    pub(crate) stamps: Stamps,
 }
 
 /// Where a config was looked for.
@@ -55,8 +56,8 @@ pub(crate) struct Chosen {
     pub(crate) config: Config,
     /// Warnings.
     pub(crate) problems: Vec<Problem>,
-    /// Every file that was read for it.
-    pub(crate) files: Vec<PathBuf>,
+    /// Every file that was read for it, as it was then.
+    pub(crate) stamps: Stamps,
 }
 
 /// The config for a command, with its problems said. Without any file it is
@@ -68,10 +69,10 @@ pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
             tell(&format!("no config found; using the built-in server `demo` (looked for {places})"));
             let program = std::env::current_exe().map_err(Failure::Machine)?;
             let config = Config::demo(program.to_string_lossy());
-            return Ok(Chosen { file: None, config, problems: Vec::new(), files: Vec::new() });
+            return Ok(Chosen { file: None, config, problems: Vec::new(), stamps: Stamps::default() });
         }
     };
-    let Reading { file, config, problems, files } = read(file)?;
+    let Reading { file, config, problems, stamps } = read(file)?;
     let (short, counted) = (shown(&file).to_owned(), counted(&problems));
     match config {
         Some(config) => {
@@ -79,7 +80,7 @@ pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
             if !problems.is_empty() {
                 tell(&format!("{}: {counted}; `ostler check` shows what about", short.display()));
             }
-            Ok(Chosen { file: Some(file), config, problems, files })
+            Ok(Chosen { file: Some(file), config, problems, stamps })
         }
         None => {
             tell_problems(&problems);
@@ -123,7 +124,7 @@ pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
             (is_usable.then_some(config), problems)
         }
     };
-    Ok(Reading { file, config, problems, files: disk.asked.into_inner() })
+    Ok(Reading { file, config, problems, stamps: disk.asked.into_inner() })
 }
 
 /// Says problems on stderr.
@@ -173,12 +174,12 @@ pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<String> {
 #[derive(Debug, Default)]
 struct Disk {
     /// Every file that was asked for.
-    asked: RefCell<Vec<PathBuf>>,
+    asked: RefCell<Stamps>,
 }
 
 impl Source for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
-        self.asked.borrow_mut().push(path.to_owned());
+        self.asked.borrow_mut().add(path);
         read_at_most(path, LARGEST_FILE)
     }
 

@@ -189,11 +189,11 @@ impl Failure {
             | Self::Machine(_)
             | Self::Unwritable { .. }
             | Self::AlreadyRunning(_)
-            | Self::Listen { .. }
-            | Self::Refused { .. } => 1,
+            | Self::Listen { .. } => 1,
             Self::Usage { .. } => 2,
             Self::Config { .. } | Self::Unreadable { .. } | Self::NoConfig { .. } | Self::Exposed(_) => 3,
             Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
+            Self::Refused { .. } => 5,
             Self::Call(error) | Self::Late(error) | Self::Lost { error, .. } => error.exit_code(),
             Self::Unlisted(error) if may_have_run(error) => 6,
             Self::Unlisted(error) => error.exit_code(),
@@ -370,6 +370,13 @@ mod tests {
             (Failure::Config { file: "f".into(), counted: "1 error".into() }, 3),
             (unreadable, 3),
             (Failure::NoConfig { looked_for: "x".into() }, 3),
+            (Failure::Exposed("0.0.0.0:1".parse().unwrap()), 3),
+            (Failure::AlreadyRunning(None), 1),
+            (Failure::Unreachable { url: "u".into(), why: "w".into() }, 4),
+            (Failure::NoDaemon { why: "w" }, 4),
+            (Failure::Stillborn { why: "w".into(), last_words: Vec::new() }, 4),
+            (Failure::Refused { what: "w".into(), hint: None }, 5),
+            (Failure::Detached { url: "u".into() }, 6),
             (CallError::unknown_tool("x", std::iter::empty()).into(), 5),
             (Failure::Unlisted(CallError::unknown_tool("x", std::iter::empty())), 5),
             (Failure::Unlisted(malformed()), 6),

@@ -24,6 +24,7 @@ mod interrupt;
 mod output;
 mod reach;
 mod spot;
+mod stamps;
 mod stdio;
 mod table;
 mod told;

@@ -4,7 +4,7 @@ mod call;
 mod check;
 pub(crate) mod list;
 mod manual;
-mod operate;
+pub(crate) mod operate;
 mod serve;
 mod status;
 pub(crate) mod tools;

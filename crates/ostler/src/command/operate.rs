@@ -1,12 +1,14 @@
 //! `ostler start`, `stop` and `reload`: what an operator does with servers.
 
-use serde::Deserialize;
-use serde_json::Value;
+use std::path::PathBuf;
 
-use crate::cli;
+use serde::Deserialize;
+
 use crate::failure::Failure;
 use crate::output::{self, tell};
 use crate::reach::{self, Reach, There, Trouble, Way};
+use crate::told::Told;
+use crate::{cli, config_file};
 
 /// Why these commands want a daemon.
 const WHY: &str = "between commands no server runs that could be started or stopped";
@@ -20,15 +22,17 @@ pub(super) fn run(verb: &'static str, server: &str, shared: &cli::Shared) -> Res
     })
 }
 
-/// What became of a change of the config, as far as it is shown.
+/// What became of a change of the config.
 #[derive(Deserialize)]
-struct Change {
-    plan: Plan,
-    failed: Vec<Failed>,
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub(crate) enum Change {
+    Applied { plan: Plan, failed: Vec<Failed> },
+    Broken { problems: Vec<Problem> },
+    Unreadable { why: String },
 }
 
 #[derive(Deserialize)]
-struct Plan {
+pub(crate) struct Plan {
     added: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
@@ -37,37 +41,60 @@ struct Plan {
 }
 
 #[derive(Deserialize)]
-struct Failed {
+pub(crate) struct Failed {
     server: String,
-    error: crate::told::Told,
+    error: Told,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Problem {
+    severity: String,
+    file: PathBuf,
+    line: u32,
+    message: String,
+    hint: Option<String>,
 }
 
 /// Reads the config again.
 pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
     with_daemon(shared, async |there| {
-        let change: Change = match there.post::<Value>("/api/v1/config/reload").await {
-            Ok(value) => serde_json::from_value(value)
-                .map_err(|error| Failure::Refused { what: error.to_string(), hint: None })?,
-            Err(trouble) => return Err(trouble),
+        let done = match there.reload_config().await? {
+            Change::Applied { plan, failed } => show_change(plan, &failed),
+            Change::Broken { problems } => Err(show_problems(&problems)),
+            Change::Unreadable { why } => Err(Failure::Refused { what: why, hint: None }),
         };
-        let Plan { added, changed, removed, untouched, needs_restart } = change.plan;
-        let lists = [
-            ("added", added),
-            ("changed", changed),
-            ("removed", removed),
-            ("untouched", untouched),
-            ("needs a restart", needs_restart),
-        ];
-        let lines = lists.iter().filter(|(_, names)| !names.is_empty());
-        output::print(
-            &lines.map(|(word, names)| format!("{word}: {}\n", names.join(", "))).collect::<String>(),
-        )?;
-        for Failed { server, error } in &change.failed {
-            let cause = error.cause.as_deref().unwrap_or(&error.message);
-            tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
-        }
-        if change.failed.is_empty() { Ok(()) } else { Err(Failure::NoneAnswered(change.failed.len()).into()) }
+        Ok(done?)
     })
+}
+
+fn show_change(plan: Plan, failed: &[Failed]) -> Result<(), Failure> {
+    let Plan { added, changed, removed, untouched, needs_restart } = plan;
+    let lists = [
+        ("added", added),
+        ("changed", changed),
+        ("removed", removed),
+        ("untouched", untouched),
+        ("needs a restart", needs_restart),
+    ];
+    for (word, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
+        output::print(&format!("{word}: {}\n", names.join(", ")))?;
+    }
+    for Failed { server, error } in failed {
+        let cause = error.cause.as_deref().unwrap_or(&error.message);
+        tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Failure::NoneAnswered(failed.len())) }
+}
+
+/// Says what is wrong with the config; the daemon goes on with the one before.
+fn show_problems(problems: &[Problem]) -> Failure {
+    for Problem { severity, file, line, message, hint } in problems {
+        tell(&format!("{}:{line}: {severity}: {message}", config_file::shown(file).display()));
+        hint.iter().for_each(|hint| tell(&format!("  hint: {hint}")));
+    }
+    let file = problems.first().map(|problem| config_file::shown(&problem.file).to_owned());
+    let counted = output::count(problems.len(), "problem");
+    Failure::Config { file: file.unwrap_or_default(), counted }
 }
 
 /// `ostler logs`: what a server says on stderr.

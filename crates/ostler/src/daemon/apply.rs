@@ -40,8 +40,8 @@ impl Daemon {
             Ok(Err(failure)) => return self.unread(failure.to_string()),
             Err(error) => return self.unread(error.to_string()),
         };
-        let Reading { config, problems, files, .. } = reading;
-        self.roster.note_files(files);
+        let Reading { config, problems, stamps, .. } = reading;
+        self.roster.note_read(stamps);
         match config {
             Some(config) => {
                 let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);

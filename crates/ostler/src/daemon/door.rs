@@ -37,22 +37,39 @@ impl Door {
 /// of somebody else's domain can be made to point here, so the address alone
 /// says nothing.
 pub(super) fn is_from_here(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let host = text(header::HOST).is_some_and(|host| is_loopback(host));
-    let origin = text(header::ORIGIN).is_none_or(|origin| {
-        origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")).is_some_and(is_loopback)
-    });
-    host && origin
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let is_host_known = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().is_ok_and(is_loopback),
+        _ => false,
+    };
+    let is_known = |origin: &str| {
+        let page = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        page.is_some_and(is_loopback)
+    };
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    is_host_known && origins.all(|origin| origin.to_str().is_ok_and(is_known))
 }
 
 /// Whether `NAME[:PORT]` means this machine.
 fn is_loopback(authority: &str) -> bool {
     let name = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
-        None => authority.rsplit_once(':').map_or(authority, |(name, _)| name),
+        Some(rest) => match rest.split_once(']') {
+            Some((name, "")) => name,
+            Some((name, port)) if port.strip_prefix(':').is_some_and(is_port) => name,
+            _ => return false,
+        },
+        None => match authority.split_once(':') {
+            Some((name, port)) if is_port(port) => name,
+            Some(_) => return false,
+            None => authority,
+        },
     };
     name.eq_ignore_ascii_case("localhost")
         || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok()
 }
 
 /// Compares without telling by its time how much was right.
@@ -97,6 +114,9 @@ mod tests {
             ("127.0.0.1:7777", Some("http://127.0.0.1.evil.example"), false),
             ("evil.example:7777", None, false),
             ("localhost.evil.example", None, false),
+            ("localhost:evil.example", None, false),
+            ("[::1]evil.example", None, false),
+            ("localhost:80:90", None, false),
             ("", None, false),
         ];
         for (host, origin, is_let_in) in table {

@@ -13,6 +13,7 @@ use ostler_core::spec::ServerSpec;
 use serde::Serialize;
 
 use crate::config_file::Chosen;
+use crate::stamps::Stamps;
 use crate::told::Told;
 
 /// The config as it is applied.
@@ -41,7 +42,7 @@ struct Book {
     /// Servers that should be up and have neither come up nor failed yet.
     unsettled: BTreeSet<ServerName>,
     /// The files that the config was last read from, whatever came of it.
-    files: Vec<PathBuf>,
+    stamps: Stamps,
     last: Option<Reload>,
 }
 
@@ -87,14 +88,14 @@ pub(super) struct Failed {
 impl Roster {
     /// Nothing is hosted yet.
     pub(super) fn new(chosen: Chosen) -> Self {
-        let Chosen { file, config, problems, files } = chosen;
+        let Chosen { file, config, problems, stamps } = chosen;
         let book = Book {
             hosted: Vec::new(),
             config: config.clone(),
             problems,
             refused: BTreeMap::new(),
             unsettled: BTreeSet::new(),
-            files,
+            stamps,
             last: None,
         };
         Self { file, started_with: config, book: Mutex::new(book), turn: tokio::sync::Mutex::default() }
@@ -126,13 +127,13 @@ impl Roster {
     }
 
     /// The files that the config was last read from.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.book().files.clone()
+    pub(super) fn stamps(&self) -> Stamps {
+        self.book().stamps.clone()
     }
 
-    /// The config is read from these files now.
-    pub(super) fn note_files(&self, files: Vec<PathBuf>) {
-        self.book().files = files;
+    /// The config has been read from these files.
+    pub(super) fn note_read(&self, stamps: Stamps) {
+        self.book().stamps = stamps;
     }
 
     /// Whether an edit applies by itself.

@@ -4,10 +4,8 @@
 //! link that is turned. What is watched is therefore the directories, and what
 //! counts is whether the files are still the ones that were read.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use tokio::sync::Notify;
 
 use super::Daemon;
 use crate::output::tell;
+use crate::stamps::Stamps;
 
 /// How long the files must have been left alone before they are read: an
 /// editor that writes in steps is not read in the middle of one.
@@ -26,52 +25,20 @@ const QUIET: Duration = Duration::from_millis(200);
 pub(super) async fn run(daemon: Arc<Daemon>) {
     let bell = Arc::new(Notify::new());
     let Some(mut eyes) = Eyes::open(Arc::clone(&bell)) else { return };
-    let mut seen = Stamps::of(&daemon.roster.files());
-    eyes.look_at(&seen);
+    // What can't be read is tried again when it has changed again, not before.
+    let mut tried = Stamps::default();
     loop {
+        let read = daemon.roster.stamps();
+        eyes.look_at(&read);
+        let now = read.renewed();
+        if now != read && now != tried && daemon.roster.is_watched() {
+            tried = now;
+            daemon.reload().await;
+            continue;
+        }
         bell.notified().await;
         // Every further event begins the wait anew.
         while tokio::time::timeout(QUIET, bell.notified()).await.is_ok() {}
-        let now = Stamps::of(&daemon.roster.files());
-        if now == seen || !daemon.roster.is_watched() {
-            continue;
-        }
-        daemon.reload().await;
-        seen = Stamps::of(&daemon.roster.files());
-        // What was written while it was read is seen by the next event, or by this.
-        if !now.agrees_with(&seen) {
-            bell.notify_one();
-            seen = now;
-        }
-        eyes.look_at(&seen);
-    }
-}
-
-/// Which files there are, by what the file system says of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamps(BTreeMap<PathBuf, Option<Stamp>>);
-
-/// Size, time and number: no two writes leave all three the same.
-type Stamp = (u64, i64, i64, u64);
-
-impl Stamps {
-    fn of(files: &[PathBuf]) -> Self {
-        let stamp = |file: &PathBuf| {
-            let meta = fs::metadata(file).ok()?;
-            Some((meta.size(), meta.mtime(), meta.mtime_nsec(), meta.ino()))
-        };
-        Self(files.iter().map(|file| (file.clone(), stamp(file))).collect())
-    }
-
-    /// Whether files that are in both are the same in both.
-    fn agrees_with(&self, other: &Self) -> bool {
-        self.0.iter().all(|(file, stamp)| other.0.get(file).is_none_or(|other| other == stamp))
-    }
-
-    /// The directories in which a change of them shows; of a link, both ends.
-    fn folders(&self) -> BTreeSet<PathBuf> {
-        let ends = self.0.keys().flat_map(|file| [Some(file.clone()), file.canonicalize().ok()]);
-        ends.flatten().filter_map(|file| file.parent().map(Path::to_owned)).collect()
     }
 }
 

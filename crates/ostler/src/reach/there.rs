@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use super::http::{self, Address, Ask, Lost};
 use super::patience::{Deadline, patiently, say_starting};
 use super::{Probed, Trouble};
+use crate::command::operate::Change;
 use crate::failure::Failure;
 use crate::told::Told;
 
@@ -196,6 +197,16 @@ impl There {
         let path = format!("/api/v1/servers/{server}/{verb}");
         let shown: Server = patiently(self.post(&path), || say_starting(1)).await?;
         Ok(shown.status)
+    }
+
+    /// Has the config read again. One that can't be used is an answer too.
+    pub(crate) async fn reload_config(&self) -> Result<Change, Trouble> {
+        let ask = self.ask(Method::POST, "/api/v1/config/reload", Bytes::new(), PATIENCE);
+        let (status, text) = http::fetch(&self.address, ask).await.map_err(|lost| self.lost(lost))?;
+        if status != StatusCode::UNPROCESSABLE_ENTITY {
+            self.check(status, &text)?;
+        }
+        Ok(serde_json::from_slice(&text).map_err(|error| self.confused(error))?)
     }
 
     /// Writes what a server says on stderr to a writer, as it comes.

@@ -73,7 +73,10 @@ fn what_is_described_is_what_is_there() {
         ("POST /api/v1/call", r#"{"server":"fake","tool":"nope"}"#),
         ("POST /api/v1/call", "rubbish"),
         ("POST /api/v1/call", r#"{"server":"fake","tool":"hang","timeoutMs":50}"#),
-        ("POST /api/v1/call", r#"{"server":"fake","tool":"rpc_error","arguments":{"code":-32000,"message":"no"}}"#),
+        (
+            "POST /api/v1/call",
+            r#"{"server":"fake","tool":"rpc_error","arguments":{"code":-32000,"message":"no"}}"#,
+        ),
     ] {
         let answer = daemon.ask(line, body);
         let key = line.replace("/nope", "/{name}");

@@ -45,7 +45,10 @@ fn an_edit_leaves_servers_that_it_does_not_touch_alone() {
             calls
         });
         // As editors do it: beside, and renamed.
-        home.write("new.toml", &(table("same", "") + &table("other", "call_timeout = \"7s\"") + &table("new", "")));
+        home.write(
+            "new.toml",
+            &(table("same", "") + &table("other", "call_timeout = \"7s\"") + &table("new", "")),
+        );
         std::fs::rename(home.path("new.toml"), home.path("ostler.toml")).unwrap();
         let change = until_applied(&daemon, "applied");
         is_over.store(true, Ordering::Relaxed);
@@ -75,8 +78,10 @@ fn a_broken_edit_changes_nothing_and_says_where() {
     assert_eq!(daemon.ask("GET /api/v1/servers/more", "").status, 404);
     assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0), "commands go on with what is served");
     assert_eq!(daemon.ask("POST /api/v1/config/reload", "").status, 422);
+    insta::assert_snapshot!(home.run(&["reload"]));
     home.write("ostler.toml", &table("fake", ""));
     until_applied(&daemon, "applied");
+    assert_eq!(home.run(&["reload"]).stdout, "untouched: fake\n");
     assert_eq!(daemon.server("fake")["pid"], pid);
     let (_, _, said) = daemon.end();
     assert!(said.contains("ostler.toml:3:1: error: unknown key `lazzy`"), "{said}");
@@ -92,7 +97,10 @@ fn a_server_that_can_not_be_replaced_stays_as_it_was() {
     home.write("ostler.toml", &table("fake", "lazy = false\nargs = [\"--exit-at-start\", \"1:no licence\"]"));
     let change = until_applied(&daemon, "applied");
     assert_eq!(change["failed"][0]["error"]["code"], "server-unavailable", "{change}");
-    assert_eq!((daemon.server("fake")["pid"].clone(), daemon.server("fake")["state"].clone()), (pid, "ready".into()));
+    assert_eq!(
+        (daemon.server("fake")["pid"].clone(), daemon.server("fake")["state"].clone()),
+        (pid, "ready".into())
+    );
 }
 
 #[test]

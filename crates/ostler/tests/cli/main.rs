@@ -15,6 +15,7 @@ mod http;
 mod serve;
 mod signals;
 mod status;
+mod stdio;
 mod through;
 mod tools;
 mod wrapped;

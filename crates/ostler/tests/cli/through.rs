@@ -62,7 +62,10 @@ fn one_process_serves_all_commands_of_a_daemon() {
     }
     assert_eq!(home.lines("starts").len(), 1);
     let json: Value = serde_json::from_str(&home.run(&["status", "fake", "--json"]).stdout).unwrap();
-    assert_eq!((&json["servers"][0]["state"], &json["servers"][0]["starts_total"]), (&"ready".into(), &1.into()));
+    assert_eq!(
+        (&json["servers"][0]["state"], &json["servers"][0]["starts_total"]),
+        (&"ready".into(), &1.into())
+    );
     drop(daemon);
 }
 
@@ -104,8 +107,14 @@ fn what_a_server_says_can_be_read_and_followed() {
     assert_eq!((logs.stdout.as_str(), logs.code), ("no licence\n", Some(0)));
     let mut child = home.command(&["logs", "fake", "--follow"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert_eq!(home.run(&["call", "fake__stderr", "text=hello"]).code, Some(0));
-    assert_eq!(lines.next().unwrap().unwrap(), "hello");
+    assert_eq!(home.run(&["call", "fake__stderr", "bytes=160"]).code, Some(0));
+    for line in lines.by_ref().take(2) {
+        assert_eq!(line.unwrap(), "e".repeat(79));
+    }
+    // It goes on with the next process.
+    assert_eq!(home.run(&["reload", "fake"]).code, Some(0));
+    assert_eq!(home.run(&["call", "fake__stderr", "bytes=80"]).code, Some(0));
+    assert_eq!(lines.next().unwrap().unwrap(), "e".repeat(79));
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
@@ -126,7 +135,7 @@ fn a_daemon_that_is_named_must_be_there() {
     let (url, token) = (daemon.url(), daemon.token());
     let elsewhere = Home::new();
     let run = elsewhere.run(&["tools", "--daemon", &url]);
-    assert_eq!(run.code, Some(1), "{run}");
+    assert_eq!(run.code, Some(5), "{run}");
     assert!(run.stderr.contains("OSTLER_ADMIN_TOKEN"), "{run}");
     let mut command = elsewhere.command(&["call", "fake__echo", "text=hi", "--daemon", &url]);
     let output = command.env("OSTLER_ADMIN_TOKEN", &token).output().unwrap();

@@ -12,6 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
+use ostler_gateway::LongStream;
 use ostler_host::LogReader;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -45,6 +46,8 @@ pub(super) async fn read(
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
+    // It lasts as long as its reader wants, and no longer than the daemon.
+    response.extensions_mut().insert(LongStream);
     let plain = header::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
     response

@@ -1,0 +1,83 @@
+//! Whether files are still the ones that were read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Files, by what the file system says of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Stamps(BTreeMap<PathBuf, Option<Stamp>>);
+
+/// Size, time and number: no two writes leave all of them the same. A file
+/// that can't be asked has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    changed: (i64, i64),
+    inode: u64,
+}
+
+impl Stamps {
+    /// Adds a file as it is now, which should be before it is read: what is
+    /// written meanwhile is then seen as a change.
+    pub(crate) fn add(&mut self, file: &Path) {
+        self.0.insert(file.to_owned(), Stamp::of(file));
+    }
+
+    /// The same files as they are now.
+    pub(crate) fn renewed(&self) -> Self {
+        Self(self.0.keys().map(|file| (file.clone(), Stamp::of(file))).collect())
+    }
+
+    /// The directories in which a change of them shows; of a link, both ends.
+    pub(crate) fn folders(&self) -> BTreeSet<PathBuf> {
+        let ends = self.0.keys().flat_map(|file| [Some(file.clone()), file.canonicalize().ok()]);
+        ends.flatten().filter_map(|file| file.parent().map(Path::to_owned)).collect()
+    }
+}
+
+impl Stamp {
+    fn of(file: &Path) -> Option<Self> {
+        let meta = fs::metadata(file).ok()?;
+        Some(Self { size: meta.size(), changed: (meta.mtime(), meta.mtime_nsec()), inode: meta.ino() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_write_a_file_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, beside) = (folder.path().join("a"), folder.path().join("b"));
+        let stamps = |file: &Path| {
+            let mut stamps = Stamps::default();
+            stamps.add(file);
+            stamps
+        };
+        let absent = stamps(&file);
+        fs::write(&file, "one").unwrap();
+        let first = absent.renewed();
+        assert_ne!(first, absent);
+        assert_eq!(first.renewed(), first);
+        fs::write(&beside, "two").unwrap();
+        fs::rename(&beside, &file).unwrap();
+        assert_ne!(first.renewed(), first);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(first.renewed(), absent);
+    }
+
+    #[test]
+    fn of_a_link_both_ends_are_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir(root.join("real")).unwrap();
+        fs::write(root.join("real/a"), "").unwrap();
+        std::os::unix::fs::symlink(root.join("real/a"), root.join("a")).unwrap();
+        let mut stamps = Stamps::default();
+        stamps.add(&root.join("a"));
+        assert_eq!(stamps.folders(), BTreeSet::from([root.clone(), root.join("real")]));
+    }
+}

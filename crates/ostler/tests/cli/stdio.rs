@@ -1,0 +1,122 @@
+//! `ostler stdio`: clients on pipes, one daemon behind them.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::home::{Home, until};
+
+/// A legacy client.
+struct Client {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(home: &Home) -> Self {
+        let mut child = home.command(&["stdio"]).stdin(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn say(&mut self, message: &Value) {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        writeln!(stdin, "{message}").unwrap();
+    }
+
+    /// The answer to a request; what comes before it is skipped.
+    fn ask(&mut self, id: u32, method: &str, params: Value) -> Value {
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it hung up");
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    fn initialize(&mut self) {
+        let params = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}
+        });
+        let answer = self.ask(1, "initialize", params);
+        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+        self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    }
+
+    /// The process that answers a call of a tool.
+    fn server_pid(&mut self) -> String {
+        let answer = self.ask(2, "tools/call", json!({"name": "fake__pid", "arguments": {}}));
+        answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+}
+
+/// Ends the daemon that a client has started, when the test is over.
+struct Ended<'a>(&'a Home);
+
+impl Ended<'_> {
+    fn pids(&self) -> Vec<i32> {
+        let is_daemon = |line: &&String| line.contains(" serve --linger ");
+        let lines = self.0.left();
+        let pid = |line: &String| line.split([':', '/']).nth(2).unwrap().parse().unwrap();
+        lines.iter().filter(is_daemon).map(pid).collect()
+    }
+
+    fn signal(&self, signal: Signal) {
+        for pid in self.pids() {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGTERM);
+    }
+}
+
+#[test]
+fn ten_clients_at_once_share_one_daemon_and_one_process() {
+    let home = Home::with_servers(&[("fake", &["--starts", "starts"])]);
+    let ended = Ended(&home);
+    let mut clients: Vec<Client> = (0..10).map(|_| Client::start(&home)).collect();
+    clients.iter_mut().for_each(Client::initialize);
+    let pids: BTreeSet<String> = clients.iter_mut().map(Client::server_pid).collect();
+    assert_eq!(pids.len(), 1);
+    assert_eq!(home.lines("starts").len(), 1);
+    until("one daemon stays", || ended.pids().len() == 1);
+    for mut client in clients {
+        drop(client.child.stdin.take());
+        assert_eq!(client.child.wait().unwrap().code(), Some(0));
+    }
+    assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0));
+    assert_eq!(home.lines("starts").len(), 1, "commands use the same daemon");
+}
+
+#[test]
+fn a_client_whose_daemon_dies_is_told() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let ended = Ended(&home);
+    let mut client = Client::start(&home);
+    client.initialize();
+    ended.signal(Signal::SIGKILL);
+    let _open = client.child.stdin.take();
+    let run = home.finish(client.child);
+    assert_eq!(run.code, Some(6), "{run}");
+    assert!(run.stderr.starts_with("error: the connection to the daemon was lost\n"), "{run}");
+}
+
+#[test]
+fn a_daemon_that_does_not_come_up_says_why() {
+    let home = Home::new();
+    home.write("ostler.toml", "[servers.fake]\ncomand = \"x\"\n");
+    let run = home.run(&["stdio"]);
+    assert_eq!(run.code, Some(4), "{run}");
+    assert!(run.stderr.contains("log: ostler.toml:2:1: error: unknown key `comand`"), "{run}");
+}
