@@ -317,7 +317,11 @@ pub(crate) fn hint_of(error: &CallError) -> Option<String> {
                 Some(format!("fix the cause; `ostler status {} --probe` shows all that it says", it.server))
             }
             UnavailableState::Ejected => {
-                Some(format!("fix the cause, then run `ostler reload {}`", it.server))
+                let server = &it.server;
+                Some(format!(
+                    "fix the cause, which `ostler status {server} --probe` shows; a daemon then needs \
+                     `ostler reload {server}`"
+                ))
             }
             UnavailableState::Stopped => Some(format!("run `ostler start {}`", it.server)),
             _ => error.hint(),

@@ -96,6 +96,8 @@ fn launch(config: Option<&Path>, spot: &Spot) -> io::Result<Child> {
         Some(file) => command.arg("--config").arg(file),
         None => command.arg("--builtin"),
     };
+    // Where the client was started is its affair, and may be gone before the daemon is.
+    command.current_dir(config.and_then(Path::parent).unwrap_or(Path::new("/")));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
 }
 
