@@ -1,7 +1,7 @@
 //! Ostler serves: one endpoint for every MCP client, over HTTP and stdio.
 //!
 //! ```text
-//! client ─ bytes ─ http/, stream.rs   the edges: frames, headers, sessions, streams
+//! client ─ bytes ─ http/, stream/     the edges: frames, headers, sessions, streams
 //!                    │ Exchange                                  ▲ Reply, frames of the Outlet
 //!                  answer/            the core: whose name is that, which era speaks to which
 //!                    │ Request                                   ▲ Answer | CallError

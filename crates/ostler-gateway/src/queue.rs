@@ -264,6 +264,12 @@ impl Reader {
         state.phase == Phase::Cancelled || state.phase == Phase::Finished && state.unread == 0
     }
 
+    /// The number of the last frame that was read.
+    pub(crate) fn position(&self) -> u64 {
+        let state = self.queue.state();
+        state.first + (state.frames.len() - state.unread) as u64 - 1
+    }
+
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }

@@ -15,6 +15,11 @@ use crate::face::Face;
 use crate::outlet::Outlet;
 use crate::streams::Streams;
 
+/// What a legacy client hears of a modern server's log before it has said how
+/// much it wants. Modern servers are silent unless a level is named; legacy
+/// ones are not, and their clients expect as much.
+const UNSAID_LEVEL: &str = "info";
+
 /// The session of a legacy client. Thousands of them may be abandoned, so
 /// whatever is not always needed is boxed.
 #[derive(Debug)]
@@ -111,14 +116,14 @@ impl Session {
         if let Some(meta) = self.meta.load_full() {
             return meta;
         }
-        let meta = Arc::new(self.write_meta());
+        let meta = Arc::new(self.write_meta(UNSAID_LEVEL));
         // A level that was set at the same moment wins.
         let before = self.meta.compare_and_swap(&None::<Arc<SessionMeta>>, Some(Arc::clone(&meta)));
         Option::clone(&before).unwrap_or(meta)
     }
 
-    fn write_meta(&self) -> SessionMeta {
-        SessionMeta::modern(MODERN_VERSION, &self.capabilities, &self.identity)
+    fn write_meta(&self, level: &str) -> SessionMeta {
+        SessionMeta::modern(MODERN_VERSION, &self.capabilities, &self.identity).with_log_level(level)
     }
 
     /// Whether the client said that it answers requests of this method.
@@ -133,7 +138,7 @@ impl Session {
     }
 
     pub(crate) fn set_log_level(&self, level: &str) {
-        self.meta.store(Some(Arc::new(self.write_meta().with_log_level(level))));
+        self.meta.store(Some(Arc::new(self.write_meta(level))));
         self.state().log_level = Some(level.into());
     }
 
@@ -244,4 +249,66 @@ fn question(number: u64, method: &str, params: Option<&[u8]>) -> Vec<u8> {
 
 fn refusal(why: &str) -> Outcome {
     Outcome::Error(ostler_wire::RpcError::own(code::INTERNAL_ERROR, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Arc<Session> {
+        Session::new(Opening {
+            id: "id".into(),
+            caller: Caller::local(),
+            face: Face::All,
+            version: "2025-11-25",
+            capabilities: r#"{"elicitation":{}}"#.into(),
+            identity: ClientIdentity { name: "test".into(), version: "1".into() },
+        })
+    }
+
+    fn id(raw: &'static str) -> Id {
+        Id::parse(Bytes::from_static(raw.as_bytes())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_question_goes_out_on_the_stream_of_its_request_and_is_answered_once() {
+        let session = session();
+        let (outlet, mut frames) = Outlet::new();
+        let asking = Arc::clone(&session);
+        let asked = tokio::spawn(async move { asking.ask(&outlet, "elicitation/create", Some(b"{}")).await });
+        std::future::poll_fn(|cx| frames.poll_ready(cx)).await;
+        let question = frames.try_recv().unwrap();
+        assert_eq!(question, r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{}}"#);
+        let answer = Outcome::Result(Bytes::from_static(b"{}"));
+        assert!(!session.answered(&id("2"), answer.clone()));
+        assert!(session.answered(&id("1"), answer.clone()));
+        assert!(!session.answered(&id("1"), answer.clone()));
+        assert_eq!(asked.await.unwrap(), answer);
+    }
+
+    #[tokio::test]
+    async fn a_question_ends_with_its_session_and_with_its_client() {
+        let session = session();
+        let (outlet, mut frames) = Outlet::new();
+        let asking = Arc::clone(&session);
+        let asked = tokio::spawn(async move {
+            let first = asking.ask(&outlet, "roots/list", None).await;
+            (first, asking.ask(&outlet, "roots/list", None).await)
+        });
+        std::future::poll_fn(|cx| frames.poll_ready(cx)).await;
+        drop(frames);
+        session.end();
+        assert!(matches!(asked.await.unwrap(), (Outcome::Error(_), Outcome::Error(_))));
+    }
+
+    #[test]
+    fn a_legacy_client_hears_the_log_until_it_says_how_much_it_wants() {
+        let session = session();
+        let said = |session: &Session| format!("{:?}", session.meta());
+        let unsaid = said(&session);
+        session.set_log_level("info");
+        assert_eq!(said(&session), unsaid);
+        session.set_log_level("error");
+        assert_ne!(said(&session), unsaid);
+    }
 }

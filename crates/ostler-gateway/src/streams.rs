@@ -131,3 +131,79 @@ impl Open {
         queue
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn read(reader: &mut Reader) -> Vec<(u64, Bytes)> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let next = || match reader.poll_next(&mut cx) {
+            Poll::Ready(next) => next,
+            Poll::Pending => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn frames_wait_for_a_stream_up_to_a_bound() {
+        let streams = Streams::default();
+        for at in 0..100 {
+            streams.push(format!("{at}").into());
+        }
+        let mut reader = streams.listen(None);
+        let waited = read(&mut reader);
+        assert_eq!(waited.len(), 64);
+        assert_eq!(waited[0], (1, "0".into()));
+        streams.push("later".into());
+        assert_eq!(read(&mut reader), [(65, "later".into())]);
+        drop(reader);
+        assert_eq!(
+            read(&mut streams.listen(Some(63))).len(),
+            2,
+            "a client that comes back gets what it missed"
+        );
+    }
+
+    #[test]
+    fn a_stream_that_is_over_makes_room_for_another() {
+        let streams = Streams::default();
+        let queue = || Arc::new(Queue::new(GENERAL));
+        let first = queue();
+        assert_eq!(streams.keep(&first), Some(1));
+        for _ in 1..MAX_RESUMABLE {
+            assert!(streams.keep(&queue()).is_some());
+        }
+        assert_eq!(streams.keep(&queue()), None, "all are under way");
+        first.finish(Some("answer".into()));
+        assert!(streams.keep(&queue()).is_some());
+        assert!(streams.resume(1, 0).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_waits_a_minute_for_its_client() {
+        let streams = Streams::default();
+        let queue = Arc::new(Queue::new(GENERAL));
+        let number = streams.keep(&queue).unwrap();
+        drop(queue.attach(None));
+        tokio::time::advance(RESUME_WITHIN * 2).await;
+        streams.sweep(Instant::now());
+        queue.finish(Some("answer".into()));
+        assert_eq!(read(&mut streams.resume(number, 0).unwrap()).len(), 1, "a call under way is waited for");
+        tokio::time::advance(RESUME_WITHIN * 2).await;
+        streams.sweep(Instant::now());
+        assert!(streams.resume(number, 0).is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_session_ends_its_streams() {
+        let streams = Streams::default();
+        let mut reader = streams.listen(None);
+        streams.push("lost".into());
+        streams.end();
+        assert_eq!(read(&mut reader), []);
+        assert!(reader.is_done());
+    }
+}

@@ -59,6 +59,8 @@ async fn answers(visit: &Visit, session: &InUse, batch: Vec<Bytes>) -> Vec<Vec<u
                 match params.map_or(Ok(Params::empty()), Params::parse) {
                     Ok(_) if method == "ping" => answers[at] = Some(Reply::nothing().frame(Some(&id))),
                     Ok(params) => {
+                        let broken = Reply::refusal(code::INTERNAL_ERROR, "the request broke");
+                        answers[at] = Some(broken.frame(Some(&id)));
                         let gateway = visit.gateway.clone();
                         let exchange = exchange(visit, session, Ask { id: id.clone(), method, params });
                         running.spawn(async move { (at, answer(&gateway, exchange).await.frame(Some(&id))) });

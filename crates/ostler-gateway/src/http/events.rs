@@ -41,12 +41,7 @@ impl Events {
         number: Option<u64>,
         keep_alive: Duration,
     ) -> Self {
-        let primes = session.version() >= PRIMES_SINCE;
-        let opening = number.filter(|_| primes).map(|number| {
-            let mut out = Vec::new();
-            sse::push_priming(&mut out, number, 0);
-            out.into()
-        });
+        let opening = priming(&session, &reader, number);
         let keep_alive = KeepAlive::new(keep_alive);
         Self { session, reader, number, keep_alive, opening, _held: None, is_long: false }
     }
@@ -56,10 +51,10 @@ impl Events {
         let Resumed { number, keep_alive } = resumed;
         Self {
             session: Arc::clone(&session),
+            opening: priming(&session, &reader, Some(number)),
             reader,
             number: Some(number),
             keep_alive: KeepAlive::new(keep_alive),
-            opening: None,
             _held: Some((slot, session)),
             is_long: number == 0,
         }
@@ -73,6 +68,14 @@ impl Events {
         }
         response
     }
+}
+
+/// What lets a client come back before it has got a message.
+fn priming(session: &Session, reader: &Reader, number: Option<u64>) -> Option<Bytes> {
+    let number = number.filter(|_| session.version() >= PRIMES_SINCE)?;
+    let mut out = Vec::new();
+    sse::push_priming(&mut out, number, reader.position());
+    Some(out.into())
 }
 
 /// Which stream is read on.

@@ -184,6 +184,8 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         self.session.calls.leave(&self.queue);
+        // One that broke leaves a stream that nothing would end.
+        self.queue.finish(None);
     }
 }
 

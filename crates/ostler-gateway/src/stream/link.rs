@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{Id, Malformed, Message, Params, Text, code};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::answer::{self, answer};
 use crate::calls::MAX_CALLS;
@@ -211,12 +211,22 @@ impl Link {
         }
     }
 
-    fn note(&mut self, ended: Result<Id, tokio::task::JoinError>) {
+    fn note(&mut self, ended: Result<Id, JoinError>) {
         match ended {
             Ok(id) => drop(self.under_way.remove(&id)),
-            // Cancelled ones are noted already; one that broke must not block its id for ever.
-            Err(_) => self.under_way.retain(|_, running| !running.is_finished()),
+            Err(error) => self.note_broken(&error),
         }
+    }
+
+    /// Whoever waits for a request that broke is told. One that was cancelled
+    /// is not among those under way any more.
+    fn note_broken(&mut self, error: &JoinError) {
+        let broken = |(_, running): &(&Id, &AbortHandle)| running.id() == error.id();
+        let Some(id) = self.under_way.iter().find(broken).map(|(id, _)| id.clone()) else { return };
+        self.under_way.remove(&id);
+        let reply = Reply::refusal(code::INTERNAL_ERROR, "the request broke; this is a defect of the server");
+        // A client whose line is full does not read anyway.
+        let _ = self.line.try_send(reply.frame(Some(&id)).into());
     }
 
     /// The client is gone: waits until what was under way is cancelled.

@@ -144,6 +144,7 @@ async fn a_stream_without_requests_opens_and_is_kept_alive() {
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
     assert_eq!(head.header("x-accel-buffering"), Some("no"));
     assert_eq!(head.header("cache-control"), Some("no-cache"));
+    assert_eq!(client.chunk().await.unwrap(), "id: 0-0\nretry: 3000\ndata: \n\n");
     assert_eq!(client.chunk().await.unwrap(), ": \n\n");
 
     let delete = Request::new("DELETE", "/mcp").in_session(&session);

@@ -146,6 +146,7 @@ async fn shutting_down_lets_requests_finish_and_ends_streams() {
     assert_eq!(other.send(good()).await.status, 200, "what was written before has been read");
 
     world.stop.take().unwrap().send(()).unwrap();
+    assert!(streaming.chunk().await.unwrap().starts_with("id: 0-0\n"));
     assert_eq!(streaming.chunk().await, None, "the stream ends as streams end");
     asking.stream.write_all(rest.as_bytes()).await.unwrap();
     assert_eq!(asking.head_and_body().await.status, 200);
