@@ -139,7 +139,7 @@ async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, 
         };
         match rounds::next(exchange, session, &params, &answer, round).await {
             rounds::Next::Done => return Reply::Result(ostler_wire::to_legacy(&answer.body)),
-            rounds::Next::Again(continued) => params = continued,
+            rounds::Next::Again(continued) => params = *continued,
             rounds::Next::Failed(reply) => return reply,
         }
         round += 1;

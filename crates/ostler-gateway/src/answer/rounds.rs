@@ -24,7 +24,7 @@ pub(crate) enum Next {
     /// It is the final one.
     Done,
     /// The call goes out again, with these parameters.
-    Again(Params),
+    Again(Box<Params>),
     /// It can't go on.
     Failed(Reply),
 }
@@ -67,7 +67,7 @@ pub(crate) async fn next(
         ostler_wire::edit(params.raw(), &changes).and_then(|text| Params::parse(text.into()).ok());
     continued.map_or_else(
         || Next::Failed(complaint(answer, "its `requestState` can't be read".into())),
-        Next::Again,
+        |params| Next::Again(Box::new(params)),
     )
 }
 
