@@ -116,6 +116,10 @@ pub(crate) struct Script {
     pub(crate) slow: Option<Duration>,
     pub(crate) is_shuffled: bool,
     pub(crate) is_raw_echo: bool,
+    /// Whether a modern client may listen for changes.
+    pub(crate) listens: bool,
+    /// So many more prompts, resources and templates, each with a malformed one among them.
+    pub(crate) shelf: usize,
 }
 
 /// Why a command line is refused.

@@ -102,6 +102,10 @@ switches! {
         |s, v| s.slow = millis(v)?;
     "--shuffle": "answer tools/call in reversed groups of 8, or what came within 20 ms",
         |s, _| s.is_shuffled = true;
+    "--listen": "modern: acknowledge subscriptions/listen instead of refusing it",
+        |s, _| s.listens = true;
+    "--shelf" = "N": "list N more prompts, resources and templates, 2 per page, with a bad one in each list",
+        |s, v| s.shelf = number(v)?;
     "--raw-echo": "benchmark: answer every tools/call at once; no ledger, no checks",
         |s, _| s.is_raw_echo = true;
 }
