@@ -124,9 +124,7 @@ pub(crate) fn unknown_item(kind: Kind, name: &str) -> CallError {
 /// answer is nobody else's either, for the server expects one reply to it.
 fn depends_on_client(answer: &Result<Answer, CallError>) -> bool {
     match answer {
-        Ok(answer) => {
-            ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired)
-        }
+        Ok(answer) => ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired),
         Err(CallError::Rpc(error)) => error.code == ostler_wire::MISSING_CAPABILITY,
         Err(_) => false,
     }

@@ -243,7 +243,9 @@ impl CallError {
                 format!("did you mean `{}`?", Shown(name))
             }
             Self::UnknownTool { .. } => "list the tools to see what can be called (`ostler tools`)".into(),
-            Self::UnknownPrompt { .. } => "list the prompts to see what can be used (`ostler prompts`)".into(),
+            Self::UnknownPrompt { .. } => {
+                "list the prompts to see what can be used (`ostler prompts`)".into()
+            }
             Self::UnknownResource { .. } => {
                 "list the resources to see what can be read (`ostler resources`)".into()
             }

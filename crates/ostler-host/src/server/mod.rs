@@ -66,11 +66,7 @@ pub(crate) struct Fittings {
 }
 
 impl Server {
-    pub(crate) fn new(
-        spec: Arc<ServerSpec>,
-        registration: u64,
-        fittings: Fittings,
-    ) -> Self {
+    pub(crate) fn new(spec: Arc<ServerSpec>, registration: u64, fittings: Fittings) -> Self {
         let Fittings { connector, level, furnish } = fittings;
         let mut server = Self {
             spec,

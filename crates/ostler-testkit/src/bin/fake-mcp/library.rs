@@ -44,7 +44,8 @@ fn list(script: &Script, method: &str, params: &Params<'_>, era: Era) -> Result<
 }
 
 fn prompts(more: usize) -> Vec<String> {
-    let first = r#"{"name":"greet","description":"A greeting","arguments":[{"name":"who","required":false}]}"#;
+    let first =
+        r#"{"name":"greet","description":"A greeting","arguments":[{"name":"who","required":false}]}"#;
     shelved(first, r#"{"description":"nameless"}"#, more, |n| format!(r#"{{"name":"prompt_{n}"}}"#))
 }
 

@@ -102,6 +102,7 @@ pub(crate) struct Script {
     pub(crate) ledger: Option<PathBuf>,
     pub(crate) starts: Option<PathBuf>,
     pub(crate) requests: Option<PathBuf>,
+    pub(crate) frames: Option<PathBuf>,
     pub(crate) exit_at_start: Option<EarlyExit>,
     /// Only the first so many starts fail, as counted by `starts`, which is then present.
     pub(crate) exit_at_start_times: Option<usize>,

@@ -19,7 +19,8 @@ use crate::script::Script;
 
 /// Read in big pieces, so that a burst of requests costs one system call.
 const PIECE: usize = 256 << 10;
-const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"prompts":{},"logging":{}}"#;
+const CAPABILITIES: &str =
+    r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"prompts":{},"logging":{}}"#;
 
 /// The server: owned by the read loop, so nothing in it is locked.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct Server {
     pub(crate) hints: u64,
     gate: Gate,
     requests: Option<Journal>,
+    frames: Option<Journal>,
     changes: Changes,
     /// Requests read so far.
     received: u64,
@@ -59,6 +61,7 @@ impl Server {
             hints: 0,
             gate: Gate::new(&script),
             requests: script.requests.as_deref().map(Journal::open).transpose()?,
+            frames: script.frames.as_deref().map(Journal::open).transpose()?,
             changes: Changes::new(script.listing.change_file.clone()),
             received: 0,
             script,
@@ -95,6 +98,9 @@ impl Server {
             return;
         }
         let text = std::str::from_utf8(line).ok();
+        if let (Some(frames), Some(text)) = (&self.frames, text) {
+            frames.append(text);
+        }
         let Some(message) = text.and_then(|text| serde_json::from_str::<Message<'_>>(text).ok()) else {
             return self
                 .delivery

@@ -50,6 +50,8 @@ switches! {
         |s, v| s.starts = path(v);
     "--requests" = "FILE": "append method, tab, name or uri per received request",
         |s, v| s.requests = path(v);
+    "--frames" = "FILE": "append every line that is received",
+        |s, v| s.frames = path(v);
     "--exit-at-start" = "CODE[:TEXT]": "exit at once, with TEXT on stderr",
         |s, v| s.exit_at_start = Some(early_exit(v)?);
     "--exit-at-start-times" = "N": "fail only the first N starts (counted by --starts; code 1 by default)",

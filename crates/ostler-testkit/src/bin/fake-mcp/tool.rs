@@ -139,9 +139,14 @@ impl Tool {
             "news" => Self::News,
             "add" | "text" | "sleep" | "blob" | "fail" | "rpc_error" | "hint" | "progress"
             | "list_changed" => given()?.into_plain(name)?,
-            "crash" | "crash_safe" | "exit" | "stderr" | "flood_notifications" | "huge_line" | "ask" | "notify" => {
-                given()?.into_fault(name)?
-            }
+            "crash"
+            | "crash_safe"
+            | "exit"
+            | "stderr"
+            | "flood_notifications"
+            | "huge_line"
+            | "ask"
+            | "notify" => given()?.into_fault(name)?,
             _ => return Err(Refusal::bad_params(format!("unknown tool `{name}`"))),
         })
     }

@@ -92,7 +92,8 @@ impl Line {
             return;
         };
         // One that does not say what it has agreed to has agreed to it all.
-        let all = Heard { tools_list_changed: true, prompts_list_changed: true, resources_list_changed: true };
+        let all =
+            Heard { tools_list_changed: true, prompts_list_changed: true, resources_list_changed: true };
         state.listening.heard = told.notifications.unwrap_or(all);
         state.take_back_listening(at);
         drop(state);
