@@ -58,7 +58,10 @@ impl Host {
             let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
         }
-        let _turn = slot.take_turn(request, clock.until).await?;
+        let turn = slot.take_turn(request, clock.until).await?;
+        if turn.is_some() {
+            now = Instant::now();
+        }
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;

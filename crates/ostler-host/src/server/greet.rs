@@ -2,16 +2,21 @@
 //! log, the resources to tell of, and that changes are listened to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_wire::{Era, Outcome, Params};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::slot::{Live, Slot};
 use crate::lists::Kind;
 use crate::upstream::{Ask, ClientMeta};
+
+/// How long lists are left alone after a start: whoever waited for the session
+/// goes first.
+const CALLS_FIRST: Duration = Duration::from_millis(100);
 
 /// Tells a session that has just begun what those before it were told, and
 /// finds out what has changed meanwhile. Nobody waits for it.
@@ -33,6 +38,7 @@ pub(super) fn greet(slot: &Arc<Slot>) {
 /// Asks for the lists that are known from earlier sessions, so that whoever
 /// listens hears of what is different now.
 async fn look_again(slot: &Arc<Slot>) {
+    sleep(CALLS_FIRST).await;
     let caller = Caller::local();
     for kind in Kind::ALL {
         if slot.known(kind).is_none() {

@@ -250,18 +250,16 @@ impl Line {
     /// Hands an answer to whoever waits for it. False if nobody does.
     pub(crate) fn answer(&self, id: &Id, reply: Reply) -> bool {
         let Some(number) = id.number() else { return false };
-        if self.end_listening(number) {
-            return true;
-        }
         let waiting = {
             let mut state = self.lock();
             // An answer to something that has not been asked yet is not an answer.
             match state.waiting.entry(number) {
-                Entry::Occupied(entry) if entry.get().is_sent => Some(entry.remove()),
-                _ => None,
+                Entry::Occupied(entry) if entry.get().is_sent => entry.remove(),
+                Entry::Occupied(_) => return false,
+                Entry::Vacant(_) => return state.listening.end(number),
             }
         };
-        waiting.is_some_and(|waiting| waiting.reply.send(reply).is_ok())
+        waiting.reply.send(reply).is_ok()
     }
 
     /// Moves everything that waits to be written into `bytes`, and the calls

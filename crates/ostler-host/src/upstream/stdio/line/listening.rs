@@ -100,15 +100,20 @@ impl Line {
         self.wake.notify_one();
     }
 
+    /// The server ends a request for news by itself.
+    pub(crate) fn end_listening(&self, number: u64) {
+        self.lock().listening.end(number);
+    }
+}
+
+impl Listening {
     /// A request for news has come to its end, for whatever reason; true if it
     /// was one. Lists are then as good as their server says that they are.
-    pub(crate) fn end_listening(&self, number: u64) -> bool {
-        let mut state = self.lock();
-        let listening = &mut state.listening;
-        let Some(at) = listening.open.iter().position(|open| *open == number) else { return false };
-        listening.open.remove(at);
-        if listening.open.is_empty() {
-            listening.heard = Heard::default();
+    pub(super) fn end(&mut self, number: u64) -> bool {
+        let Some(at) = self.open.iter().position(|open| *open == number) else { return false };
+        self.open.remove(at);
+        if self.open.is_empty() {
+            self.heard = Heard::default();
         }
         true
     }

@@ -132,3 +132,65 @@ impl State {
         self.look_by(until)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ostler_wire::Params;
+    use tokio::net::unix::pipe;
+
+    use super::*;
+    use crate::upstream::{Ask, ClientMeta, Question, Voice};
+
+    struct Anything;
+
+    impl Voice for Anything {
+        fn can_answer(&self, _: &str) -> bool {
+            true
+        }
+
+        fn ask(&self, question: Question) {
+            drop(question);
+        }
+    }
+
+    fn id(number: usize) -> Id {
+        Id::parse(number.to_string().into()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_call_has_so_many_questions_open_and_not_one_more() {
+        let (stdin, _server) = pipe::pipe().unwrap();
+        let line = Line::new(stdin, None);
+        let (params, voice): (_, SharedVoice) = (Params::empty(), Arc::new(Anything));
+        let until = Instant::now() + Duration::from_secs(60);
+        let ask = Ask {
+            method: "tools/call",
+            params: &params,
+            idempotency_key: None,
+            until,
+            client: ClientMeta::Host,
+            voice: Some(&voice),
+            at_most: until + Duration::from_secs(60),
+        };
+        let (call, _answer) = line.enter(&ask).await.unwrap();
+        let mut open = Vec::new();
+        for number in 0..MAX_OPEN {
+            match line.attribute(&id(number), "roots/list") {
+                Attribution::To(asked) => open.push(asked),
+                _ => panic!("question {number} was refused"),
+            }
+        }
+        assert!(matches!(line.attribute(&id(99), "roots/list"), Attribution::TooMany));
+        line.close_question(call, &id(0), Duration::ZERO);
+        assert!(matches!(line.attribute(&id(99), "roots/list"), Attribution::To(_)));
+
+        // The server takes one back; the end of the call takes the rest.
+        line.withdraw_question(&id(1), Duration::ZERO);
+        assert_eq!(open[1].withdrawn.try_recv(), Ok(()));
+        assert_eq!(open[2].withdrawn.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        line.give_up(call, "test");
+        assert_eq!(open[2].withdrawn.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    }
+}
