@@ -39,7 +39,7 @@ fn list(script: &Script, method: &str, params: &Params<'_>, era: Era) -> Result<
     let end = items.len().min(start + PAGE);
     let shown = items.get(start..end).unwrap_or_default().join(",");
     let next = if end < items.len() { format!(r#","nextCursor":"{end}""#) } else { String::new() };
-    let hint = reply::hint_or_default(script.listing.ttl.as_ref(), era);
+    let hint = reply::hint_or_default(None, era);
     Ok(format!(r#""{member}":[{shown}]{next}{hint}"#))
 }
 

@@ -175,6 +175,9 @@ mod tests {
             at_most: until + Duration::from_secs(60),
         };
         let (call, _answer) = line.enter(&ask).await.unwrap();
+        // What has not been sent is not what the server asks about.
+        assert!(matches!(line.attribute(&id(0), "roots/list"), Attribution::Nobody));
+        line.take_batch(&mut Vec::new(), &mut Vec::new());
         let mut open = Vec::new();
         for number in 0..MAX_OPEN {
             match line.attribute(&id(number), "roots/list") {
