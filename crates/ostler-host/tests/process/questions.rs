@@ -111,6 +111,7 @@ async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
 
     // The lesson outlives the process.
     stage.process("fake").kill();
+    stage.until("fake", "is up again", |status| status.generation == 2 && status.active).await;
     let first = stage.begin_heard("fake", "input", none(), &ann);
     let question = ann.question().await;
     let second = stage.begin_heard("fake", "input", none(), &bob);
