@@ -58,6 +58,10 @@ impl Host {
             let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
         }
+        let turn = slot.take_turn(request, clock.until).await?;
+        if turn.is_some() {
+            now = Instant::now();
+        }
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;
@@ -79,7 +83,9 @@ impl Host {
             };
             let result = lease.session().request(ask).await;
             now = Instant::now();
-            let is_short = clock.is_short(lease.since(), now, slot.spec.call_timeout);
+            // Whose caller can be asked may have waited for the caller.
+            let is_short = clock.is_short(lease.since(), now, slot.spec.call_timeout)
+                || (now >= clock.end && request.is_interactive());
             lease.settle(weight_of(request, &result, is_short), now);
             let fault = match result {
                 Ok(outcome) => return finish(slot, generation, outcome),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
 use tokio::sync::broadcast;
@@ -12,6 +13,10 @@ use crate::upstream::Event;
 
 /// Events that a slow listener may be behind before it loses the oldest.
 const BACKLOG: usize = 1_024;
+
+/// An event with more text than this is not told: a listener that is behind
+/// must not cost more than 64 MiB.
+const MAX_TEXT: usize = 64 << 10;
 
 /// Something that a server has said, and to whom it may be told.
 #[derive(Debug, Clone)]
@@ -40,7 +45,19 @@ impl Default for Bus {
 
 impl Bus {
     /// Tells everybody who listens; nobody listening is no loss.
-    pub(crate) fn tell(&self, event: ServerEvent) {
+    pub(crate) fn tell(&self, mut event: ServerEvent) {
+        if !self.has_listeners() {
+            return;
+        }
+        if let Some(text) = text_of(&mut event.event) {
+            if text.len() > MAX_TEXT {
+                tracing::warn!(server = %event.server, bytes = text.len(), "an event was too long to be told");
+                return;
+            }
+            // It is a slice of a read buffer; who is behind would keep the buffer.
+            *text = Bytes::copy_from_slice(text);
+        }
+        // The last listener may have left meanwhile.
         let _ = self.events.send(event);
     }
 
@@ -55,6 +72,14 @@ impl Bus {
 
     pub(crate) fn raise_version(&self) {
         self.lists.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+fn text_of(event: &mut Event) -> Option<&mut Bytes> {
+    match event {
+        Event::ResourceUpdated(text) | Event::Log(text) => Some(text),
+        Event::Other { params, .. } => params.as_mut(),
+        Event::ToolsChanged | Event::ResourcesChanged | Event::PromptsChanged => None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
+use ostler_wire::{ResultHead, ResultKind};
 
 use crate::answer::Answer;
 use crate::host::Host;
@@ -57,6 +58,11 @@ impl Host {
         {
             return Err(self.unknown(request, &server, slot.known(Kind::Tools).as_deref()));
         }
+        if let Some((kind, name)) = request.wanted()
+            && !self.may_use_item(request.caller, &server, kind, &name)
+        {
+            return Err(unknown_item(kind, &name));
+        }
         Ok((server, slot))
     }
 
@@ -72,9 +78,17 @@ impl Host {
         if !self.exists(slot, request).await? {
             return Err(self.unknown(request, server, known.as_deref()));
         }
-        match self.may_share(slot, request) {
-            true => self.share(slot, request, in_flight).await,
-            false => self.perform_and_remember(slot, request).await,
+        if !self.may_share(slot, request) {
+            return self.perform_and_remember(slot, request).await;
+        }
+        let shared = self.share(slot, request, in_flight).await;
+        match request.is_for_client() && depends_on_client(&shared) {
+            // What was asked in the host's name is asked again in the client's.
+            true => {
+                let _in_flight = self.count_in()?;
+                self.perform_and_remember(slot, request).await
+            }
+            false => shared,
         }
     }
 
@@ -93,6 +107,26 @@ impl Host {
         let epoch = slot.epoch();
         let answer = self.perform(slot, request).await?;
         Ok(self.remember(slot, request, answer, epoch))
+    }
+}
+
+/// The error for a prompt or resource that the rules hide.
+pub(crate) fn unknown_item(kind: Kind, name: &str) -> CallError {
+    match kind {
+        Kind::Tools => CallError::unknown_tool(name, std::iter::empty()),
+        Kind::Prompts => CallError::UnknownPrompt { name: name.to_owned() },
+        Kind::Resources | Kind::Templates => CallError::UnknownResource { uri: name.to_owned() },
+    }
+}
+
+/// Whether an answer to the host could be another one to a client: the server
+/// wants to know something, or says that its client can't do enough. Such an
+/// answer is nobody else's either, for the server expects one reply to it.
+fn depends_on_client(answer: &Result<Answer, CallError>) -> bool {
+    match answer {
+        Ok(answer) => ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired),
+        Err(CallError::Rpc(error)) => error.code == ostler_wire::MISSING_CAPABILITY,
+        Err(_) => false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -34,6 +34,16 @@ pub(crate) type Registry = BTreeMap<ServerName, Arc<Server>>;
 /// server is ended; [`shutdown`](Self::shutdown) does the same and waits.
 #[derive(Clone)]
 pub struct Host(Arc<Shared>);
+
+/// The host, seen from what it owns.
+#[derive(Clone)]
+pub(crate) struct WeakHost(Weak<Shared>);
+
+impl WeakHost {
+    pub(crate) fn upgrade(&self) -> Option<Host> {
+        self.0.upgrade().map(Host)
+    }
+}
 
 pub(crate) struct Shared {
     options: HostOptions,
@@ -105,6 +115,10 @@ impl Host {
     /// Live processes.
     pub fn processes(&self) -> usize {
         self.0.room.processes()
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakHost {
+        WeakHost(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn shared(&self) -> &Shared {

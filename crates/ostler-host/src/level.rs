@@ -1,5 +1,7 @@
 //! How much of a server's log is wanted.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// The severity of log lines, the most verbose level first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
@@ -51,5 +53,51 @@ impl LogLevel {
     /// The level of a name in the protocol.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == name)
+    }
+}
+
+/// The most verbose level that anybody has wanted of one server.
+#[derive(Debug)]
+pub(crate) struct Level(AtomicUsize);
+
+impl Default for Level {
+    fn default() -> Self {
+        Self(AtomicUsize::new(LogLevel::ALL.len()))
+    }
+}
+
+impl Level {
+    /// Notes a wish; true if it goes beyond what was wanted before.
+    pub(crate) fn want(&self, level: LogLevel) -> bool {
+        self.0.fetch_min(level as usize, Ordering::AcqRel) > level as usize
+    }
+
+    /// What is wanted; `None` where nobody has said anything.
+    pub(crate) fn wanted(&self) -> Option<LogLevel> {
+        LogLevel::ALL.get(self.0.load(Ordering::Acquire)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_verbose_wish_counts() {
+        let level = Level::default();
+        assert_eq!(level.wanted(), None);
+        assert!(level.want(LogLevel::Error));
+        assert!(level.want(LogLevel::Info));
+        assert!(!level.want(LogLevel::Warning));
+        assert!(!level.want(LogLevel::Info));
+        assert_eq!(level.wanted(), Some(LogLevel::Info));
+    }
+
+    #[test]
+    fn every_level_is_found_by_its_name() {
+        for level in LogLevel::ALL {
+            assert_eq!(LogLevel::parse(level.as_str()), Some(level));
+        }
+        assert_eq!(LogLevel::parse("verbose"), None);
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::host::{Host, Registry};
 use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::state::shutting_down;
-use crate::server::{Binding, Server};
+use crate::server::{Binding, Fittings, Server};
 use crate::upstream::Connector;
 use crate::upstream::stdio::StdioConnector;
 
@@ -216,6 +216,10 @@ impl Host {
         let spec = Arc::new(spec);
         let (room, ledger) = (Arc::clone(&self.shared().room), Arc::clone(&self.shared().ledger));
         let (cache, bus) = (self.cache_handle(), Arc::clone(&self.shared().bus));
+        // Who wanted to see the log of a replaced server still does.
+        let before = self.shared().registry.load().get(&spec.name).map(|server| Arc::clone(&server.level));
+        let level = before.unwrap_or_default();
+        let (slot_level, host) = (Arc::clone(&level), self.downgrade());
         let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
         let chance = Mutex::new(self.chance());
         let furnish = move || Parts {
@@ -225,9 +229,11 @@ impl Host {
             ledger: Arc::clone(&ledger),
             cache: Arc::clone(&cache),
             bus: Arc::clone(&bus),
+            level: Arc::clone(&slot_level),
+            host: host.clone(),
             rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
         };
-        Arc::new(Server::new(spec, registration, connector, Box::new(furnish)))
+        Arc::new(Server::new(spec, registration, Fittings { connector, level, furnish: Box::new(furnish) }))
     }
 
     /// Swaps a changed registry in; returns the one before.

@@ -1,5 +1,6 @@
 //! What a caller asks for.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::repeat::MethodKind;
 use ostler_wire::{Params, SessionMeta};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice};
+use crate::lists::Kind;
+use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
 
 /// One request of a caller to one server.
 #[derive(Clone)]
@@ -104,6 +107,16 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether its caller can answer questions of the server.
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.voice.as_deref().is_some_and(is_interactive)
+    }
+
+    /// Whether it speaks for a client, which may be able to do more than the host.
+    pub(crate) fn is_for_client(&self) -> bool {
+        !matches!(self.speaker, Speaker::Host)
+    }
+
     /// Whether sending it twice can do harm.
     pub(crate) fn kind(&self) -> MethodKind {
         match self.method {
@@ -114,13 +127,47 @@ impl<'a> Request<'a> {
             | "prompts/list"
             | "prompts/get"
             | "completion/complete"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "tasks/get"
             | "server/discover" => MethodKind::Read,
             _ => MethodKind::Call,
         }
     }
 
+    /// The prompt or resource that rules are asked about, if it is a request for one.
+    pub(crate) fn wanted(&self) -> Option<(Kind, Cow<'_, str>)> {
+        match self.method {
+            "prompts/get" => Some((Kind::Prompts, self.params.name().unwrap_or_default())),
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+                Some((Kind::Resources, self.params.uri().unwrap_or_default()))
+            }
+            "completion/complete" => self.completed(),
+            _ => None,
+        }
+    }
+
+    /// What a completion is for.
+    fn completed(&self) -> Option<(Kind, Cow<'_, str>)> {
+        #[derive(Deserialize)]
+        struct Completion {
+            r#ref: Reference,
+        }
+        #[derive(Deserialize)]
+        struct Reference {
+            name: Option<String>,
+            uri: Option<String>,
+        }
+        let completion: Completion = serde_json::from_slice(self.params.raw()).ok()?;
+        match completion.r#ref {
+            Reference { uri: Some(uri), .. } => Some((Kind::Templates, uri.into())),
+            Reference { name: Some(name), .. } => Some((Kind::Prompts, name.into())),
+            Reference { .. } => None,
+        }
+    }
+
     /// The tool that is called, if it is a call of one.
-    pub(crate) fn tool_name(&self) -> Option<std::borrow::Cow<'_, str>> {
+    pub(crate) fn tool_name(&self) -> Option<Cow<'_, str>> {
         (self.method == "tools/call").then(|| self.params.name().unwrap_or_default())
     }
 
@@ -130,7 +177,7 @@ impl<'a> Request<'a> {
     }
 
     /// The tool, prompt or resource that is meant.
-    pub(crate) fn subject(&self) -> std::borrow::Cow<'_, str> {
+    pub(crate) fn subject(&self) -> Cow<'_, str> {
         self.params.name().or_else(|| self.params.uri()).unwrap_or_default()
     }
 }

@@ -132,7 +132,9 @@ impl Drop for Ending {
     }
 }
 
-/// A request that outlives whoever made it.
+/// A request that outlives whoever made it. It speaks for the host and not for
+/// the client that happened to ask first: what its readers share must not
+/// depend on what one of them can do.
 struct Owned {
     caller: ostler_core::caller::Caller,
     server: String,

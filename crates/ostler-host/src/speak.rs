@@ -39,15 +39,20 @@ impl Host {
     /// Wants log lines of a server from this level on. Of all levels that were
     /// ever wanted the most verbose one is asked for.
     pub fn want_log_level(&self, server: &str, level: LogLevel) {
-        let _ = (server, level);
+        let Ok(server) = self.server(server) else { return };
+        if !server.level.want(level) {
+            return;
+        }
+        for slot in server.slots() {
+            tokio::spawn(async move { slot.set_level().await });
+        }
     }
 
     /// Says something to the live session of a server that the caller uses.
     pub fn notify(&self, caller: &Caller, server: &str, method: &str, params: Option<&[u8]>) {
         let Ok(server) = self.visible_server(caller, server) else { return };
         let Some(slot) = server.existing_slot(caller) else { return };
-        let live = slot.desk().live.clone();
-        if let Some(live) = live {
+        if let Some(live) = slot.live() {
             live.session.notify(method, params);
         }
     }

@@ -1,29 +1,125 @@
 //! Hearing of changed resources.
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::fault::Delivery;
+use ostler_wire::{Era, Params};
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
+use crate::call::unknown_item;
 use crate::host::Host;
+use crate::lists::Kind;
+use crate::request::Request;
 use crate::server::Binding;
+use crate::server::interest::MAX_RESOURCES;
+use crate::server::slot::Slot;
+
+/// How soon somebody who found no room may come back.
+const COME_BACK: Duration = Duration::from_secs(1);
 
 /// The wish to hear of one resource. While any is held for a resource, its
-/// server is kept up and tells of its changes; dropping the last one ends that.
-#[derive(Debug)]
+/// server is kept up and tells of its changes, also after a restart; dropping
+/// the last one ends that.
 #[must_use = "dropping a subscription ends it"]
 pub struct Subscription {
-    _binding: Binding,
+    slot: Arc<Slot>,
+    uri: Arc<str>,
+    /// Taken by whoever tells the server of the end.
+    binding: Option<Binding>,
 }
 
 impl Host {
-    /// Asks a server to tell of changes of a resource. They come as
-    /// [events](Self::events).
+    /// Asks a server to tell of changes of a resource, unless it does so
+    /// already. They come as [events](Self::events). What a legacy server
+    /// answers to that is what the caller gets.
     pub async fn subscribe(
         &self,
         caller: &Caller,
         server: &str,
         uri: &str,
     ) -> Result<Subscription, CallError> {
-        let _ = uri;
-        Ok(Subscription { _binding: self.bind(caller, server).await? })
+        let name = server;
+        let server = self.visible_server(caller, name)?;
+        if !self.may_use_item(caller, &server, Kind::Resources, uri) {
+            return Err(unknown_item(Kind::Resources, uri));
+        }
+        let binding = self.bind(caller, name).await?;
+        let slot = server.slot(caller)?;
+        let until = Instant::now() + slot.spec.call_timeout;
+        let Ok(_telling) = timeout_at(until, slot.interests.telling.lock()).await else {
+            let (server, after) = (slot.key.server.clone(), slot.spec.call_timeout);
+            return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
+        };
+        let Some(is_first) = slot.interests.add(uri) else { return Err(crowded(&slot)) };
+        // From here on dropping it takes the count back.
+        let subscription = Subscription { slot: Arc::clone(&slot), uri: uri.into(), binding: Some(binding) };
+        if !is_first {
+            return Ok(subscription);
+        }
+        match slot.hello().map(|hello| hello.era) {
+            Some(Era::Modern) => slot.listen(),
+            Some(Era::Legacy) | None => {
+                let params = json!({ "uri": uri }).to_string();
+                let params = Params::parse(Bytes::from(params)).unwrap_or_else(|_| Params::empty());
+                let request = Request::new(caller, name, "resources/subscribe", params);
+                if let Err(error) = self.perform(&slot, &request).await {
+                    subscription.fail();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(subscription)
+    }
+}
+
+fn crowded(slot: &Slot) -> CallError {
+    let what = format!("server `{}` tells of {MAX_RESOURCES} resources already", slot.key.server);
+    CallError::Overloaded { what, retry_after: COME_BACK }
+}
+
+impl Subscription {
+    /// The resource.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// The server does not tell of it, so it need not be told of the end.
+    fn fail(mut self) {
+        self.binding = None;
+        if self.slot.interests.remove(&self.uri) {
+            self.slot.interests.forget(&self.uri);
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let Some(binding) = self.binding.take() else { return };
+        if !self.slot.interests.remove(&self.uri) {
+            return;
+        }
+        // Without a runtime there is no session either that could be told.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (slot, uri) = (Arc::clone(&self.slot), Arc::clone(&self.uri));
+        runtime.spawn(async move {
+            let _telling = slot.interests.telling.lock().await;
+            if slot.interests.forget(&uri) {
+                slot.listen();
+                slot.unsubscribe(&uri).await;
+            }
+            drop(binding);
+        });
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Subscription({}, {})", self.slot.key.server, self.uri)
     }
 }

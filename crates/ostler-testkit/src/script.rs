@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::status::Containment;
-use ostler_wire::{Era, Hello};
+use ostler_wire::{Era, Hello, MODERN_VERSION};
 use serde_json::{Value, json};
 
 use crate::reply::Reply;
@@ -115,6 +115,21 @@ impl Script {
     #[must_use]
     pub fn unannounced(mut self) -> Self {
         self.hello.capabilities = r#"{"tools":{}}"#.into();
+        self
+    }
+
+    /// The server declares these capabilities, the text of a JSON object.
+    #[must_use]
+    pub fn capabilities(mut self, json: &str) -> Self {
+        self.hello.capabilities = json.to_owned().into();
+        self
+    }
+
+    /// The server speaks the modern revision.
+    #[must_use]
+    pub fn modern(mut self) -> Self {
+        self.hello.era = Era::Modern;
+        self.hello.version = MODERN_VERSION.into();
         self
     }
 

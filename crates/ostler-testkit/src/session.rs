@@ -163,6 +163,14 @@ impl Session for ScriptedSession {
         Box::pin(self.exchange(ask))
     }
 
+    fn notify(&self, method: &str, _params: Option<&[u8]>) {
+        self.stage.book().notified.push(method.to_owned());
+    }
+
+    fn listen(&self, resources: &[String]) {
+        self.stage.book().listened.push(resources.to_vec());
+    }
+
     fn ended(&self) -> BoxFuture<'_, Failure> {
         Box::pin(async move {
             match self.fate().await {

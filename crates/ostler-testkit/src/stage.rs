@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ostler_core::fault::FaultKind;
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
-use ostler_host::upstream::{Ask, BoxFuture, Connector, Event, Plan, Session};
+use ostler_host::upstream::{Ask, BoxFuture, ClientMeta, Connector, Event, Plan, Session};
 use tokio::time::Instant;
 
 use crate::script::Script;
@@ -32,6 +32,10 @@ pub struct Asked {
     pub cursor: Option<String>,
     /// The same for every attempt of one call.
     pub key: Option<String>,
+    /// The raw parameters.
+    pub params: String,
+    /// Whether it speaks for a client and not for the host.
+    pub is_for_client: bool,
 }
 
 /// What has happened so far.
@@ -46,6 +50,8 @@ pub(crate) struct Book {
     pub(crate) closed: Vec<u64>,
     pub(crate) in_flight: usize,
     most_in_flight: usize,
+    pub(crate) listened: Vec<Vec<String>>,
+    pub(crate) notified: Vec<String>,
     made: usize,
     newest: Weak<ScriptedSession>,
 }
@@ -124,6 +130,16 @@ impl Stage {
         self.book().cancelled
     }
 
+    /// The resources that each request to listen named, in order.
+    pub fn listened(&self) -> Vec<Vec<String>> {
+        self.book().listened.clone()
+    }
+
+    /// The methods of the notifications that reached the server, in order.
+    pub fn notified(&self) -> Vec<String> {
+        self.book().notified.clone()
+    }
+
     /// Requests at the server now.
     pub fn in_flight(&self) -> usize {
         self.book().in_flight
@@ -174,6 +190,8 @@ impl Stage {
             arguments: ask.params.arguments().map(text),
             cursor: ask.params.cursor().map(|cursor| cursor.into_owned()),
             key: ask.idempotency_key.map(str::to_owned),
+            params: text(ask.params.raw()),
+            is_for_client: !matches!(ask.client, ClientMeta::Host),
         };
         let mut book = self.book();
         asked.number = book.asked.len() + 1;

@@ -45,8 +45,10 @@ const INITIALIZE: &str = "initialize";
 #[derive(Debug)]
 pub struct Handshake {
     client: ClientIdentity,
-    /// A JSON object on one line.
+    /// What a modern server is told that we can: a JSON object on one line.
     capabilities: String,
+    /// The same for a legacy server, which is told once and for all.
+    legacy_capabilities: String,
     remembered: Option<Era>,
     state: State,
     /// The id of the last request that was sent.
@@ -124,11 +126,20 @@ impl Handshake {
         Handshake {
             client,
             capabilities: object_line(capabilities_json).into_owned(),
+            legacy_capabilities: object_line(capabilities_json).into_owned(),
             remembered,
             state: State::Fresh,
             last_id: 0,
             has_discovered: false,
         }
+    }
+
+    /// Declares something else to a legacy server. It hears of capabilities in the handshake only, where a
+    /// modern one hears of them in every request.
+    #[must_use]
+    pub fn declaring_to_legacy(mut self, capabilities_json: &str) -> Handshake {
+        self.legacy_capabilities = object_line(capabilities_json).into_owned();
+        self
     }
 
     /// Opens the conversation: first of all, and once more after [`Step::Restart`].
@@ -267,7 +278,7 @@ impl Handshake {
         bytes.extend_from_slice(b"{\"protocolVersion\":");
         push_string(&mut bytes, LEGACY_VERSIONS[0]);
         bytes.extend_from_slice(b",\"capabilities\":");
-        bytes.extend_from_slice(self.capabilities.as_bytes());
+        bytes.extend_from_slice(self.legacy_capabilities.as_bytes());
         bytes.extend_from_slice(b",\"clientInfo\":");
         push_identity(&mut bytes, &self.client);
         bytes.extend_from_slice(b"}}\n");

@@ -84,6 +84,14 @@ pub fn write_error(out: &mut Vec<u8>, id: &Id, code: i64, message: &str, data: O
     end_line(out, start);
 }
 
+/// Appends a refusal whose whole error object, the text of a JSON value, goes out as it is.
+pub fn write_error_object(out: &mut Vec<u8>, id: &Id, error: &[u8]) {
+    let start = begin_answer(out, id, error.len());
+    out.extend_from_slice(b",\"error\":");
+    out.extend_from_slice(error);
+    end_line(out, start);
+}
+
 fn begin_answer(out: &mut Vec<u8>, id: &Id, body: usize) -> usize {
     let start = out.len();
     out.reserve(id.raw().len() + body + 64);

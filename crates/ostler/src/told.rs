@@ -93,6 +93,9 @@ impl From<&CallError> for Told {
             CallError::UnknownTool { name, nearest } | CallError::UnknownServer { name, nearest } => {
                 (told.subject, told.nearest) = (Some(name.clone()), nearest.clone());
             }
+            CallError::UnknownPrompt { name: subject } | CallError::UnknownResource { uri: subject } => {
+                told.subject = Some(subject.clone());
+            }
             CallError::Unavailable(it) => told.state = Some(it.state.as_str().to_owned()),
             CallError::OutcomeUnknown { tool, .. } => told.tool.clone_from(tool),
             CallError::DefinitionChanged { tool, .. } => told.tool = Some(tool.clone()),
@@ -116,6 +119,8 @@ impl Told {
         Some(match self.code.as_str() {
             "unknown-tool" => CallError::UnknownTool { name: self.subject?, nearest: self.nearest },
             "unknown-server" => CallError::UnknownServer { name: self.subject?, nearest: self.nearest },
+            "unknown-prompt" => CallError::UnknownPrompt { name: self.subject? },
+            "unknown-resource" => CallError::UnknownResource { uri: self.subject? },
             "over-budget" => CallError::OverBudget { reset_after: retry_after },
             "server-unavailable" => {
                 let word = self.state?;
@@ -186,6 +191,8 @@ mod tests {
         let mut errors = vec![
             CallError::UnknownTool { name: "x\n".into(), nearest: Some("y".into()) },
             CallError::UnknownServer { name: "x".into(), nearest: None },
+            CallError::UnknownPrompt { name: "p".into() },
+            CallError::UnknownResource { uri: "file:///x".into() },
             CallError::OverBudget { reset_after: Some(Duration::from_secs(60)) },
             CallError::OverBudget { reset_after: None },
             CallError::OutcomeUnknown { server: server(), tool: Some("t".into()), cause: "gone".into() },

@@ -39,6 +39,18 @@ pub enum CallError {
         /// What was probably meant, among the names the caller may see.
         nearest: Option<String>,
     },
+    /// There is no such prompt for the caller.
+    #[error("unknown prompt `{}`", Shown(.name))]
+    UnknownPrompt {
+        /// What was asked for.
+        name: String,
+    },
+    /// There is no such resource for the caller.
+    #[error("resource not found: `{}`", Shown(.uri))]
+    UnknownResource {
+        /// What was asked for.
+        uri: String,
+    },
     /// The caller has no calls left.
     #[error("the call budget is used up")]
     OverBudget {
@@ -143,6 +155,8 @@ impl CallError {
         match self {
             Self::UnknownTool { .. } => "unknown-tool",
             Self::UnknownServer { .. } => "unknown-server",
+            Self::UnknownPrompt { .. } => "unknown-prompt",
+            Self::UnknownResource { .. } => "unknown-resource",
             Self::OverBudget { .. } => "over-budget",
             Self::Unavailable(_) => "server-unavailable",
             Self::OutcomeUnknown { .. } => "outcome-unknown",
@@ -158,7 +172,11 @@ impl CallError {
     /// The code of the JSON-RPC error.
     pub fn rpc_code(&self) -> i64 {
         match self {
-            Self::UnknownTool { .. } | Self::UnknownServer { .. } | Self::Invalid { .. } => -32602,
+            Self::UnknownTool { .. }
+            | Self::UnknownServer { .. }
+            | Self::UnknownPrompt { .. }
+            | Self::UnknownResource { .. }
+            | Self::Invalid { .. } => -32602,
             Self::OverBudget { .. } => -31001,
             Self::Unavailable(_) => -31002,
             Self::OutcomeUnknown { .. } => -31003,
@@ -177,7 +195,11 @@ impl CallError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Invalid { .. } => 2,
-            Self::UnknownTool { .. } | Self::UnknownServer { .. } | Self::DefinitionChanged { .. } => 5,
+            Self::UnknownTool { .. }
+            | Self::UnknownServer { .. }
+            | Self::UnknownPrompt { .. }
+            | Self::UnknownResource { .. }
+            | Self::DefinitionChanged { .. } => 5,
             Self::OutcomeUnknown { .. } | Self::UpstreamProtocol { .. } => 8,
             Self::TimedOut { delivery, .. } => match delivery {
                 Delivery::NotSent | Delivery::Rejected => 6,
@@ -202,6 +224,8 @@ impl CallError {
             },
             Self::UnknownTool { .. }
             | Self::UnknownServer { .. }
+            | Self::UnknownPrompt { .. }
+            | Self::UnknownResource { .. }
             | Self::OverBudget { .. }
             | Self::Overloaded { .. }
             | Self::DefinitionChanged { .. }
@@ -219,6 +243,12 @@ impl CallError {
                 format!("did you mean `{}`?", Shown(name))
             }
             Self::UnknownTool { .. } => "list the tools to see what can be called (`ostler tools`)".into(),
+            Self::UnknownPrompt { .. } => {
+                "list the prompts to see what can be used (`ostler prompts`)".into()
+            }
+            Self::UnknownResource { .. } => {
+                "list the resources to see what can be read (`ostler resources`)".into()
+            }
             Self::UnknownServer { .. } => "list the servers to see what can be used (`ostler list`)".into(),
             Self::OverBudget { reset_after: Some(wait) } => format!("the next call fits in {}", Span(*wait)),
             Self::OverBudget { reset_after: None } => "whoever made the caller sets its budget".into(),
@@ -257,6 +287,8 @@ impl CallError {
             | Self::Rpc(RpcAnswer { server, .. }) => Some(server),
             Self::UnknownTool { .. }
             | Self::UnknownServer { .. }
+            | Self::UnknownPrompt { .. }
+            | Self::UnknownResource { .. }
             | Self::OverBudget { .. }
             | Self::Overloaded { .. }
             | Self::Invalid { .. } => None,
@@ -271,6 +303,8 @@ impl CallError {
             Self::Overloaded { retry_after, .. } => Some(*retry_after),
             Self::UnknownTool { .. }
             | Self::UnknownServer { .. }
+            | Self::UnknownPrompt { .. }
+            | Self::UnknownResource { .. }
             | Self::OutcomeUnknown { .. }
             | Self::TimedOut { .. }
             | Self::DefinitionChanged { .. }
@@ -289,6 +323,8 @@ impl CallError {
             Self::UpstreamProtocol { .. } | Self::Rpc(_) => Some(Delivery::Answered),
             Self::UnknownTool { .. }
             | Self::UnknownServer { .. }
+            | Self::UnknownPrompt { .. }
+            | Self::UnknownResource { .. }
             | Self::OverBudget { .. }
             | Self::Unavailable(_)
             | Self::Overloaded { .. }

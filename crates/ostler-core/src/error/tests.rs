@@ -18,6 +18,8 @@ fn samples() -> Vec<CallError> {
         CallError::unknown_tool("github__lst_issues", std::iter::empty()),
         CallError::unknown_server("gihtub", ["github"].into_iter()),
         CallError::unknown_server("gihtub", std::iter::empty()),
+        CallError::UnknownPrompt { name: "review".into() },
+        CallError::UnknownResource { uri: "file:///etc/passwd".into() },
         CallError::OverBudget { reset_after: Some(ms(90_500)) },
         CallError::OverBudget { reset_after: None },
         unavailable(Starting, "", None),
@@ -77,6 +79,8 @@ fn the_samples_hold_every_code_of_the_contract() {
     let expected = [
         "unknown-tool",
         "unknown-server",
+        "unknown-prompt",
+        "unknown-resource",
         "over-budget",
         "server-unavailable",
         "outcome-unknown",

@@ -94,7 +94,7 @@ impl Host {
                 Err(error) => return Err(error),
             };
             if pages.add(&answer)? {
-                let is_announced = slot.has_capability(kind.announcement());
+                let is_announced = slot.is_announced(kind);
                 return Ok(pages.finish(answer.generation.unwrap_or_default(), is_announced));
             }
         }

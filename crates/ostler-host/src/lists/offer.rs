@@ -53,7 +53,7 @@ impl Host {
         let slot = server.slot(caller)?;
         let (known, error) = self.list_within(&slot, caller, kind, patience).await;
         match (known, error) {
-            (Some(known), error) => Ok(self.filter(caller, &server, kind, &known, error)),
+            (Some(known), error) => Ok(self.filter(caller, &server, kind, &known).beside(error)),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(nothing(&server, None)),
         }
@@ -87,10 +87,10 @@ impl Host {
             Err(error) => return nothing(server, Some(error)),
         };
         if let Some(known) = self.list_of_sleeper(&slot, kind).await {
-            return self.filter(caller, server, kind, &known, None);
+            return self.filter(caller, server, kind, &known);
         }
         match self.list_within(&slot, caller, kind, patience).await {
-            (Some(known), error) => self.filter(caller, server, kind, &known, error),
+            (Some(known), error) => self.filter(caller, server, kind, &known).beside(error),
             (None, error) => nothing(server, error),
         }
     }
@@ -139,21 +139,14 @@ impl Host {
     }
 
     /// What the caller may use of a list.
-    fn filter(
-        &self,
-        caller: &Caller,
-        server: &Server,
-        kind: Kind,
-        known: &Known,
-        error: Option<CallError>,
-    ) -> Offer {
+    fn filter(&self, caller: &Caller, server: &Server, kind: Kind, known: &Known) -> Offer {
         let usable = known.items.iter().filter(|item| self.may_use_item(caller, server, kind, &item.name));
         Offer {
             server: server.spec.name.clone(),
             items: usable.cloned().collect(),
-            ttl: if error.is_none() { known.remaining() } else { Duration::ZERO },
+            error: None,
+            ttl: known.remaining(),
             is_public: known.is_public,
-            error,
         }
     }
 
@@ -182,6 +175,16 @@ impl Host {
             Kind::Resources | Kind::Templates => format!("resource:{name}"),
         };
         self.ask_hook(caller, &server.spec.name, Some(&subject)).is_allowed()
+    }
+}
+
+impl Offer {
+    /// Says why the items are not newer; such ones are good for no time.
+    fn beside(mut self, error: Option<CallError>) -> Self {
+        if error.is_some() {
+            (self.error, self.ttl) = (error, Duration::ZERO);
+        }
+        self
     }
 }
 

@@ -9,7 +9,7 @@ use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::supervisor::{Entry, Failure, Phase, Supervisor};
 use ostler_core::weigh::{Effect, Weight};
-use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
+use tokio::sync::{MutexGuard, OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, timeout_at};
 
 use super::slot::{Desk, Live, Slot};
@@ -145,6 +145,29 @@ impl Slot {
             None => (self.wait_for_session(&mut visitor, until).await?, Instant::now()),
         };
         Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), _place: place })
+    }
+
+    /// Waits until no other interactive call is at a server that does not say
+    /// which of them it asks. Other calls pass, and so do all calls of servers
+    /// that never asked in vain.
+    pub(crate) async fn take_turn(
+        &self,
+        request: &Request<'_>,
+        until: Instant,
+    ) -> Result<Option<MutexGuard<'_, ()>>, CallError> {
+        if !self.connector.takes_turns() || !request.is_interactive() {
+            return Ok(None);
+        }
+        match timeout_at(until, self.turn.lock()).await {
+            Ok(turn) => Ok(Some(turn)),
+            Err(_) => {
+                let what = format!(
+                    "server `{}` asks its callers questions, so they take turns, and the one before has not ended",
+                    self.key.server
+                );
+                Err(CallError::Overloaded { what, retry_after: COME_BACK })
+            }
+        }
     }
 
     async fn wait_for_session(

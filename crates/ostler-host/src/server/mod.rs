@@ -1,6 +1,8 @@
 //! One registered server: its spec, its session places, and what it offers.
 
 mod binding;
+mod greet;
+pub(crate) mod interest;
 pub(crate) mod known;
 pub(crate) mod lease;
 mod pulse;
@@ -21,6 +23,7 @@ use ostler_core::error::CallError;
 use ostler_core::spec::{Isolation, ServerSpec};
 use ostler_core::supervisor::Phase;
 
+use crate::level::Level;
 use crate::lists::Kind;
 use crate::upstream::Connector;
 pub use binding::Binding;
@@ -40,6 +43,8 @@ pub(crate) struct Server {
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) registration: u64,
     pub(crate) connector: Arc<dyn Connector>,
+    /// How much of its log is wanted.
+    pub(crate) level: Arc<Level>,
     /// Makes the parts of a slot; knows the host's cache and room.
     furnish: Box<dyn Fn() -> Parts + Send + Sync>,
     /// One place under the empty partition for a shared server, else one per caller.
@@ -52,17 +57,22 @@ pub(crate) struct Server {
     is_removed: AtomicBool,
 }
 
+/// What a server comes with.
+pub(crate) struct Fittings {
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) level: Arc<Level>,
+    /// Makes the parts of a slot.
+    pub(crate) furnish: Box<dyn Fn() -> Parts + Send + Sync>,
+}
+
 impl Server {
-    pub(crate) fn new(
-        spec: Arc<ServerSpec>,
-        registration: u64,
-        connector: Arc<dyn Connector>,
-        furnish: Box<dyn Fn() -> Parts + Send + Sync>,
-    ) -> Self {
+    pub(crate) fn new(spec: Arc<ServerSpec>, registration: u64, fittings: Fittings) -> Self {
+        let Fittings { connector, level, furnish } = fittings;
         let mut server = Self {
             spec,
             registration,
             connector,
+            level,
             furnish,
             slots: Mutex::default(),
             shared: None,

@@ -19,9 +19,12 @@ use ostler_wire::Hello;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 use tokio::time::Instant;
 
+use super::interest::Interests;
 use super::shelf::Shelf;
 use crate::bus::Bus;
+use crate::host::WeakHost;
 use crate::ledger::Ledger;
+use crate::level::Level;
 use crate::lists::Kind;
 use crate::room::Room;
 use crate::upstream::{Connector, Session};
@@ -51,6 +54,8 @@ pub(crate) struct Slot {
     pub(crate) moved: Notify,
     /// Places for calls at the server.
     pub(crate) places: Arc<Semaphore>,
+    /// Held by the one interactive call where such calls take turns.
+    pub(crate) turn: tokio::sync::Mutex<()>,
     /// Callers that wait for a place.
     pub(crate) queued: AtomicUsize,
     /// The session being started waits for room for its process.
@@ -66,6 +71,12 @@ pub(crate) struct Slot {
     pub(crate) last_hello: ArcSwapOption<Hello>,
     /// Where its events and changes go.
     pub(crate) bus: Arc<Bus>,
+    /// The resources that somebody wants to hear of.
+    pub(crate) interests: Interests,
+    /// How much of its log is wanted.
+    pub(crate) level: Arc<Level>,
+    /// The host, which outlives the slot or does not need it any more.
+    pub(crate) host: WeakHost,
     /// Raised before every invalidation of remembered answers.
     pub(crate) epoch: AtomicU64,
     /// Some answer has been remembered; until then nobody looks for one.
@@ -105,7 +116,7 @@ pub(crate) struct Live {
 
 impl Slot {
     pub(crate) fn new(key: SlotKey, parts: Parts) -> Arc<Self> {
-        let Parts { spec, connector, cache, room, ledger, bus, rng } = parts;
+        let Parts { spec, connector, cache, room, ledger, bus, level, host, rng } = parts;
         let desk = Desk {
             supervisor: Supervisor::new(&spec, Instant::now().into_std()),
             liveness: Liveness::default(),
@@ -125,6 +136,7 @@ impl Slot {
             bell: Notify::new(),
             moved: Notify::new(),
             places: Arc::new(Semaphore::new(spec.max_in_flight)),
+            turn: tokio::sync::Mutex::default(),
             queued: AtomicUsize::new(0),
             lacks_room: AtomicBool::new(false),
             shelves: Default::default(),
@@ -132,6 +144,9 @@ impl Slot {
             keeping: Mutex::default(),
             last_hello: ArcSwapOption::empty(),
             bus,
+            interests: Interests::default(),
+            level,
+            host,
             epoch: AtomicU64::new(0),
             has_memories: AtomicBool::new(false),
             stays: AtomicUsize::new(0),
@@ -166,6 +181,9 @@ pub(crate) struct Parts {
     pub(crate) ledger: Arc<Ledger>,
     /// Where its events go.
     pub(crate) bus: Arc<Bus>,
+    /// How much of its log is wanted.
+    pub(crate) level: Arc<Level>,
+    pub(crate) host: WeakHost,
     /// Spreads the delays before restarts.
     pub(crate) rng: fastrand::Rng,
 }

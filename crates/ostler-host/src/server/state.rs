@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::known::Known;
 use super::shelf::Shelf;
-use super::slot::{Desk, Slot};
+use super::slot::{Desk, Live, Slot};
 use crate::bus::ServerEvent;
 use crate::lists::Kind;
 use crate::upstream::Event;
@@ -41,9 +41,8 @@ impl Slot {
     /// asked for all the same: most servers are nothing else, and one that
     /// forgets to say so loses nothing.
     pub(crate) fn surely_lacks(&self, kind: Kind) -> bool {
-        let live = self.desk().live.clone();
         kind != Kind::Tools
-            && live.is_some_and(|live| !live.session.hello().has_capability(kind.capability()))
+            && self.live().is_some_and(|live| !live.session.hello().has_capability(kind.capability()))
     }
 
     /// Takes a list that was just received; true if it is not what was known.
@@ -112,10 +111,16 @@ impl Slot {
         matches!(self.desk().supervisor.phase(), Phase::Ready { .. } | Phase::Starting { .. })
     }
 
-    /// Whether the live session declares a capability.
-    pub(crate) fn has_capability(&self, path: &str) -> bool {
-        let live = self.desk().live.clone();
-        live.is_some_and(|live| live.session.hello().has_capability(path))
+    /// Whether the live session will tell when a list changes.
+    pub(crate) fn is_announced(&self, kind: Kind) -> bool {
+        self.live().is_some_and(|live| {
+            live.session.hello().has_capability(kind.announcement()) && live.session.hears_changes(kind)
+        })
+    }
+
+    /// The session in use.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.desk().live.clone()
     }
 
     /// Takes what the server says without being asked: what is known of its

@@ -14,6 +14,7 @@ use ostler_core::supervisor::{Action, Failure, Manner};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::greet::greet;
 use super::pulse::Pulse;
 use super::slot::{Desk, Live, Slot};
 use super::stay::Stay;
@@ -166,7 +167,9 @@ impl Task {
             desk.live = is_wanted.then_some(live);
             is_wanted
         });
-        if !is_wanted {
+        if is_wanted {
+            greet(&slot);
+        } else {
             self.retire(&mut slot.desk(), generation, Manner::Now);
         }
     }

@@ -13,13 +13,15 @@ use bytes::Bytes;
 use ostler_core::fault::Fault;
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
-use ostler_wire::{Hello, Outcome, Params, Text};
+use ostler_wire::{Era, Hello, Outcome, Params, Text};
 use tokio::time::Instant;
+
+use crate::lists::Kind;
 
 pub use self::voice::{ClientMeta, ProgressSink, Question, SharedVoice, Voice};
 pub use crate::server::Stay;
 
-pub(crate) use self::voice::ProgressOnly;
+pub(crate) use self::voice::{ProgressOnly, is_interactive};
 
 /// A boxed future, so that sessions of different kinds fit one type.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -33,6 +35,12 @@ pub trait Connector: Send + Sync + 'static {
 
     /// How what the server starts is kept from outliving the host.
     fn containment(&self) -> Containment;
+
+    /// Whether calls whose callers can answer questions must come one at a
+    /// time, because the server does not say which of them it asks.
+    fn takes_turns(&self) -> bool {
+        false
+    }
 
     /// Whether a session is a process that takes room on this machine.
     fn has_process(&self) -> bool {
@@ -100,6 +108,12 @@ pub trait Session: Send + Sync + 'static {
     /// instead of whatever it was asked to tell of before. Legacy servers tell
     /// of lists anyway, and of resources by requests.
     fn listen(&self, _resources: &[String]) {}
+
+    /// Whether the server says when a list changes, provided that it announces
+    /// that at all. A modern one does so only where it is listened to.
+    fn hears_changes(&self, _kind: Kind) -> bool {
+        self.hello().era == Era::Legacy
+    }
 
     /// Waits until the session has ended by itself.
     fn ended(&self) -> BoxFuture<'_, Failure>;

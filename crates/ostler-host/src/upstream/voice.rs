@@ -23,6 +23,11 @@ pub trait Voice: Send + Sync + 'static {
     /// nobody here knows.
     fn notice(&self, _method: &str, _params: Option<&Bytes>) {}
 
+    /// Whether notices are taken; if not, they go to whoever listens to the server.
+    fn wants_notices(&self) -> bool {
+        true
+    }
+
     /// Whether a request of the server can be answered. A server that can't
     /// tell which call it asks for asks one that says yes.
     fn can_answer(&self, _method: &str) -> bool {
@@ -38,6 +43,14 @@ pub trait Voice: Send + Sync + 'static {
 
 /// A caller's voice, shared between the caller and the session.
 pub type SharedVoice = Arc<dyn Voice>;
+
+/// What servers ask the callers of their tools.
+const QUESTIONS: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
+
+/// Whether a caller can answer any question at all.
+pub(crate) fn is_interactive(voice: &dyn Voice) -> bool {
+    QUESTIONS.iter().any(|method| voice.can_answer(method))
+}
 
 /// A request of a server that waits for an answer. Dropping it refuses.
 pub struct Question {
@@ -94,6 +107,10 @@ pub(crate) struct ProgressOnly(pub(crate) ProgressSink);
 impl Voice for ProgressOnly {
     fn wants_progress(&self) -> bool {
         true
+    }
+
+    fn wants_notices(&self) -> bool {
+        false
     }
 
     fn progress(&self, progress: &Progress) {

@@ -6,6 +6,7 @@
 mod breaker;
 mod budget;
 mod cache;
+mod changes;
 mod crowds;
 mod delivery;
 mod hiding;
@@ -14,10 +15,12 @@ mod keeping;
 mod leases;
 mod listing;
 mod liveness;
+mod offers;
 mod operating;
 mod pool;
 mod spawning;
 mod starting;
+mod subscriptions;
 
 use std::time::Duration;
 

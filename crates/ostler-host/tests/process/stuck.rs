@@ -31,8 +31,8 @@ async fn assert_answers(stage: &Stage, server: &str) {
 #[tokio::test]
 async fn a_server_that_does_not_read_holds_up_its_own_callers_only() {
     let stage = Stage::guarded();
-    // The handshake, the list and one call; then silence.
-    let mut spec = fake_spec("stuck", &["--no-read-after", "3"]);
+    // Two requests of the handshake, the list and one call; then silence.
+    let mut spec = fake_spec("stuck", &["--era", "legacy", "--no-read-after", "4"]);
     spec.drain = Duration::from_millis(100);
     spec.max_queued = 16;
     stage.spawn(spec).await;

@@ -1,5 +1,6 @@
 //! Making a session with a child process.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +36,14 @@ pub struct StdioConnector {
     patience: Duration,
     /// The era of the last session, which saves the next one a probe.
     era: Mutex<Option<Era>>,
+    /// Some session has asked a question that could have been anybody's.
+    is_confused: Arc<AtomicBool>,
 }
+
+/// What a legacy server is told that its client can do. Whether the caller of
+/// the moment can is seen when the server asks.
+const LEGACY_CAPABILITIES: &str =
+    r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{"form":{},"url":{}}}"#;
 
 impl StdioConnector {
     /// For the process of a spec; one with another transport can't be started.
@@ -53,12 +61,14 @@ impl StdioConnector {
             cap: spec.max_line,
             patience: spec.call_timeout,
             era: Mutex::new(None),
+            is_confused: Arc::default(),
         }
     }
 
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, Failure> {
         let order = environment::order(&self.process, Pace::default()).await.map_err(cannot_start)?;
-        let mut handshake = Handshake::new(self.identity.clone(), self.remembered(), "{}");
+        let mut handshake = Handshake::new(self.identity.clone(), self.remembered(), "{}")
+            .declaring_to_legacy(LEGACY_CAPABILITIES);
         loop {
             let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone())
                 .await
@@ -73,6 +83,7 @@ impl StdioConnector {
                         splitter,
                         cap: self.cap,
                         patience: self.patience,
+                        is_confused: Arc::clone(&self.is_confused),
                     };
                     return Ok(StdioSession::begin(process, beginning));
                 }
@@ -116,6 +127,10 @@ impl StdioConnector {
 impl Connector for StdioConnector {
     fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
         Box::pin(self.open(plan))
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.is_confused.load(Ordering::Acquire)
     }
 
     fn containment(&self) -> Containment {

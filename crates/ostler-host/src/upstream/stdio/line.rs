@@ -11,9 +11,12 @@
 //! disagree. Frames are written straight into the outgoing buffer; a call
 //! allocates only its reply channel.
 
+mod clock;
+mod listening;
+mod questions;
+
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -21,8 +24,11 @@ use ostler_core::fault::{Fault, FaultKind};
 use ostler_wire::{FIRST_SESSION_ID, Id, Meta, Outcome, SessionMeta};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
+use self::listening::Listening;
+use self::questions::Open;
+pub(crate) use self::questions::{Asked, Attribution};
 use crate::upstream::{Ask, ClientMeta, SharedVoice};
 
 /// Bytes that may wait for a server that does not read. A frame is taken as
@@ -62,6 +68,8 @@ struct State {
     /// What the clock waits for: no call's time is over before it.
     next_deadline: Option<Instant>,
     next_id: u64,
+    /// The requests for news that are open at a modern server.
+    listening: Listening,
     /// Why nothing can be sent any more.
     closed: Option<FaultKind>,
 }
@@ -70,10 +78,12 @@ struct Waiting {
     reply: oneshot::Sender<Reply>,
     since: Instant,
     is_sent: bool,
-    /// Moved by progress, up to `at_most`.
+    /// Moved by progress and by questions, up to `at_most`.
     until: Instant,
     at_most: Instant,
     voice: Option<SharedVoice>,
+    /// What the server wants to know before it goes on. Dropping them withdraws them.
+    questions: Vec<Open>,
 }
 
 impl std::fmt::Debug for Waiting {
@@ -106,6 +116,7 @@ impl Line {
             waiting: HashMap::new(),
             next_deadline: None,
             next_id: FIRST_SESSION_ID,
+            listening: Listening::default(),
             closed: None,
         };
         Self {
@@ -180,13 +191,13 @@ impl Line {
             until: ask.until,
             at_most: ask.at_most,
             voice: ask.voice.cloned(),
+            questions: Vec::new(),
         };
         state.waiting.insert(id, waiting);
         state.queued.push((id, start));
         // Calls of one server have the same time, so this is true for the
         // first one and seldom afterwards.
-        if state.next_deadline.is_none_or(|next| ask.until < next) {
-            state.next_deadline = Some(ask.until);
+        if state.look_by(ask.until) {
             self.alarm.notify_one();
         }
         if is_alone {
@@ -236,43 +247,6 @@ impl Line {
         let _ = waiting.reply.send(Err(fault));
     }
 
-    /// Ends every call whose time is over: the server is told, and the caller
-    /// learns whether it had left. Until the line is closed. One timer serves
-    /// all calls of a connection.
-    pub(crate) async fn keep_time(&self) {
-        loop {
-            let (next_deadline, is_closed) = {
-                let state = self.lock();
-                (state.next_deadline, state.closed.is_some() && state.waiting.is_empty())
-            };
-            if is_closed {
-                return;
-            }
-            match next_deadline {
-                None => self.alarm.notified().await,
-                Some(next) => tokio::select! {
-                    () = sleep_until(next) => self.expire(Instant::now()),
-                    () = self.alarm.notified() => {}
-                },
-            }
-        }
-    }
-
-    fn expire(&self, now: Instant) {
-        let over: Vec<u64> = {
-            let mut state = self.lock();
-            let is_over = |waiting: &Waiting| waiting.until <= now;
-            let over =
-                state.waiting.iter().filter(|(_, waiting)| is_over(waiting)).map(|(id, _)| *id).collect();
-            let left = state.waiting.values().filter(|waiting| !is_over(waiting));
-            state.next_deadline = left.map(|waiting| waiting.until).min();
-            over
-        };
-        for id in over {
-            self.give_up(id, "timed out");
-        }
-    }
-
     /// Hands an answer to whoever waits for it. False if nobody does.
     pub(crate) fn answer(&self, id: &Id, reply: Reply) -> bool {
         let Some(number) = id.number() else { return false };
@@ -280,20 +254,12 @@ impl Line {
             let mut state = self.lock();
             // An answer to something that has not been asked yet is not an answer.
             match state.waiting.entry(number) {
-                Entry::Occupied(entry) if entry.get().is_sent => Some(entry.remove()),
-                _ => None,
+                Entry::Occupied(entry) if entry.get().is_sent => entry.remove(),
+                Entry::Occupied(_) => return false,
+                Entry::Vacant(_) => return state.listening.end(number),
             }
         };
-        waiting.is_some_and(|waiting| waiting.reply.send(reply).is_ok())
-    }
-
-    /// Notes progress: the call gets `patience` from now on, and its voice is
-    /// returned to be told.
-    pub(crate) fn progress(&self, token: u64, patience: Duration) -> Option<SharedVoice> {
-        let mut state = self.lock();
-        let waiting = state.waiting.get_mut(&token)?;
-        waiting.until = waiting.until.max(Instant::now() + patience).min(waiting.at_most);
-        waiting.voice.clone()
+        waiting.reply.send(reply).is_ok()
     }
 
     /// Moves everything that waits to be written into `bytes`, and the calls

@@ -10,6 +10,7 @@
 //! Reader and writer are tasks of their own: a server that stops reading while
 //! it writes, or the other way round, holds up only itself.
 
+mod ask;
 mod connect;
 mod environment;
 mod guarded;

@@ -7,13 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::meter::Meter;
-use ostler_wire::{Frame, Id, LineSplitter, Message, Notice, Progress, code};
+use ostler_wire::{Frame, Id, LineSplitter, Message, Notice, Progress, Text};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
+use super::ask::{self, Desk};
 use super::line::Line;
+use super::session::Beginning;
 use crate::upstream::{Event, Events};
 
 /// Notifications a server may send per second, and in one burst.
@@ -26,6 +28,9 @@ const FLOOD: usize = 64 << 10;
 /// After so many lines without a pause others get a turn: a read may hold
 /// thousands of tiny ones.
 const MANY: usize = 1_000;
+
+/// How a modern server says that it will tell of changes.
+const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// What the reader counts; read by status.
 #[derive(Debug)]
@@ -73,29 +78,25 @@ impl Tally {
 
 /// Reads one connection.
 pub(crate) struct Reader {
-    pub(crate) line: Arc<Line>,
+    line: Arc<Line>,
     pub(crate) tally: Arc<Tally>,
-    pub(crate) events: Events,
-    pub(crate) splitter: LineSplitter,
+    events: Events,
+    splitter: LineSplitter,
     /// The longest line, for the words of an error.
-    pub(crate) cap: usize,
+    cap: usize,
     /// How much time a progress notification gives a call.
-    pub(crate) patience: Duration,
+    patience: Duration,
+    desk: Desk,
     meter: Meter,
     /// Changes that were announced and not told yet, each once.
     changes: Vec<Event>,
 }
 
 impl Reader {
-    pub(crate) fn new(
-        line: Arc<Line>,
-        tally: Arc<Tally>,
-        events: Events,
-        splitter: LineSplitter,
-        limits: (usize, Duration),
-    ) -> Self {
-        let (cap, patience) = limits;
+    pub(crate) fn new(line: Arc<Line>, tally: Arc<Tally>, beginning: Beginning) -> Self {
+        let Beginning { events, splitter, cap, patience, is_confused, .. } = beginning;
         Self {
+            desk: Desk { line: Arc::clone(&line), patience, is_confused },
             line,
             tally,
             events,
@@ -177,8 +178,8 @@ impl Reader {
                 }
             }
             Message::Response { id: None, .. } => self.skip(),
-            Message::Request { id, method, .. } => self.reply(&id, method.as_str()),
-            Message::Notification { method, params } => self.notice(method.as_str(), params),
+            Message::Request { id, method, params } => self.desk.take(&id, method, params),
+            Message::Notification { method, params } => self.notice(method, params),
         }
     }
 
@@ -196,41 +197,55 @@ impl Reader {
         }
     }
 
-    /// Requests of the server have ids of their own, which may equal ours:
-    /// what tells them apart is that they name a method.
-    ///
-    /// Every one is answered, or the server might wait for ever; how many
-    /// there can be is bounded by what it reads of the answers.
-    fn reply(&self, id: &Id, method: &str) {
-        self.line.post(|out| match method {
-            "ping" => ostler_wire::write_result(out, id, b"{}"),
-            _ => ostler_wire::write_error(
-                out,
-                id,
-                code::METHOD_NOT_FOUND,
-                "the client has no such method",
-                None,
-            ),
-        });
-    }
-
-    fn notice(&mut self, method: &str, params: Option<Bytes>) {
-        let event = match Notice::of(method) {
+    fn notice(&mut self, method: Text, params: Option<Bytes>) {
+        let event = match Notice::of(method.as_str()) {
             Notice::ToolsChanged => Event::ToolsChanged,
             Notice::ResourcesChanged => Event::ResourcesChanged,
             Notice::ResourceUpdated => Event::ResourceUpdated(params.unwrap_or_default()),
             Notice::PromptsChanged => Event::PromptsChanged,
             Notice::Progress if self.may_speak() => return self.progress(params),
-            Notice::Progress => return,
-            Notice::Log | Notice::Cancelled | Notice::Other => {
-                self.may_speak();
-                return;
+            Notice::Log if self.may_speak() => {
+                return self.pass_on(method, params, |_, params| Event::Log(params.unwrap_or_default()));
             }
+            Notice::Cancelled if self.may_speak() => return self.take_back(params.as_deref()),
+            Notice::Other if method == ACKNOWLEDGED => {
+                return self.line.acknowledge(params.as_deref().unwrap_or(b"{}"));
+            }
+            Notice::Other if self.may_speak() => {
+                return self.pass_on(method, params, |method, params| Event::Other { method, params });
+            }
+            Notice::Progress | Notice::Log | Notice::Cancelled | Notice::Other => return,
         };
         // Never dropped, for nothing else would tell; but a thousand of them in
         // one read are one.
         if !self.changes.contains(&event) {
             self.changes.push(event);
+        }
+    }
+
+    /// Hands a notice to the one call that it can be about, or to everybody.
+    fn pass_on(
+        &mut self,
+        method: Text,
+        params: Option<Bytes>,
+        event: impl FnOnce(Text, Option<Bytes>) -> Event,
+    ) {
+        match self.line.sole_voice() {
+            Some(voice) => voice.notice(method.as_str(), params.as_ref()),
+            None => {
+                // In the order in which the server said it.
+                self.tell_changes();
+                (self.events)(event(method, params));
+            }
+        }
+    }
+
+    /// The server takes a question back, or ends what it was asked to tell of.
+    fn take_back(&self, params: Option<&[u8]>) {
+        let Some(id) = params.and_then(ask::cancelled_id) else { return };
+        self.line.withdraw_question(&id, self.patience);
+        if let Some(number) = id.number() {
+            self.line.end_listening(number);
         }
     }
 

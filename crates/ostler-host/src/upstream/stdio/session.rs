@@ -1,12 +1,13 @@
 //! A live connection to a child process.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ostler_core::fault::{Fault, FaultKind};
 use ostler_core::supervisor::Failure;
-use ostler_wire::{Hello, LineSplitter, Outcome};
+use ostler_wire::{Era, Hello, LineSplitter, Outcome, Params};
+use serde_json::{Map, Value, json};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -15,6 +16,7 @@ use super::line::Line;
 use super::process::{Handle, Process};
 use super::reader::{Reader, Tally};
 use super::writer;
+use crate::lists::Kind;
 use crate::upstream::{Ask, BoxFuture, Events, Force, Session, Vitals};
 
 /// How long the other sign of an end (exit, end of output) is waited for once
@@ -45,8 +47,10 @@ pub(crate) struct Beginning {
     pub(crate) splitter: LineSplitter,
     /// The longest line.
     pub(crate) cap: usize,
-    /// How much time a progress notification gives a call.
+    /// How much time a call gets after progress, and after an answer to a question.
     pub(crate) patience: Duration,
+    /// Set when the server has asked something that nobody could attribute.
+    pub(crate) is_confused: Arc<AtomicBool>,
 }
 
 impl StdioSession {
@@ -55,16 +59,15 @@ impl StdioSession {
         let Process { stdin, stdout, handle } = process;
         let line = Arc::new(Line::new(stdin, beginning.hello.session_meta.clone()));
         let tally = Arc::new(Tally::new());
-        let limits = (beginning.cap, beginning.patience);
-        let reader =
-            Reader::new(Arc::clone(&line), Arc::clone(&tally), beginning.events, beginning.splitter, limits);
+        let hello = beginning.hello.clone();
+        let reader = Reader::new(Arc::clone(&line), Arc::clone(&tally), beginning);
         let handle = Arc::new(handle);
         let (tell, ended) = watch::channel(None);
         tokio::spawn(writer::run(Arc::clone(&line)));
         let clock = Arc::clone(&line);
         tokio::spawn(async move { clock.keep_time().await });
         tokio::spawn(watch_over(reader, stdout, Arc::clone(&line), Arc::clone(&handle), tell));
-        Arc::new(Self { hello: beginning.hello, line, tally, handle, ended })
+        Arc::new(Self { hello, line, tally, handle, ended })
     }
 
     async fn exchange(&self, ask: Ask<'_>) -> Result<Outcome, Fault> {
@@ -97,6 +100,32 @@ impl Session for StdioSession {
 
     fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>> {
         Box::pin(self.exchange(ask))
+    }
+
+    fn notify(&self, method: &str, params: Option<&[u8]>) {
+        // A modern server takes nothing but requests and their cancellation.
+        if self.hello.era == Era::Legacy {
+            self.line.post(|out| ostler_wire::write_notification(out, method, params));
+        }
+    }
+
+    fn listen(&self, resources: &[String]) {
+        if self.hello.era == Era::Legacy {
+            return;
+        }
+        match wishes(&self.hello, resources) {
+            Some(params) => self.line.listen(&params),
+            // To hear of nothing any more, it is asked for nothing.
+            None if self.line.is_listening() => self.line.listen(&listen_params(&json!({}))),
+            None => {}
+        }
+    }
+
+    fn hears_changes(&self, kind: Kind) -> bool {
+        match self.hello.era {
+            Era::Legacy => true,
+            Era::Modern => self.line.hears(kind),
+        }
     }
 
     fn ended(&self) -> BoxFuture<'_, Failure> {
@@ -132,6 +161,29 @@ impl Session for StdioSession {
     fn signs(&self) -> (Option<Instant>, Option<Instant>) {
         (self.tally.last_heard(), self.line.oldest())
     }
+}
+
+/// The parameters that ask for every change a server announces and for these
+/// resources; `None` if that is nothing.
+fn wishes(hello: &Hello, resources: &[String]) -> Option<Params> {
+    let lists = [
+        ("toolsListChanged", Kind::Tools),
+        ("promptsListChanged", Kind::Prompts),
+        ("resourcesListChanged", Kind::Resources),
+    ];
+    let announced = lists.into_iter().filter(|(_, kind)| hello.has_capability(kind.announcement()));
+    let mut wanted: Map<String, Value> =
+        announced.map(|(member, _)| (member.to_owned(), Value::Bool(true))).collect();
+    if !resources.is_empty() {
+        wanted.insert("resourceSubscriptions".into(), json!(resources));
+    }
+    (!wanted.is_empty()).then(|| listen_params(&Value::Object(wanted)))
+}
+
+fn listen_params(wanted: &Value) -> Params {
+    let text = json!({ "notifications": wanted }).to_string();
+    // An object that was just written can be read.
+    Params::parse(text.into()).unwrap_or_else(|_| Params::empty())
 }
 
 /// Reads to the end, whichever sign of it comes first, and tells why.

@@ -11,7 +11,7 @@ pub(crate) const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", 
 /// What `--bad-version` offers.
 const BAD: &str = "1999-01-01";
 
-const LEGACY_METHODS: [&str; 9] = [
+const LEGACY_METHODS: [&str; 12] = [
     "initialize",
     "ping",
     "tools/list",
@@ -19,6 +19,9 @@ const LEGACY_METHODS: [&str; 9] = [
     "resources/list",
     "resources/templates/list",
     "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "logging/setLevel",
     "prompts/list",
     "prompts/get",
 ];

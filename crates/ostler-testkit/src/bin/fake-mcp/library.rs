@@ -7,6 +7,8 @@ use crate::script::Script;
 
 const STATIC: &str = "fake://static";
 const ITEM: &str = "fake://item/";
+/// Items on one page.
+const PAGE: usize = 2;
 
 /// The members of a result, after `resultType`; None for a method that is not of this file.
 pub(crate) fn answer(
@@ -15,21 +17,52 @@ pub(crate) fn answer(
     params: &Params<'_>,
     era: Era,
 ) -> Option<Result<String, Refusal>> {
-    let hint = reply::hint_or_default(None, era);
     Some(match method {
-        "resources/list" => {
-            Ok(format!(r#""resources":[{{"uri":"{STATIC}","name":"static","mimeType":"text/plain"}}]{hint}"#))
-        }
-        "resources/templates/list" => Ok(format!(
-            r#""resourceTemplates":[{{"uriTemplate":"{ITEM}{{id}}","name":"item","mimeType":"text/plain"}}]{hint}"#
-        )),
+        "resources/list" | "resources/templates/list" | "prompts/list" => list(script, method, params, era),
         "resources/read" => read(script, params, era),
-        "prompts/list" => Ok(format!(
-            r#""prompts":[{{"name":"greet","description":"A greeting","arguments":[{{"name":"who","required":false}}]}}]{hint}"#
-        )),
         "prompts/get" => get(params),
         _ => return None,
     })
+}
+
+/// One page of a list; without `--shelf` there is one item and one page.
+fn list(script: &Script, method: &str, params: &Params<'_>, era: Era) -> Result<String, Refusal> {
+    let (member, items) = match method {
+        "prompts/list" => ("prompts", prompts(script.shelf)),
+        "resources/list" => ("resources", resources(script.shelf)),
+        _ => ("resourceTemplates", templates(script.shelf)),
+    };
+    let start = match &params.cursor {
+        None => 0,
+        Some(cursor) => cursor.0.parse().map_err(|_| Refusal::bad_params("unknown cursor"))?,
+    };
+    let end = items.len().min(start + PAGE);
+    let shown = items.get(start..end).unwrap_or_default().join(",");
+    let next = if end < items.len() { format!(r#","nextCursor":"{end}""#) } else { String::new() };
+    let hint = reply::hint_or_default(None, era);
+    Ok(format!(r#""{member}":[{shown}]{next}{hint}"#))
+}
+
+fn prompts(more: usize) -> Vec<String> {
+    let first =
+        r#"{"name":"greet","description":"A greeting","arguments":[{"name":"who","required":false}]}"#;
+    shelved(first, r#"{"description":"nameless"}"#, more, |n| format!(r#"{{"name":"prompt_{n}"}}"#))
+}
+
+fn resources(more: usize) -> Vec<String> {
+    let first = format!(r#"{{"uri":"{STATIC}","name":"static","mimeType":"text/plain"}}"#);
+    shelved(&first, r#"{"uri":7}"#, more, |n| format!(r#"{{"uri":"{ITEM}{n}","name":"item {n}"}}"#))
+}
+
+fn templates(more: usize) -> Vec<String> {
+    let first = format!(r#"{{"uriTemplate":"{ITEM}{{id}}","name":"item","mimeType":"text/plain"}}"#);
+    shelved(&first, "[]", more, |n| format!(r#"{{"uriTemplate":"fake://{n}/{{id}}","name":"template {n}"}}"#))
+}
+
+/// The first item, and where more are wanted a bad one and so many more.
+fn shelved(first: &str, bad: &str, more: usize, item: impl Fn(usize) -> String) -> Vec<String> {
+    let bad = (more > 0).then(|| bad.to_owned());
+    [first.to_owned()].into_iter().chain(bad).chain((1..=more).map(item)).collect()
 }
 
 fn read(script: &Script, params: &Params<'_>, era: Era) -> Result<String, Refusal> {

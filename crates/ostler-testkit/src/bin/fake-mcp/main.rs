@@ -13,7 +13,7 @@
 //! | `tool`, `perform`, `faults` | the arguments of a tool, the tools that behave, the tools that do not |
 //! | `catalog`, `lists`, `library` | definitions, paging, resources and prompts |
 //! | `reply`, `outlet`, `delivery`, `clock` | answer lines and their way out, at once or later |
-//! | `asks`, `ledger` | questions to the client, and files that count what happened |
+//! | `asks`, `news`, `ledger` | questions to the client, what it wants to hear of, files that count what happened |
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -29,6 +29,7 @@ mod ledger;
 mod library;
 mod lists;
 mod message;
+mod news;
 mod outlet;
 mod perform;
 mod reply;

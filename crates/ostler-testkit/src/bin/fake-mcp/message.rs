@@ -41,6 +41,11 @@ pub(crate) struct Params<'a> {
     #[serde(borrow, default)]
     pub(crate) protocol_version: Option<Text<'a>>,
     #[serde(borrow, default)]
+    pub(crate) level: Option<Text<'a>>,
+    /// What a modern client wants to be told of.
+    #[serde(borrow, default)]
+    pub(crate) notifications: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     pub(crate) request_id: Option<&'a RawValue>,
 }
 

@@ -85,6 +85,12 @@ fn run(server: &mut Server, call: &Call<'_>, tool: Tool) {
             server.notice_change();
             call.text("touched")
         }
+        Tool::Notify { method, params } => {
+            let params = params.unwrap_or_else(|| r#"{"level":"info","data":"said"}"#.into());
+            server.delivery.send(&reply::notification(&method, &params));
+            call.text("told")
+        }
+        Tool::News => Outcome::object(&server.news.shown()).line(call.id, call.era),
         fault => return faults::run(server, call, fault),
     };
     server.delivery.answer(call.id, line);

@@ -102,6 +102,7 @@ pub(crate) struct Script {
     pub(crate) ledger: Option<PathBuf>,
     pub(crate) starts: Option<PathBuf>,
     pub(crate) requests: Option<PathBuf>,
+    pub(crate) frames: Option<PathBuf>,
     pub(crate) exit_at_start: Option<EarlyExit>,
     /// Only the first so many starts fail, as counted by `starts`, which is then present.
     pub(crate) exit_at_start_times: Option<usize>,
@@ -116,6 +117,10 @@ pub(crate) struct Script {
     pub(crate) slow: Option<Duration>,
     pub(crate) is_shuffled: bool,
     pub(crate) is_raw_echo: bool,
+    /// Whether a modern client may listen for changes.
+    pub(crate) listens: bool,
+    /// So many more prompts, resources and templates, each with a malformed one among them.
+    pub(crate) shelf: usize,
 }
 
 /// Why a command line is refused.

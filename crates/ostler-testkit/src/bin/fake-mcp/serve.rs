@@ -12,13 +12,15 @@ use crate::ledger::Journal;
 use crate::library;
 use crate::lists::{self, Changes};
 use crate::message::{Message, Params};
+use crate::news::News;
 use crate::perform::{self, Call};
 use crate::reply::{self, Refusal, quote};
 use crate::script::Script;
 
 /// Read in big pieces, so that a burst of requests costs one system call.
 const PIECE: usize = 256 << 10;
-const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{},"prompts":{},"logging":{}}"#;
+const CAPABILITIES: &str =
+    r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"prompts":{},"logging":{}}"#;
 
 /// The server: owned by the read loop, so nothing in it is locked.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub(crate) struct Server {
     pub(crate) script: Script,
     pub(crate) delivery: Delivery,
     pub(crate) asks: Asks,
+    pub(crate) news: News,
     pub(crate) ledger: Option<Journal>,
     /// How many times `counter` has run.
     pub(crate) counter: u64,
@@ -33,6 +36,7 @@ pub(crate) struct Server {
     pub(crate) hints: u64,
     gate: Gate,
     requests: Option<Journal>,
+    frames: Option<Journal>,
     changes: Changes,
     /// Requests read so far.
     received: u64,
@@ -51,11 +55,13 @@ impl Server {
         Ok(Self {
             delivery: Delivery::new(&script),
             asks: Asks::default(),
+            news: News::default(),
             ledger: script.ledger.as_deref().map(Journal::open).transpose()?,
             counter: 0,
             hints: 0,
             gate: Gate::new(&script),
             requests: script.requests.as_deref().map(Journal::open).transpose()?,
+            frames: script.frames.as_deref().map(Journal::open).transpose()?,
             changes: Changes::new(script.listing.change_file.clone()),
             received: 0,
             script,
@@ -92,6 +98,9 @@ impl Server {
             return;
         }
         let text = std::str::from_utf8(line).ok();
+        if let (Some(frames), Some(text)) = (&self.frames, text) {
+            frames.append(text);
+        }
         let Some(message) = text.and_then(|text| serde_json::from_str::<Message<'_>>(text).ok()) else {
             return self
                 .delivery
@@ -121,6 +130,7 @@ impl Server {
             Verdict::Serve(era) if method == "tools/call" => {
                 perform::call(self, &Call { id: id.get(), era, params: &params });
             }
+            Verdict::Serve(Era::Modern) if method == "subscriptions/listen" => self.listen(id, &params),
             Verdict::Serve(era) => self.answer(id.get(), method, &params, era),
             Verdict::Refuse(refusal) => self.delivery.send(&reply::error(id.get(), &refusal)),
             Verdict::Ignore => {}
@@ -134,6 +144,9 @@ impl Server {
             "server/discover" => Ok(self.discover()),
             "ping" => Ok(String::new()),
             "tools/list" => self.list_tools(params, era),
+            "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel" => {
+                self.news.take(method, params)
+            }
             _ => library::answer(&self.script, method, params, era)
                 .unwrap_or_else(|| Err(Refusal::unknown_method(method))),
         };
@@ -145,6 +158,15 @@ impl Server {
             Some(delay) if method == "tools/list" => self.delivery.after(delay, id, line),
             _ => self.delivery.send(&line),
         }
+    }
+
+    /// A request that is not answered but acknowledged, and stays open.
+    fn listen(&mut self, id: &RawValue, params: &Params<'_>) {
+        if !self.script.listens {
+            let refusal = Refusal::unknown_method("subscriptions/listen");
+            return self.delivery.send(&reply::error(id.get(), &refusal));
+        }
+        self.delivery.send(&self.news.listen(id.get(), params));
     }
 
     fn initialize(&mut self, params: &Params<'_>) -> String {
@@ -182,7 +204,7 @@ impl Server {
     }
 
     pub(crate) fn send_list_changed(&self) {
-        self.delivery.send(&reply::notification("notifications/tools/list_changed", "{}"));
+        self.delivery.send(&reply::notification("notifications/tools/list_changed", &self.news.tag("")));
     }
 
     fn notification(&mut self, method: &str, raw: Option<&RawValue>) {
@@ -192,6 +214,7 @@ impl Server {
                 let Ok(Params { request_id: Some(id), .. }) = Params::read(raw) else { return };
                 self.delivery.cancel(id.get());
                 self.asks.cancel(id.get());
+                self.news.end(id.get());
             }
             _ => {}
         }

@@ -50,6 +50,8 @@ switches! {
         |s, v| s.starts = path(v);
     "--requests" = "FILE": "append method, tab, name or uri per received request",
         |s, v| s.requests = path(v);
+    "--frames" = "FILE": "append every line that is received",
+        |s, v| s.frames = path(v);
     "--exit-at-start" = "CODE[:TEXT]": "exit at once, with TEXT on stderr",
         |s, v| s.exit_at_start = Some(early_exit(v)?);
     "--exit-at-start-times" = "N": "fail only the first N starts (counted by --starts; code 1 by default)",
@@ -102,6 +104,10 @@ switches! {
         |s, v| s.slow = millis(v)?;
     "--shuffle": "answer tools/call in reversed groups of 8, or what came within 20 ms",
         |s, _| s.is_shuffled = true;
+    "--listen": "modern: acknowledge subscriptions/listen instead of refusing it",
+        |s, _| s.listens = true;
+    "--shelf" = "N": "list N more prompts, resources and templates, 2 per page, with a bad one in each list",
+        |s, v| s.shelf = number(v)?;
     "--raw-echo": "benchmark: answer every tools/call at once; no ledger, no checks",
         |s, _| s.is_raw_echo = true;
 }

@@ -80,6 +80,12 @@ pub(crate) enum Tool {
     CloseStdout,
     ListChanged(u64),
     TouchTools,
+    /// Sends this notification: a method and raw parameters.
+    Notify {
+        method: String,
+        params: Option<String>,
+    },
+    News,
 }
 
 /// The arguments of all tools together.
@@ -130,11 +136,17 @@ impl Tool {
             "hang" => Self::Hang,
             "close_stdout" => Self::CloseStdout,
             "touch_tools" => Self::TouchTools,
+            "news" => Self::News,
             "add" | "text" | "sleep" | "blob" | "fail" | "rpc_error" | "hint" | "progress"
             | "list_changed" => given()?.into_plain(name)?,
-            "crash" | "crash_safe" | "exit" | "stderr" | "flood_notifications" | "huge_line" | "ask" => {
-                given()?.into_fault(name)?
-            }
+            "crash"
+            | "crash_safe"
+            | "exit"
+            | "stderr"
+            | "flood_notifications"
+            | "huge_line"
+            | "ask"
+            | "notify" => given()?.into_fault(name)?,
             _ => return Err(Refusal::bad_params(format!("unknown tool `{name}`"))),
         })
     }
@@ -173,6 +185,10 @@ impl Given {
                 bytes: required(self.bytes, "bytes")?,
                 id: place(self.id.as_deref())?,
                 has_newline: self.newline.unwrap_or(true),
+            },
+            "notify" => Tool::Notify {
+                method: self.method.unwrap_or_else(|| "notifications/message".into()),
+                params: self.params.map(|raw| raw.get().into()),
             },
             _ => Tool::Ask {
                 method: self.method.unwrap_or_else(|| "roots/list".into()),

@@ -104,7 +104,10 @@ struct Refusal {
 fn fail(error: &CallError) -> Response {
     let status = match error {
         CallError::Invalid { .. } => StatusCode::BAD_REQUEST,
-        CallError::UnknownTool { .. } | CallError::UnknownServer { .. } => StatusCode::NOT_FOUND,
+        CallError::UnknownTool { .. }
+        | CallError::UnknownServer { .. }
+        | CallError::UnknownPrompt { .. }
+        | CallError::UnknownResource { .. } => StatusCode::NOT_FOUND,
         CallError::DefinitionChanged { .. } => StatusCode::CONFLICT,
         CallError::OverBudget { .. } => StatusCode::TOO_MANY_REQUESTS,
         CallError::Unavailable(_) | CallError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,0 +1,115 @@
+//! What a new session is told before anybody asks for it: the level of its
+//! log, the resources to tell of, and that changes are listened to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::caller::Caller;
+use ostler_wire::{Era, Outcome, Params};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::slot::{Live, Slot};
+use crate::lists::Kind;
+use crate::upstream::{Ask, ClientMeta};
+
+/// How long lists are left alone after a start: whoever waited for the session
+/// goes first.
+const CALLS_FIRST: Duration = Duration::from_millis(100);
+
+/// Tells a session that has just begun what those before it were told, and
+/// finds out what has changed meanwhile. Nobody waits for it.
+pub(super) fn greet(slot: &Arc<Slot>) {
+    slot.listen();
+    if slot.level.wanted().is_some() || !slot.interests.resources().is_empty() {
+        let slot = Arc::clone(slot);
+        tokio::spawn(async move {
+            slot.set_level().await;
+            slot.subscribe_again().await;
+        });
+    }
+    if slot.bus.has_listeners() {
+        let slot = Arc::clone(slot);
+        tokio::spawn(async move { look_again(&slot).await });
+    }
+}
+
+/// Asks for the lists that are known from earlier sessions, so that whoever
+/// listens hears of what is different now.
+async fn look_again(slot: &Arc<Slot>) {
+    sleep(CALLS_FIRST).await;
+    let caller = Caller::local();
+    for kind in Kind::ALL {
+        if slot.known(kind).is_none() {
+            continue;
+        }
+        let Some(host) = slot.host.upgrade() else { return };
+        // A server that can't be asked now is asked when its list is wanted.
+        let _ = host.current_list(slot, &caller, kind).await;
+    }
+}
+
+impl Slot {
+    /// Asks a modern server to tell of its lists and of the wanted resources.
+    pub(crate) fn listen(&self) {
+        let Some(live) = self.live() else { return };
+        let hello = live.session.hello();
+        if hello.era == Era::Legacy {
+            return;
+        }
+        let resources = self.interests.resources();
+        let announces = Kind::ALL.into_iter().any(|kind| hello.has_capability(kind.announcement()));
+        let may_have_asked = hello.has_capability("resources.subscribe");
+        if announces || may_have_asked || !resources.is_empty() {
+            live.session.listen(&resources);
+        }
+    }
+
+    /// Tells a legacy server which level of its log is wanted.
+    pub(crate) async fn set_level(&self) {
+        let (Some(live), Some(level)) = (self.live(), self.level.wanted()) else { return };
+        if live.session.hello().has_capability("logging") {
+            self.tell_legacy(&live, "logging/setLevel", json!({"level": level.as_str()}).to_string()).await;
+        }
+    }
+
+    async fn subscribe_again(&self) {
+        let _telling = self.interests.telling.lock().await;
+        let Some(live) = self.live() else { return };
+        for uri in self.interests.resources() {
+            self.tell_legacy(&live, "resources/subscribe", json!({"uri": uri}).to_string()).await;
+        }
+    }
+
+    /// Tells a legacy server that nobody wants to hear of a resource any more.
+    pub(crate) async fn unsubscribe(&self, uri: &str) {
+        let Some(live) = self.live() else { return };
+        self.tell_legacy(&live, "resources/unsubscribe", json!({"uri": uri}).to_string()).await;
+    }
+
+    /// A request that belongs to nobody. It is no call, so it takes no lease;
+    /// that it failed is told to the operator only.
+    async fn tell_legacy(&self, live: &Live, method: &'static str, params: String) {
+        if live.session.hello().era == Era::Modern {
+            return;
+        }
+        let Ok(params) = Params::parse(Bytes::from(params)) else { return };
+        let until = Instant::now() + self.spec.call_timeout;
+        let ask = Ask {
+            method,
+            params: &params,
+            idempotency_key: None,
+            until,
+            at_most: until,
+            client: ClientMeta::Host,
+            voice: None,
+        };
+        let why = match live.session.request(ask).await {
+            Ok(Outcome::Result(_)) => return,
+            Ok(Outcome::Error(error)) => error.message,
+            Err(fault) => fault.to_string(),
+        };
+        tracing::warn!(server = %self.key.server, method, why, "the server was told in vain");
+    }
+}

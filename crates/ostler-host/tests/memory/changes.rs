@@ -1,0 +1,180 @@
+//! Whoever listens hears of what changes, whether its server says so or not.
+
+use ostler_host::upstream::Event;
+use ostler_host::{Caller, Kind, LogLevel, ServerEvent};
+use ostler_testkit::{Reply, Script, World, settle};
+use serde_json::json;
+use tokio::sync::broadcast::Receiver;
+
+use crate::secs;
+
+fn heard(events: &mut Receiver<ServerEvent>) -> Vec<Event> {
+    std::iter::from_fn(|| events.try_recv().ok()).map(|told| told.event).collect()
+}
+
+/// A server whose list is another one in every session.
+fn moody(script: Script) -> Script {
+    script.on("tools/list", |asked| {
+        Reply::result(json!({"tools": [{"name": format!("t{}", asked.generation)}]}).to_string())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announced_change_is_told_once() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    world.host.tools(&world.me, "a").await.unwrap();
+    let mut events = world.host.events();
+    world.stage("a").announce(Event::ToolsChanged);
+    world.stage("a").announce(Event::Log("{}".into()));
+    assert_eq!(heard(&mut events), [Event::ToolsChanged, Event::Log("{}".into())]);
+    world.host.tools(&world.me, "a").await.unwrap();
+    assert!(heard(&mut events).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_differs_after_a_restart_is_told_of() {
+    for script in [Script::new(), Script::new().modern()] {
+        let world = World::new().server_with("a", moody(script), |spec| spec.lazy = false).open().await;
+        world.host.tools(&world.me, "a").await.unwrap();
+        let mut events = world.host.events();
+        let version = world.host.lists_version();
+        world.crash("a");
+        world.advance(secs(1)).await;
+        assert_eq!(heard(&mut events), [Event::ToolsChanged]);
+        assert!(world.host.lists_version() > version);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_the_same_after_a_restart_is_not_told_of() {
+    let world = World::new().server_with("a", Script::echo(), |spec| spec.lazy = false).open().await;
+    world.host.tools(&world.me, "a").await.unwrap();
+    let mut events = world.host.events();
+    let version = world.host.lists_version();
+    world.crash("a");
+    world.advance(secs(1)).await;
+    assert_eq!(world.stage("a").count("tools/list"), 2, "it was looked at again");
+    assert!(heard(&mut events).is_empty());
+    assert_eq!(world.host.lists_version(), version);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_asked_again_where_nobody_listens() {
+    let world = World::new().server_with("a", Script::echo(), |spec| spec.lazy = false).open().await;
+    world.host.tools(&world.me, "a").await.unwrap();
+    world.crash("a");
+    world.advance(secs(1)).await;
+    assert_eq!(world.stage("a").count("tools/list"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unannounced_change_is_told_when_it_is_found() {
+    let script = Script::new().unannounced().on("tools/list", |asked| {
+        Reply::result(json!({"tools": [{"name": if asked.nth < 3 { "old" } else { "new" }}]}).to_string())
+    });
+    let world = World::new().server("a", script).open().await;
+    let mut events = world.host.events();
+    for _ in 0..2 {
+        world.host.tools(&world.me, "a").await.unwrap();
+    }
+    assert!(heard(&mut events).is_empty(), "the first list is news to nobody who has asked for it");
+    world.host.tools(&world.me, "a").await.unwrap();
+    assert_eq!(heard(&mut events), [Event::ToolsChanged]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_modern_server_that_is_not_listened_to_is_asked_again() {
+    let world = World::new().server("a", Script::echo().modern()).open().await;
+    for _ in 0..2 {
+        world.host.tools(&world.me, "a").await.unwrap();
+    }
+    assert_eq!(world.stage("a").count("tools/list"), 2, "its capability alone promises nothing");
+    assert_eq!(world.stage("a").listened(), [Vec::<String>::new()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_of_lists_rises_when_servers_come_and_go() {
+    let mut world = World::new().open().await;
+    let before = world.host.lists_version();
+    world.spawn(World::spec("a").lazy(), Script::echo()).await.unwrap();
+    let with_server = world.host.lists_version();
+    world.host.remove("a").await.unwrap();
+    assert!(before < with_server && with_server < world.host.lists_version());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_callers_own_session_says_is_told_to_nobody_else() {
+    use ostler_core::spec::Isolation;
+    let own = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Caller;
+    let world =
+        World::new().server_with("own", Script::echo(), own).server("all", Script::echo()).open().await;
+    let (ann, bob) = (Caller::new("ann", "r"), Caller::new("bob", "r"));
+    for server in ["own", "all"] {
+        world.call_as(&ann, server, "echo").await.unwrap();
+    }
+    let mut events = world.host.events();
+    world.stage("own").announce(Event::Log("{}".into()));
+    world.stage("all").announce(Event::Log("{}".into()));
+    let (own, all) = (events.try_recv().unwrap(), events.try_recv().unwrap());
+    assert!(world.host.may_hear(&ann, &own) && !world.host.may_hear(&bob, &own));
+    assert!(world.host.may_hear(&ann, &all) && world.host.may_hear(&bob, &all));
+    world
+        .host
+        .set_policy_hook(Some(Box::new(|_, _, _| ostler_host::Verdict::Deny { reason: String::new() })));
+    assert!(!world.host.may_hear(&ann, &all));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_an_isolated_server_is_known_over_all_its_sessions() {
+    use ostler_core::spec::Isolation;
+    let own = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Caller;
+    let script = Script::new().on("tools/list", |asked| {
+        Reply::result(json!({"tools": [{"name": "shared"}, {"name": format!("n{}", asked.nth)}]}).to_string())
+    });
+    let world = World::new().server_with("a", script, own).open().await;
+    for caller in [Caller::new("ann", "r"), Caller::new("bob", "r")] {
+        world.host.tools(&caller, "a").await.unwrap();
+    }
+    let known = world.host.known_items(Kind::Tools);
+    let mut names: Vec<_> = known[0].1.iter().map(|item| item.name.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["n1", "n2", "shared"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_most_verbose_log_level_counts_in_every_session() {
+    let logging = |script: Script| script.capabilities(r#"{"tools":{},"logging":{}}"#);
+    let levels = |world: &World, server: &str| -> Vec<String> {
+        world.stage(server).asked_for("logging/setLevel").into_iter().map(|asked| asked.params).collect()
+    };
+    let script = || logging(Script::echo().on("logging/setLevel", |_| Reply::result("{}")));
+    let world = World::new()
+        .server("a", script())
+        .server("modern", script().modern())
+        .server("mute", Script::echo())
+        .open()
+        .await;
+    for server in ["a", "modern", "mute"] {
+        world.call(server, "echo").await.unwrap();
+        for level in [LogLevel::Warning, LogLevel::Error, LogLevel::Debug] {
+            world.host.want_log_level(server, level);
+            settle().await;
+        }
+    }
+    assert_eq!(levels(&world, "a"), [r#"{"level":"warning"}"#, r#"{"level":"debug"}"#]);
+    world.crash("a");
+    world.call("a", "echo").await.unwrap();
+    settle().await;
+    assert_eq!(levels(&world, "a")[2..], [r#"{"level":"debug"}"#]);
+    assert!(levels(&world, "modern").is_empty() && levels(&world, "mute").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_session_is_told_what_its_caller_has_to_say() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    world.host.notify(&world.me, "a", "notifications/roots/list_changed", None);
+    world.call("a", "echo").await.unwrap();
+    assert!(world.stage("a").notified().is_empty(), "nothing is started to be told");
+    world.host.notify(&world.me, "a", "notifications/roots/list_changed", None);
+    assert_eq!(world.stage("a").notified(), ["notifications/roots/list_changed"]);
+}

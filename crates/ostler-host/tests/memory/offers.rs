@@ -1,0 +1,251 @@
+//! What callers are offered: four kinds of lists, by one server or by all.
+
+use ostler_host::{Caller, Host, HostOptions, Kind, Offer, Request, Verdict};
+use ostler_testkit::{Reply, Script, World, settle};
+use ostler_wire::Params;
+use serde_json::{Value, json};
+
+use crate::secs;
+
+const ALL: &str =
+    r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+
+fn list(member: &str, items: &[Value], next: Option<&str>) -> Reply {
+    Reply::result(json!({member: items, "nextCursor": next}).to_string())
+}
+
+/// A server with two pages and a malformed item in each of its lists.
+fn librarian() -> Script {
+    let mut script = Script::echo().capabilities(ALL);
+    for kind in [Kind::Prompts, Kind::Resources, Kind::Templates] {
+        script = script.on(kind.method(), move |asked| {
+            let item = |name: &str| json!({kind.name_member(): name, "x-order": [2, 1]});
+            match asked.cursor.as_deref() {
+                None => list(kind.member(), &[item("a"), json!({"x": 1})], Some("2")),
+                Some(_) => list(kind.member(), &[item("b"), json!(7), item("a")], None),
+            }
+        });
+    }
+    script
+}
+
+fn names(offer: &Offer) -> Vec<&str> {
+    offer.items.iter().map(|item| &*item.name).collect()
+}
+
+async fn offer(world: &World, server: &str, kind: Kind) -> Offer {
+    world.host.offer(&world.me, server, kind, secs(10)).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_list_is_read_to_its_end_and_a_bad_item_is_left_out_alone() {
+    let world = World::new().server("a", librarian()).open().await;
+    for kind in [Kind::Prompts, Kind::Resources, Kind::Templates] {
+        let offer = offer(&world, "a", kind).await;
+        assert_eq!(names(&offer), ["a", "b"], "{kind:?}");
+        assert_eq!(
+            offer.items[0].definition,
+            json!({kind.name_member(): "a", "x-order": [2, 1]}).to_string()
+        );
+        assert!(offer.error.is_none());
+    }
+    assert_eq!(names(&offer(&world, "a", Kind::Tools).await), ["echo"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_a_server_does_not_have_is_empty() {
+    // It says that it has prompts and then that it has no such method.
+    let script = Script::echo().capabilities(r#"{"tools":{},"prompts":{}}"#);
+    let world = World::new().server("a", script).open().await;
+    world.call("a", "echo").await.unwrap();
+    for kind in [Kind::Prompts, Kind::Resources, Kind::Templates] {
+        assert!(names(&offer(&world, "a", kind).await).is_empty(), "{kind:?}");
+    }
+    assert_eq!(world.stage("a").count("prompts/list"), 1);
+    assert_eq!(world.stage("a").count("resources/list"), 0, "it does not declare any");
+    assert_eq!(world.stage("a").count("resources/templates/list"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_leaves_the_last_known_one_with_the_error_beside_it() {
+    let script = Script::echo().unannounced().on("tools/list", |asked| match asked.nth {
+        1 => list("tools", &[json!({"name": "echo"})], None),
+        _ => Reply::error(-32000, "not now"),
+    });
+    let world = World::new().server("a", script).open().await;
+    assert!(offer(&world, "a", Kind::Tools).await.error.is_none());
+    let again = offer(&world, "a", Kind::Tools).await;
+    assert_eq!((names(&again), again.error.as_ref().unwrap().code()), (vec!["echo"], "upstream-error"));
+    assert_eq!(
+        world.host.offer(&world.me, "b", Kind::Tools, secs(1)).await.unwrap_err().code(),
+        "unknown-server"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_list_is_waited_for_with_patience_and_less_so_where_one_is_known() {
+    let script = Script::new().unannounced().on("tools/list", |asked| {
+        list("tools", &[json!({"name": format!("t{}", asked.nth)})], None).after(secs(5))
+    });
+    let world = World::new().server_with("a", script, |spec| spec.lazy = false).open().await;
+    let mut events = world.host.events();
+    let version = world.host.lists_version();
+    let began = tokio::time::Instant::now();
+    let offers = world.host.offers(&world.me, Kind::Tools, secs(3)).await;
+    assert_eq!(began.elapsed(), secs(3));
+    assert_eq!(offers[0].error.as_ref().unwrap().code(), "timed-out");
+    assert!(offers[0].items.is_empty());
+    assert_eq!(world.host.lists_version(), version);
+
+    world.advance(secs(3)).await;
+    assert!(world.host.lists_version() > version, "the asking went on");
+    assert_eq!(names_known(&world.host), ["t1"]);
+    assert_eq!(world.stage("a").count("tools/list"), 1);
+    let told = events.try_recv().unwrap();
+    assert_eq!(
+        told.event,
+        ostler_host::upstream::Event::ToolsChanged,
+        "who was answered without it hears of it"
+    );
+
+    let began = tokio::time::Instant::now();
+    let offers = world.host.offers(&world.me, Kind::Tools, secs(30)).await;
+    assert_eq!(began.elapsed(), secs(2));
+    assert_eq!((names(&offers[0]), offers[0].error.is_some()), (vec!["t1"], true));
+}
+
+fn names_known(host: &Host) -> Vec<String> {
+    let known = host.known_items(Kind::Tools);
+    known.into_iter().flat_map(|(_, items)| items).map(|item| item.name.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_servers_are_asked_at_once_and_a_sick_one_is_told_of_in_its_place() {
+    let slow =
+        || Script::new().on("tools/list", |_| list("tools", &[json!({"name": "t"})], None).after(secs(2)));
+    let world = World::new()
+        .server("c", slow())
+        .server("a", slow())
+        .server_with("b", Script::echo().failing_starts(|_| true), |spec| spec.restart.max = 0)
+        .open()
+        .await;
+    let began = tokio::time::Instant::now();
+    let offers = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+    assert_eq!(began.elapsed(), secs(2));
+    let told: Vec<_> = offers.iter().map(|offer| (offer.server.as_str(), offer.error.is_none())).collect();
+    assert_eq!(told, [("a", true), ("b", false), ("c", true)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleeping_server_is_not_woken_for_a_list_that_is_known() {
+    let world = World::new().server("a", librarian()).open().await;
+    world.host.offers(&world.me, Kind::Prompts, secs(10)).await;
+    world.advance(secs(300)).await;
+    assert_eq!(world.state("a"), "idle");
+    let offers = world.host.offers(&world.me, Kind::Prompts, secs(10)).await;
+    assert_eq!(names(&offers[0]), ["a", "b"]);
+    assert_eq!((world.state("a"), world.stage("a").connects()), ("idle", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_offer_is_good_for_is_what_its_server_says() {
+    let public = |_: &_| Reply::result(r#"{"tools":[],"ttlMs":5000,"cacheScope":"public"}"#);
+    let world = World::new().server("a", Script::new().unannounced().on("tools/list", public)).open().await;
+    offer(&world, "a", Kind::Tools).await;
+    world.advance(secs(2)).await;
+    let offer = offer(&world, "a", Kind::Tools).await;
+    assert_eq!((offer.ttl, offer.is_public), (secs(3), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_rules_hide_is_in_no_list_and_can_not_be_used() {
+    let script =
+        librarian().on("prompts/get", |_| Reply::result("{}")).on("resources/read", |_| Reply::result("{}"));
+    let world = World::new().server("s", script).open().await;
+    world.host.set_policy_hook(Some(Box::new(|_, _, what| match what {
+        Some("prompt:b" | "resource:b") => Verdict::Deny { reason: "a test says so".into() },
+        _ => Verdict::Allow,
+    })));
+    for kind in [Kind::Prompts, Kind::Resources, Kind::Templates] {
+        assert_eq!(names(&offer(&world, "s", kind).await), ["a"], "{kind:?}");
+        assert!(
+            world.host.may_use(&world.me, "s", kind, "a") && !world.host.may_use(&world.me, "s", kind, "b")
+        );
+    }
+    let prompt = |name: &str| Params::prompt_get(name, None).unwrap();
+    let complete = |reference: Value| Params::parse(json!({"ref": reference}).to_string().into()).unwrap();
+    let requests = [
+        ("prompts/get", prompt("b"), "unknown-prompt"),
+        ("resources/read", Params::resource_read("b"), "unknown-resource"),
+        ("completion/complete", complete(json!({"type": "ref/prompt", "name": "b"})), "unknown-prompt"),
+        ("completion/complete", complete(json!({"type": "ref/resource", "uri": "b"})), "unknown-resource"),
+    ];
+    for (method, params, code) in requests {
+        let error = world.host.send(Request::new(&world.me, "s", method, params)).await.unwrap_err();
+        assert_eq!((error.code(), error.rpc_code()), (code, -32602));
+        assert_eq!(world.stage("s").count(method), 0, "{method}");
+    }
+    world.host.send(Request::new(&world.me, "s", "prompts/get", prompt("a"))).await.unwrap();
+    world
+        .host
+        .send(Request::new(&world.me, "s", "resources/read", Params::resource_read("a")))
+        .await
+        .unwrap();
+    let refused = world.host.subscribe(&world.me, "s", "b").await.unwrap_err();
+    assert_eq!(refused.code(), "unknown-resource");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_of_every_kind_are_kept_for_the_next_run() {
+    let state = tempfile::tempdir().unwrap();
+    let keep = |options: &mut HostOptions| options.state_dir = Some(state.path().to_owned());
+    let world = World::new().options(keep).server("a", librarian()).open().await;
+    for kind in Kind::ALL {
+        world.host.offers(&world.me, kind, secs(10)).await;
+    }
+    let file = state.path().join("lists/a.json");
+    while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("resourceTemplates")) {
+        tokio::task::yield_now().await;
+    }
+    drop(world);
+
+    let world = World::new().options(keep).server("a", librarian()).open().await;
+    for kind in Kind::ALL {
+        let offers = world.host.offers(&world.me, kind, secs(10)).await;
+        assert_eq!(offers[0].items.len(), if kind == Kind::Tools { 1 } else { 2 });
+    }
+    assert_eq!(world.stage("a").connects(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_says_of_itself_is_known_after_its_session_has_ended() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    assert!(world.host.known_hello(&world.me, "a").is_none());
+    assert_eq!(world.stage("a").connects(), 0);
+    assert_eq!(world.host.hello(&world.me, "a").await.unwrap().version, "2025-11-25");
+    world.advance(secs(400)).await;
+    assert_eq!(world.state("a"), "idle");
+    assert!(world.host.known_hello(&world.me, "a").is_some());
+    assert_eq!(world.host.servers(&world.me).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_wants_to_know_is_asked_for_each_client_by_itself() {
+    let wants_input = r#"{"resultType":"input_required","requestState":"s"}"#;
+    let script = Script::new().on("resources/read", move |_| Reply::result(wants_input).after(secs(1)));
+    let world = World::new().server("a", script.capabilities(ALL)).open().await;
+    let read = || {
+        let (host, me) = (world.host.clone(), Caller::local());
+        tokio::spawn(async move {
+            let params = Params::resource_read("u");
+            host.send(Request::new(&me, "a", "resources/read", params).from_modern_client()).await
+        })
+    };
+    let (first, second) = (read(), read());
+    settle().await;
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    let asked = world.stage("a").asked_for("resources/read");
+    let for_clients = asked.iter().filter(|asked| asked.is_for_client).count();
+    assert_eq!((asked.len(), for_clients), (3, 2), "once together, then each for itself");
+}

@@ -1,0 +1,107 @@
+//! Subscriptions: counted, renewed, and ended by the last one who leaves.
+
+use ostler_testkit::{Reply, Script, World, settle};
+
+use crate::secs;
+
+fn script() -> Script {
+    Script::echo()
+        .capabilities(r#"{"tools":{},"resources":{"subscribe":true}}"#)
+        .on("resources/subscribe", |asked| match asked.name.as_deref() {
+            Some("x://no") => Reply::error(-32002, "no such resource"),
+            _ => Reply::result("{}"),
+        })
+        .on("resources/unsubscribe", |_| Reply::result("{}"))
+}
+
+fn told(world: &World) -> Vec<(String, String)> {
+    let asked = world.stage("a").asked();
+    let about = asked.into_iter().filter(|asked| asked.method.starts_with("resources/"));
+    about.map(|asked| (asked.method.replace("resources/", ""), asked.name.unwrap_or_default())).collect()
+}
+
+fn lines(told: &[(String, String)]) -> Vec<String> {
+    told.iter().map(|(method, uri)| format!("{method} {uri}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_one_in_subscribes_and_the_last_one_out_ends_it() {
+    let world = World::new().server("a", script()).open().await;
+    let first = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
+    let second = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
+    let other = world.host.subscribe(&world.me, "a", "x://2").await.unwrap();
+    drop(first);
+    settle().await;
+    assert_eq!(lines(&told(&world)), ["subscribe x://1", "subscribe x://2"]);
+    drop((second, other));
+    settle().await;
+    assert_eq!(lines(&told(&world))[2..], ["unsubscribe x://1", "unsubscribe x://2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_keeps_its_server_up_and_the_end_of_it_lets_it_go() {
+    let world = World::new().server("a", script()).open().await;
+    let held = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
+    world.advance(secs(3_600)).await;
+    assert_eq!(world.state("a"), "ready");
+    drop(held);
+    world.advance(secs(301)).await;
+    assert_eq!(world.state("a"), "idle");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_session_is_told_what_the_old_one_was() {
+    let world = World::new().server("a", script()).open().await;
+    let _held = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
+    drop(world.host.subscribe(&world.me, "a", "x://2").await.unwrap());
+    settle().await;
+    world.crash("a");
+    world.advance(secs(1)).await;
+    assert_eq!(lines(&told(&world)).last().unwrap(), "subscribe x://1");
+    assert_eq!(told(&world).len(), 4);
+    assert_eq!(world.stage("a").asked_for("x://1")[1].generation, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_says_to_a_subscription_is_the_callers_answer() {
+    let world = World::new().server("a", script()).open().await;
+    let error = world.host.subscribe(&world.me, "a", "x://no").await.unwrap_err();
+    assert_eq!((error.code(), error.rpc_code()), ("upstream-error", -32002));
+    settle().await;
+    assert_eq!(lines(&told(&world)), ["subscribe x://no"], "what never was does not end");
+    world.host.subscribe(&world.me, "a", "x://no").await.unwrap_err();
+    assert_eq!(told(&world).len(), 2, "it is asked for again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_while_subscribing_leaves_nothing_behind() {
+    let slow = script().on("resources/subscribe", |_| Reply::result("{}").after(secs(5)));
+    let world = World::new().server("a", slow).open().await;
+    let (host, me) = (world.host.clone(), world.me.clone());
+    let leaving = tokio::spawn(async move { host.subscribe(&me, "a", "x://1").await });
+    settle().await;
+    assert_eq!(told(&world).len(), 1);
+    leaving.abort();
+    settle().await;
+    assert_eq!(lines(&told(&world)), ["subscribe x://1", "unsubscribe x://1"]);
+    world.advance(secs(301)).await;
+    assert_eq!(world.state("a"), "idle");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_modern_server_is_listened_to_with_the_resources_of_the_moment() {
+    let world = World::new().server("a", script().modern()).open().await;
+    let first = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
+    let second = world.host.subscribe(&world.me, "a", "x://2").await.unwrap();
+    let again = world.host.subscribe(&world.me, "a", "x://2").await.unwrap();
+    drop((first, again));
+    settle().await;
+    world.crash("a");
+    world.advance(secs(1)).await;
+    let listened = world.stage("a").listened();
+    let listened: Vec<Vec<&str>> =
+        listened.iter().map(|uris| uris.iter().map(String::as_str).collect()).collect();
+    assert_eq!(listened, [vec![], vec!["x://1"], vec!["x://1", "x://2"], vec!["x://2"], vec!["x://2"]]);
+    assert!(told(&world).is_empty(), "it knows no such requests");
+    drop(second);
+}

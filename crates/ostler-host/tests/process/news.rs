@@ -1,0 +1,155 @@
+//! What servers say without being asked, over real pipes.
+
+use std::time::Duration;
+
+use ostler_host::upstream::Event;
+use ostler_host::{Kind, LogLevel, ServerEvent};
+use ostler_testkit::eventually;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::Receiver;
+
+use crate::stage::{LONG, Stage, none};
+use crate::voices::Listener;
+
+async fn next(events: &mut Receiver<ServerEvent>) -> Event {
+    tokio::time::timeout(LONG, events.recv()).await.expect("an event comes").unwrap().event
+}
+
+/// What the server knows of its client's wishes.
+async fn wishes(stage: &Stage) -> Value {
+    serde_json::from_str(&stage.text("fake", "news", none()).await).unwrap()
+}
+
+async fn until_wishes(stage: &Stage, is_so: impl Fn(&Value) -> bool) -> Value {
+    let deadline = tokio::time::Instant::now() + LONG;
+    loop {
+        let wishes = wishes(stage).await;
+        if is_so(&wishes) {
+            return wishes;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{wishes}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn every_list_is_read_from_a_real_server() {
+    for era in ["legacy", "modern"] {
+        let stage = Stage::guarded();
+        stage.spawn_fake("fake", &["--era", era, "--shelf", "5"]).await;
+        for (kind, first, last) in [
+            (Kind::Prompts, "greet", "prompt_5"),
+            (Kind::Resources, "fake://static", "fake://item/5"),
+            (Kind::Templates, "fake://item/{id}", "fake://5/{id}"),
+        ] {
+            let offer = stage.host.offer(&stage.me, "fake", kind, LONG).await.unwrap();
+            let names: Vec<&str> = offer.items.iter().map(|item| &*item.name).collect();
+            assert_eq!((names.len(), names[0], names[5]), (6, first, last), "{era} {kind:?}");
+        }
+        stage.close().await;
+    }
+}
+
+#[tokio::test]
+async fn the_log_goes_to_the_only_call_that_listens_else_to_everybody() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--ledger", &stage.path("ledger")]).await;
+    let mut events = stage.host.events();
+    let line = r#"{"level":"info","data":"said"}"#;
+    let (ann, bob) = (Listener::to("none"), Listener::to("none"));
+    stage.begin_heard("fake", "notify", none(), &ann).await.unwrap().unwrap();
+    assert_eq!(ann.told(), [("notifications/message".to_owned(), line.to_owned())]);
+    assert!(events.try_recv().is_err());
+
+    stage.text("fake", "notify", none()).await;
+    assert_eq!(next(&mut events).await, Event::Log(line.into()));
+    let odd = json!({"method": "notifications/odd", "params": {"x": 1}});
+    stage.text("fake", "notify", odd).await;
+    let told = Event::Other { method: "notifications/odd".into(), params: Some(r#"{"x":1}"#.into()) };
+    assert_eq!(next(&mut events).await, told);
+
+    let hanging = stage.begin_heard("fake", "hang", none(), &bob);
+    stage.until_lines("ledger", 4).await;
+    stage.begin_heard("fake", "notify", none(), &ann).await.unwrap().unwrap();
+    assert_eq!(next(&mut events).await, Event::Log(line.into()), "it could be either's");
+    assert_eq!((ann.told().len(), bob.told().len()), (1, 0));
+    hanging.abort();
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_legacy_server_tells_of_what_was_subscribed_to_also_after_a_restart() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--era", "legacy"]).await;
+    stage.host.want_log_level("fake", LogLevel::Notice);
+    let mut events = stage.host.events();
+    let held = stage.host.subscribe(&stage.me, "fake", "fake://static").await.unwrap();
+    let forbidden = stage.host.subscribe(&stage.me, "fake", "fake://forbidden").await.unwrap_err();
+    assert_eq!(forbidden.rpc_code(), -32602);
+    let told = until_wishes(&stage, |wishes| wishes["level"] == "notice").await;
+    assert_eq!(told["uris"], json!(["fake://static"]));
+
+    let updated = json!({"method": "notifications/resources/updated", "params": {"uri": "fake://static"}});
+    stage.text("fake", "notify", updated).await;
+    assert_eq!(next(&mut events).await, Event::ResourceUpdated(r#"{"uri":"fake://static"}"#.into()));
+
+    stage.process("fake").kill();
+    stage.until("fake", "is up again", |status| status.generation == 2 && status.active).await;
+    let again = |wishes: &Value| wishes["level"] == "notice" && wishes["uris"] == json!(["fake://static"]);
+    until_wishes(&stage, again).await;
+    drop(held);
+    until_wishes(&stage, |wishes| wishes["uris"] == json!([])).await;
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_modern_server_is_listened_to_and_asked_anew_when_the_wishes_change() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--era", "modern", "--listen", "--frames", &stage.path("frames")]).await;
+    let first = until_wishes(&stage, |wishes| wishes["filter"] != Value::Null).await;
+    assert_eq!(
+        first["filter"],
+        json!({"toolsListChanged": true}),
+        "what it does not announce is not asked for"
+    );
+    let held = stage.host.subscribe(&stage.me, "fake", "fake://static").await.unwrap();
+    let second =
+        until_wishes(&stage, |wishes| wishes["filter"]["resourceSubscriptions"] != Value::Null).await;
+    assert_eq!(second["filter"]["resourceSubscriptions"], json!(["fake://static"]));
+    let replaced = format!(r#""requestId":{}"#, first["listen"]);
+    let is_cancelled = || stage.lines("frames").iter().any(|frame| frame.contains(&replaced));
+    eventually("the first request is taken back", LONG, is_cancelled).await;
+    assert_eq!(wishes(&stage).await["listen"], second["listen"], "the second one stays");
+    drop(held);
+    until_wishes(&stage, |wishes| wishes["filter"] == json!({"toolsListChanged": true})).await;
+    assert_eq!((stage.status("fake").in_flight, stage.status("fake").leases), (0, 0), "listening is no call");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_list_of_a_modern_server_is_good_until_it_says_otherwise_if_it_can_say_so() {
+    for (args, is_heard) in [(vec!["--era", "modern", "--listen"], true), (vec!["--era", "modern"], false)] {
+        let stage = Stage::guarded();
+        let requests = stage.path("requests");
+        stage.spawn_fake("fake", &[&args[..], &["--requests", &requests]].concat()).await;
+        if is_heard {
+            until_wishes(&stage, |wishes| wishes["listen"] != Value::Null).await;
+        }
+        let mut events = stage.host.events();
+        stage.host.tools(&stage.me, "fake").await.unwrap();
+        let before = lists(&stage);
+        for _ in 0..3 {
+            stage.host.tools(&stage.me, "fake").await.unwrap();
+        }
+        assert_eq!(lists(&stage) - before, if is_heard { 0 } else { 3 }, "{args:?}");
+        stage.text("fake", "list_changed", json!({"count": 1})).await;
+        assert_eq!(next(&mut events).await, Event::ToolsChanged);
+        stage.host.tools(&stage.me, "fake").await.unwrap();
+        assert_eq!(lists(&stage) - before, if is_heard { 1 } else { 4 }, "{args:?}");
+        stage.close().await;
+    }
+}
+
+fn lists(stage: &Stage) -> usize {
+    stage.lines("requests").iter().filter(|line| line.starts_with("tools/list")).count()
+}

@@ -1,0 +1,272 @@
+//! Questions of servers reach the one caller who can be meant, or nobody.
+
+use std::time::Duration;
+
+use ostler_testkit::{eventually, fake_spec};
+use ostler_wire::RpcError;
+use serde_json::{Value, json};
+
+use crate::stage::{LONG, Stage, none};
+use crate::voices::{Listener, seen, yes};
+
+const ELICIT: &str = "elicitation/create";
+
+async fn legacy(args: &[&str]) -> Stage {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &[&["--era", "legacy"], args].concat()).await;
+    stage
+}
+
+#[tokio::test]
+async fn a_question_goes_to_the_caller_and_its_answer_to_the_server() {
+    let stage = legacy(&[]).await;
+    let ann = Listener::to(ELICIT);
+    let call = stage.begin_heard("fake", "input", none(), &ann);
+    let question = ann.question().await;
+    assert_eq!(question.method.as_str(), ELICIT);
+    let form: Value = serde_json::from_slice(question.params.as_ref().unwrap()).unwrap();
+    assert_eq!(form["message"], "Go on?");
+    assert!(question.answer(yes(r#"{"action":"accept","content":{"ok":true}}"#)));
+    let seen = seen(call.await.unwrap());
+    assert_eq!((&seen["id"], &seen["result"]["action"]), (&json!("fake-input"), &json!("accept")));
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_reaches_the_server_byte_for_byte() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--era", "legacy", "--frames", &stage.path("frames")]).await;
+    let ann = Listener::to(ELICIT);
+    for outcome in [
+        yes(r#"{"n":1000000000000000000000000000000,"b" : [ 1E+2 ],"a":"\u00e9"}"#),
+        ostler_wire::Outcome::Error(RpcError {
+            code: -1,
+            message: "no".into(),
+            raw: r#"{"code":-1,"message":"no","data":{"z":1,"a":2}}"#.into(),
+        }),
+    ] {
+        let call = stage.begin_heard("fake", "input", none(), &ann);
+        ann.question().await.answer(outcome);
+        call.await.unwrap().unwrap();
+    }
+    let frames = stage.lines("frames").join("\n");
+    assert!(frames.contains(r#""result":{"n":1000000000000000000000000000000,"b" : [ 1E+2 ],"a":"\u00e9"}"#));
+    assert!(frames.contains(r#""error":{"code":-1,"message":"no","data":{"z":1,"a":2}}"#));
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_can_answer_is_for_a_method_that_is_not_there() {
+    let stage = legacy(&[]).await;
+    let ann = Listener::to(ELICIT);
+    for method in ["roots/list", "sampling/createMessage", "no/such"] {
+        let call = stage.begin_heard("fake", "ask", json!({ "method": method }), &ann);
+        assert_eq!(seen(call.await.unwrap())["error"]["code"], -32601, "{method}");
+    }
+    assert_eq!(seen(stage.call("fake", "input", none()).await)["error"]["code"], -32601);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_question_that_is_dropped_is_refused() {
+    let stage = legacy(&[]).await;
+    let ann = Listener::to(ELICIT);
+    let call = stage.begin_heard("fake", "input", none(), &ann);
+    drop(ann.question().await);
+    assert_eq!(seen(call.await.unwrap())["error"]["code"], -32603);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_call_without_such_a_caller_does_not_confuse_anybody() {
+    let stage = legacy(&[]).await;
+    let (ann, bob) = (Listener::to(ELICIT), Listener::to("roots/list"));
+    let quiet = stage.begin("fake", "hang", none());
+    let other = stage.begin_heard("fake", "hang", none(), &bob);
+    let call = stage.begin_heard("fake", "input", none(), &ann);
+    ann.question().await.answer(yes("{}"));
+    assert_eq!(seen(call.await.unwrap())["result"], none());
+    assert_eq!(bob.open(), 0);
+    quiet.abort();
+    other.abort();
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
+    let stage = Stage::guarded();
+    let frames = stage.path("frames");
+    stage
+        .spawn_fake("fake", &["--era", "legacy", "--ledger", &stage.path("ledger"), "--frames", &frames])
+        .await;
+    let (ann, bob) = (Listener::to(ELICIT), Listener::to(ELICIT));
+    let waiting = stage.begin_heard("fake", "hang", none(), &ann);
+    stage.until_lines("ledger", 1).await;
+    let refused = seen(stage.begin_heard("fake", "input", none(), &bob).await.unwrap());
+    assert_eq!(refused["error"]["code"], -32603);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("one at a time"), "{refused}");
+    assert_eq!((ann.open(), bob.open()), (0, 0));
+    waiting.abort();
+    let _ = waiting.await;
+
+    // The lesson outlives the process.
+    stage.process("fake").kill();
+    stage.until("fake", "is up again", |status| status.generation == 2 && status.active).await;
+    let first = stage.begin_heard("fake", "input", none(), &ann);
+    let question = ann.question().await;
+    let second = stage.begin_heard("fake", "input", none(), &bob);
+    // Calls of those who can't answer pass.
+    for _ in 0..3 {
+        assert_eq!(stage.text("fake", "text", json!({"text": "t"})).await, "t");
+    }
+    assert_eq!(bob.open(), 0, "it waits for its turn");
+    assert_eq!(stage.lines("ledger").iter().filter(|line| line.contains("input")).count(), 2);
+    question.answer(yes(r#"{"first":1}"#));
+    assert_eq!(seen(first.await.unwrap())["result"]["first"], 1);
+    bob.question().await.answer(yes(r#"{"second":2}"#));
+    assert_eq!(seen(second.await.unwrap())["result"]["second"], 2);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_does_not_come_in_time_is_an_overload_and_one_given_up_passes_on() {
+    let stage = legacy(&["--ledger", "/dev/null"]).await;
+    let voices = [(); 4].map(|()| Listener::to(ELICIT));
+    // Two at once, so that they take turns.
+    let confusing = stage.begin_heard("fake", "hang", none(), &voices[0]);
+    stage.until("fake", "has the first call", |status| status.in_flight == 1).await;
+    let refused = stage.begin_heard("fake", "input", none(), &voices[1]).await.unwrap();
+    assert_eq!(seen(refused)["error"]["code"], -32603);
+    confusing.abort();
+    let _ = confusing.await;
+
+    let holder = stage.begin_heard("fake", "input", none(), &voices[1]);
+    let question = voices[1].question().await;
+    let request = ostler_host::Request::tool(&stage.me, "fake", "input", none().into()).unwrap();
+    let late = stage.host.send(request.with_voice(voices[2].clone()).within(Duration::from_millis(50))).await;
+    assert_eq!(late.unwrap_err().code(), "overloaded");
+    let waiting = stage.begin_heard("fake", "input", none(), &voices[2]);
+    let next = stage.begin_heard("fake", "input", none(), &voices[3]);
+    waiting.abort();
+    let _ = waiting.await;
+    question.answer(yes("{}"));
+    holder.await.unwrap().unwrap();
+    voices[3].question().await.answer(yes("{}"));
+    next.await.unwrap().unwrap();
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn the_time_of_a_call_stands_still_while_its_caller_thinks() {
+    let stage = Stage::guarded();
+    let mut spec = fake_spec("fake", &["--era", "legacy"]);
+    spec.call_timeout = Duration::from_millis(400);
+    spec.max_call_time = Duration::from_secs(60);
+    stage.spawn(spec).await;
+    let ann = Listener::to(ELICIT);
+    let call = stage.begin_heard("fake", "input", none(), &ann);
+    let question = ann.question().await;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    question.answer(yes("{}"));
+    assert_eq!(seen(call.await.unwrap())["result"], none());
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn the_hard_end_of_a_call_comes_whether_its_caller_has_answered_or_not() {
+    let stage = Stage::guarded();
+    let mut spec = fake_spec("fake", &["--era", "legacy"]);
+    spec.call_timeout = Duration::from_millis(200);
+    spec.max_call_time = Duration::from_millis(600);
+    stage.spawn(spec).await;
+    let ann = Listener::to(ELICIT);
+    let call = stage.begin_heard("fake", "input", none(), &ann);
+    let mut question = ann.question().await;
+    assert_eq!(call.await.unwrap().unwrap_err().code(), "timed-out");
+    question.withdrawn().await;
+    assert!(!question.answer(yes("{}")));
+    assert_eq!(stage.status("fake").consecutive_failures, 0, "it was not the server that was late");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_question_is_withdrawn_when_its_caller_goes_away() {
+    let stage = legacy(&[]).await;
+    let ann = Listener::to(ELICIT);
+    let call = stage.begin_heard("fake", "input", none(), &ann);
+    let mut question = ann.question().await;
+    call.abort();
+    tokio::time::timeout(LONG, question.withdrawn()).await.unwrap();
+    assert_eq!(stage.text("fake", "text", json!({"text": "next"})).await, "next");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_question_is_withdrawn_when_its_server_dies() {
+    let stage = legacy(&[]).await;
+    let ann = Listener::to(ELICIT);
+    let call = stage.begin_heard("fake", "input", none(), &ann);
+    let mut question = ann.question().await;
+    stage.process("fake").kill();
+    tokio::time::timeout(LONG, question.withdrawn()).await.unwrap();
+    assert_eq!(call.await.unwrap().unwrap_err().code(), "outcome-unknown");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_modern_server_asks_in_its_answer_and_nowhere_else() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--era", "modern"]).await;
+    let ann = Listener::to(ELICIT);
+    let call = stage.begin_heard("fake", "ask", json!({ "method": ELICIT }), &ann);
+    assert_eq!(seen(call.await.unwrap())["error"]["code"], -32601);
+    let asked = stage.begin_heard("fake", "input", none(), &ann).await.unwrap().unwrap();
+    assert_eq!(asked.json::<Value>().unwrap()["resultType"], "input_required");
+    assert_eq!(ann.open(), 0);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_legacy_server_is_told_that_its_client_can_be_asked() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--era", "legacy", "--frames", &stage.path("frames")]).await;
+    let frames = stage.lines("frames");
+    let hello = frames.iter().find(|frame| frame.contains("\"initialize\"")).unwrap();
+    let hello: Value = serde_json::from_str(hello).unwrap();
+    let declared =
+        json!({"roots": {"listChanged": true}, "sampling": {}, "elicitation": {"form": {}, "url": {}}});
+    assert_eq!(hello["params"]["capabilities"], declared);
+    let probe: Value = serde_json::from_str(&frames[0]).unwrap();
+    assert_eq!(
+        probe["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"],
+        none(),
+        "the host itself can't"
+    );
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn what_a_modern_client_says_of_itself_does_not_reach_a_legacy_server() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--era", "legacy", "--frames", &stage.path("frames")]).await;
+    let params = json!({"name": "text", "arguments": {"text": "t"}, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+        "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
+        "io.modelcontextprotocol/logLevel": "info",
+        "progressToken": "mine", "own.example/key": [1, 2]}});
+    let params = ostler_wire::Params::parse(params.to_string().into()).unwrap();
+    let request = ostler_host::Request::new(&stage.me, "fake", "tools/call", params).from_modern_client();
+    stage.host.send(request).await.unwrap();
+    eventually("the call is written down", LONG, || frame(&stage, "tools/call").is_some()).await;
+    let mut meta = frame(&stage, "tools/call").unwrap()["params"]["_meta"].clone();
+    meta.as_object_mut().unwrap().remove("dev.ostler/idempotencyKey").unwrap();
+    assert_eq!(meta, json!({"own.example/key": [1, 2]}));
+    stage.close().await;
+}
+
+fn frame(stage: &Stage, method: &str) -> Option<Value> {
+    let frames = stage.lines("frames");
+    let mut read = frames.iter().filter_map(|frame| serde_json::from_str::<Value>(frame).ok());
+    read.find(|frame| frame["method"] == method)
+}
