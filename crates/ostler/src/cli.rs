@@ -68,6 +68,16 @@ used for ten minutes. All clients of a config share its servers."
     Stdio,
     Call(Call),
     Tools(Tools),
+    /// List the prompts of servers
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler prompts
+  ostler prompts git --json")]
+    Prompts(Offers),
+    /// List the resources of servers, and the templates of such
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler resources
+  ostler resources files --json | jq -r '.resources[].name'")]
+    Resources(Offers),
     List(List),
     Status(Status),
     /// Start a server of the daemon
@@ -221,6 +231,16 @@ pub(crate) struct Tools {
     /// Show whole descriptions, and arguments
     #[arg(long, conflicts_with = "json")]
     pub(crate) full: bool,
+}
+
+/// Which servers' lists are shown, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Offers {
+    /// Only those of this server
+    pub(crate) server: Option<String>,
+    /// Print JSON, with each definition as its server wrote it
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// List the servers of the config; starts nothing

@@ -4,6 +4,7 @@ mod call;
 mod check;
 pub(crate) mod list;
 mod manual;
+mod offers;
 pub(crate) mod operate;
 mod serve;
 mod status;
@@ -30,6 +31,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stdio => stdio::run(shared),
         Command::Call(typed) => call::run(&typed, shared),
         Command::Tools(typed) => tools::run(&typed, shared),
+        Command::Prompts(typed) => offers::prompts(&typed, shared),
+        Command::Resources(typed) => offers::resources(&typed, shared),
         Command::List(typed) => list::run(&typed, shared),
         Command::Status(typed) => status::run(&typed, shared),
         Command::Start { server } => operate::run("start", &server, shared),

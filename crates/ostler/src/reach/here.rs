@@ -12,18 +12,21 @@ use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
-use ostler_host::{Arguments, Caller, Discovered, Host, HostOptions, ListedTool, Request};
+use ostler_host::{Arguments, Caller, Discovered, Host, HostOptions, Kind, ListedTool, Request};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::Probed;
 use super::patience::{Deadline, patiently, say_starting};
+use super::{Item, Offered, Probed};
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::tell;
 
 /// Servers that are probed at the same time.
 const AT_ONCE: usize = 8;
+
+/// How long one server may take to list what it offers.
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a probed server waits until there is room for its process.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -94,6 +97,27 @@ impl Here {
         );
         found.sort_by(|a, b| a.server.cmp(&b.server));
         found
+    }
+
+    /// What all servers offer of a kind, by server.
+    pub(super) async fn offers(&self, kind: Kind) -> Vec<Offered> {
+        let servers = self.specs.len() - self.refused.len();
+        let asking = self.host.offers(&self.caller, kind, LIST_PATIENCE);
+        let offers = patiently(asking, || say_starting(servers)).await;
+        let offered = offers.into_iter().map(|offer| {
+            let items = offer.items.iter();
+            let items =
+                items.map(|item| Item { name: item.name.to_string(), definition: item.definition.clone() });
+            Offered { server: offer.server, items: items.collect(), error: offer.error }
+        });
+        let refused = self.refused.iter().map(|(server, error)| Offered {
+            server: server.clone(),
+            items: Vec::new(),
+            error: Some(error.clone()),
+        });
+        let mut all: Vec<Offered> = offered.chain(refused).collect();
+        all.sort_by(|a, b| a.server.cmp(&b.server));
+        all
     }
 
     /// Calls a tool.

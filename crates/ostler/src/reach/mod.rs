@@ -16,7 +16,7 @@ use ostler_core::config::Config;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::status::ServerStatus;
-use ostler_host::{Arguments, Binding, Discovered, ListedTool};
+use ostler_host::{Arguments, Binding, Discovered, Kind, ListedTool};
 
 use self::here::Here;
 pub(crate) use self::http::Address;
@@ -87,6 +87,22 @@ pub(crate) struct Probed {
     pub(crate) error: Option<CallError>,
     /// Keeps it up, if it should be.
     pub(crate) _kept: Option<Binding>,
+}
+
+/// What one server offers of a kind.
+pub(crate) struct Offered {
+    pub(crate) server: ServerName,
+    /// In the server's order; the last known ones, if there is an error.
+    pub(crate) items: Vec<Item>,
+    pub(crate) error: Option<CallError>,
+}
+
+/// A prompt, a resource, or a template of resources.
+pub(crate) struct Item {
+    /// The server's own name for it, or its URI.
+    pub(crate) name: String,
+    /// As the server wrote it.
+    pub(crate) definition: Bytes,
 }
 
 /// Who does the work: the daemon that is named, the one that runs for the
@@ -206,6 +222,14 @@ impl Reach {
         match self {
             Self::Here(here) => Ok(here.discover().await),
             Self::There(there) => there.discover().await,
+        }
+    }
+
+    /// What all servers offer of a kind, by server.
+    pub(crate) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
+        match self {
+            Self::Here(here) => Ok(here.offers(kind).await),
+            Self::There(there) => there.offers(kind).await,
         }
     }
 

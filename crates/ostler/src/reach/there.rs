@@ -1,5 +1,6 @@
 //! A daemon, reached through its admin API.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use hyper::{Method, StatusCode};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::status::ServerStatus;
-use ostler_host::{Discovered, ListedTool, Tool};
+use ostler_host::{Discovered, Kind, ListedTool, Tool};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::http::{self, Address, Ask, Lost};
 use super::patience::{Deadline, patiently, say_starting};
-use super::{Probed, Trouble};
+use super::{Item, Offered, Probed, Trouble};
 use crate::command::operate::Change;
 use crate::failure::Failure;
 use crate::told::Told;
@@ -67,6 +68,20 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
+struct Offers {
+    servers: Vec<ServerName>,
+    items: Vec<OfferedItem>,
+    errors: Vec<Broken>,
+}
+
+#[derive(Deserialize)]
+struct OfferedItem {
+    server: ServerName,
+    name: String,
+    definition: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
 struct Broken {
     server: ServerName,
     error: Told,
@@ -107,6 +122,17 @@ impl There {
     pub(super) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
         let listing: Tools = self.get("/api/v1/tools?full=true").await?;
         Ok(listing.found())
+    }
+
+    pub(super) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
+        let path = match kind {
+            Kind::Prompts => "/api/v1/prompts",
+            Kind::Resources => "/api/v1/resources",
+            Kind::Templates => "/api/v1/resource-templates",
+            Kind::Tools => return Ok(Vec::new()),
+        };
+        let listing: Offers = patiently(self.get(path), || say_starting(1)).await?;
+        Ok(listing.offered())
     }
 
     pub(super) async fn call(
@@ -295,11 +321,7 @@ impl Tools {
             self.servers.into_iter().map(|server| Discovered { server, tools: Ok(Vec::new()) }).collect();
         for one in &mut found {
             if let Some(at) = errors.iter().position(|broken| broken.server == one.server) {
-                let told = errors.swap_remove(at).error;
-                one.tools = Err(told.error().unwrap_or_else(|| CallError::UpstreamProtocol {
-                    server: one.server.clone(),
-                    detail: "the daemon is of another version".into(),
-                }));
+                one.tools = Err(known(&one.server, errors.swap_remove(at).error));
             }
         }
         for entry in self.tools {
@@ -310,6 +332,33 @@ impl Tools {
         }
         found
     }
+}
+
+impl Offers {
+    /// By server.
+    fn offered(self) -> Vec<Offered> {
+        let mut offered: BTreeMap<ServerName, Offered> = BTreeMap::new();
+        let empty = |server: &ServerName| Offered { server: server.clone(), items: Vec::new(), error: None };
+        for server in &self.servers {
+            offered.insert(server.clone(), empty(server));
+        }
+        for OfferedItem { server, name, definition } in self.items {
+            let definition = Bytes::copy_from_slice(definition.get().as_bytes());
+            let of_server = offered.entry(server.clone()).or_insert_with(|| empty(&server));
+            of_server.items.push(Item { name, definition });
+        }
+        for Broken { server, error } in self.errors {
+            let of_server = offered.entry(server.clone()).or_insert_with(|| empty(&server));
+            of_server.error = Some(known(&server, error));
+        }
+        offered.into_values().collect()
+    }
+}
+
+/// The error that was told of a server.
+fn known(server: &ServerName, told: Told) -> CallError {
+    let detail = "the daemon is of another version".to_owned();
+    told.error().unwrap_or_else(|| CallError::UpstreamProtocol { server: server.clone(), detail })
 }
 
 impl Entry {

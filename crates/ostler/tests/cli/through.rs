@@ -44,6 +44,11 @@ fn calls_lists_and_errors_read_the_same() {
         "tools fake --json",
         "tools nope",
         "tools bad",
+        "prompts fake",
+        "prompts --json",
+        "resources fake",
+        "resources --json",
+        "resources nope",
         "list",
         "list --json",
     ] {

@@ -4,6 +4,7 @@ mod attach;
 mod call;
 mod config;
 mod logs;
+mod offers;
 mod query;
 mod servers;
 mod tools;
@@ -40,6 +41,9 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/servers/{name}/reload", post(servers::reload))
         .route("/api/v1/servers/{name}/logs", get(logs::read))
         .route("/api/v1/tools", get(tools::list))
+        .route("/api/v1/prompts", get(offers::prompts))
+        .route("/api/v1/resources", get(offers::resources))
+        .route("/api/v1/resource-templates", get(offers::templates))
         .route("/api/v1/call", post(call::call))
         .route("/api/v1/config", get(config::show))
         .route("/api/v1/config/reload", post(config::reload))

@@ -1,0 +1,144 @@
+//! `ostler prompts` and `ostler resources`: what servers offer beside tools.
+
+use ostler_core::catalog::exposed_name;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::Kind;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::tools::Reason;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{self, Style, tell};
+use crate::reach::{self, Offered, Reach};
+use crate::table::{Cell, Table};
+
+pub(super) fn prompts(typed: &cli::Offers, shared: &cli::Shared) -> Result<(), Failure> {
+    reach::run(reach::find(shared)?, async |reach| {
+        let prompts = select(reach, typed, Kind::Prompts).await?;
+        if typed.json {
+            let shown = entries(&prompts, exposed_name)?;
+            output::print_json(&PromptList { prompts: shown, errors: broken(&prompts) })?;
+        } else {
+            let mut table = Table::new(&["PROMPT", "DESCRIPTION"]);
+            for (server, item) in items(&prompts) {
+                table.row([exposed_name(server, &item.name).into(), Cell::from(describe(&item.definition))]);
+            }
+            output::print(&table.render(Style::stdout(), output::width()))?;
+        }
+        judge(&prompts)
+    })
+}
+
+pub(super) fn resources(typed: &cli::Offers, shared: &cli::Shared) -> Result<(), Failure> {
+    reach::run(reach::find(shared)?, async |reach| {
+        let resources = select(reach, typed, Kind::Resources).await?;
+        let templates = select(reach, typed, Kind::Templates).await?;
+        let uri = |_: &ServerName, uri: &str| uri.to_owned();
+        if typed.json {
+            let (resources_shown, templates) = (entries(&resources, uri)?, entries(&templates, uri)?);
+            let errors = broken(&resources);
+            output::print_json(&ResourceList { resources: resources_shown, templates, errors })?;
+        } else {
+            let mut table = Table::new(&["RESOURCE", "SERVER", "DESCRIPTION"]);
+            for (server, item) in items(&resources).chain(items(&templates)) {
+                let description = Cell::from(describe(&item.definition));
+                table.row([item.name.as_str().into(), server.as_str().into(), description]);
+            }
+            output::print(&table.render(Style::stdout(), output::width()))?;
+        }
+        judge(&resources)
+    })
+}
+
+/// What all servers offer, or the one that is meant.
+async fn select(reach: &Reach, typed: &cli::Offers, kind: Kind) -> Result<Vec<Offered>, Failure> {
+    if let Some(server) = &typed.server {
+        let names = reach.names().await?;
+        if !names.iter().any(|name| name.as_str() == server) {
+            return Err(CallError::unknown_server(server, names.iter().map(ServerName::as_str)).into());
+        }
+    }
+    let is_meant =
+        |offered: &Offered| typed.server.as_ref().is_none_or(|name| offered.server.as_str() == name);
+    Ok(reach.offers(kind).await?.into_iter().filter(is_meant).collect())
+}
+
+/// One broken server is told of and spoils nothing; if all are, the command has failed.
+fn judge(offered: &[Offered]) -> Result<(), Failure> {
+    let errors: Vec<&CallError> = offered.iter().filter_map(|one| one.error.as_ref()).collect();
+    if let ([only], 1) = (errors.as_slice(), offered.len()) {
+        return Err(Failure::Unlisted((*only).clone()));
+    }
+    for error in &errors {
+        tell(&Failure::Unlisted((*error).clone()).render(Style::stderr()));
+    }
+    if !errors.is_empty() && errors.len() == offered.len() {
+        return Err(Failure::NoneAnswered(errors.len()));
+    }
+    Ok(())
+}
+
+fn items(offered: &[Offered]) -> impl Iterator<Item = (&ServerName, &reach::Item)> {
+    offered.iter().flat_map(|one| one.items.iter().map(|item| (&one.server, item)))
+}
+
+/// The first line of what a definition says about itself.
+fn describe(definition: &[u8]) -> String {
+    let definition: Value = serde_json::from_slice(definition).unwrap_or_default();
+    let text = |key: &str| {
+        definition.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty())
+    };
+    let text = text("description").or_else(|| text("title")).or_else(|| text("name")).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// The stable shape of `ostler prompts --json`.
+#[derive(Serialize)]
+struct PromptList<'a> {
+    prompts: Vec<Entry<'a>>,
+    errors: Vec<Broken<'a>>,
+}
+
+/// The stable shape of `ostler resources --json`.
+#[derive(Serialize)]
+struct ResourceList<'a> {
+    resources: Vec<Entry<'a>>,
+    templates: Vec<Entry<'a>>,
+    errors: Vec<Broken<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    /// As clients of all servers name it.
+    name: String,
+    server: &'a ServerName,
+    /// As the server wrote it.
+    definition: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Broken<'a> {
+    server: &'a ServerName,
+    error: Reason,
+}
+
+fn entries(
+    offered: &[Offered],
+    name: impl Fn(&ServerName, &str) -> String,
+) -> Result<Vec<Entry<'_>>, Failure> {
+    items(offered)
+        .map(|(server, item)| {
+            let definition =
+                serde_json::from_slice(&item.definition).map_err(|error| Failure::Output(error.into()))?;
+            Ok(Entry { name: name(server, &item.name), server, definition })
+        })
+        .collect()
+}
+
+fn broken(offered: &[Offered]) -> Vec<Broken<'_>> {
+    let broken = offered.iter().filter_map(|one| Some((&one.server, one.error.as_ref()?)));
+    broken.map(|(server, error)| Broken { server, error: error.into() }).collect()
+}
