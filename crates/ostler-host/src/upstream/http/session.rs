@@ -172,6 +172,13 @@ impl HttpSession {
     }
 }
 
+impl Drop for HttpSession {
+    /// Whatever runs for the session ends with it.
+    fn drop(&mut self) {
+        self.link.closed.send_replace(true);
+    }
+}
+
 /// Tells a legacy server that a call is given up, when it is dropped with the
 /// number still in it. A modern one sees that the request is closed.
 struct Cancel<'a> {
