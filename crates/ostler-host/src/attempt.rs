@@ -164,7 +164,9 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
             CallError::UpstreamProtocol { server, detail: fault.to_string() }
         }
         (FaultKind::Congested, _) => slot.congested(),
-        (FaultKind::NeedsAuth { .. }, Delivery::Rejected) => slot.held_back(UnavailableState::NeedsAuth, fault, None),
+        (FaultKind::NeedsAuth { .. }, Delivery::Rejected) => {
+            slot.held_back(UnavailableState::NeedsAuth, fault, None)
+        }
         (FaultKind::Paused { wait, .. }, Delivery::Rejected) => {
             slot.held_back(UnavailableState::BreakerOpen, fault, Some(*wait))
         }

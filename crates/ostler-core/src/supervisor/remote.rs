@@ -55,7 +55,11 @@ fn an_unreachable_server_is_asked_ever_more_seldom_and_never_ejected() {
         while let Some(action) = it.poll(at(now)) {
             let Action::Start { generation } = action else { panic!("{action:?}") };
             starts += 1;
-            it.on_start_failed(generation, Failure::new(FaultKind::Connect("refused".into()), at(now)), &mut rng);
+            it.on_start_failed(
+                generation,
+                Failure::new(FaultKind::Connect("refused".into()), at(now)),
+                &mut rng,
+            );
         }
         let wake = it.next_wake().expect("an eager server is tried again");
         now = u64::try_from(wake.duration_since(at(0)).as_millis()).unwrap() + 1;

@@ -25,7 +25,10 @@ async fn a_server_that_wants_credentials_says_so_and_is_left_alone() {
     }
     assert_eq!(remote.got().len(), 1, "no storm");
     let status = stage.status();
-    assert_eq!((status.state.as_str(), status.restarts.used, status.consecutive_failures), ("needs_auth", 0, 0));
+    assert_eq!(
+        (status.state.as_str(), status.restarts.used, status.consecutive_failures),
+        ("needs_auth", 0, 0)
+    );
     let message = status.last_error.unwrap().message;
     assert_eq!(message, "the server answered HTTP 401: Bearer resource_metadata=\"https://x.example\"");
 }

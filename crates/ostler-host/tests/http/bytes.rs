@@ -19,7 +19,10 @@ async fn a_stream_that_is_cut_at_every_byte_says_the_same() {
     let remote = on_call(|got| {
         let (feed, response) = stream();
         let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "größe"}});
-        let text = format!("\u{feff}: hi\r\nevent: message\r\nid: 1\r\ndata: {note}\r\n\r\ndata: {}\r\rdata: x", got.message("größe"));
+        let text = format!(
+            "\u{feff}: hi\r\nevent: message\r\nid: 1\r\ndata: {note}\r\n\r\ndata: {}\r\rdata: x",
+            got.message("größe")
+        );
         tokio::spawn(async move {
             for byte in text.into_bytes() {
                 feed.write_bytes(vec![byte]);
@@ -81,7 +84,11 @@ async fn what_is_no_answer_is_told_as_such() {
         "slow" => raw(200, "text/html", "<html>"),
         "ask" => raw(200, "application/json", "{\"jsonrpc\":"),
         "größe" => raw(202, "application/json", ""),
-        _ => raw(200, "application/json", json!({"jsonrpc": "2.0", "id": 1, "result": content("x")}).to_string()),
+        _ => raw(
+            200,
+            "application/json",
+            json!({"jsonrpc": "2.0", "id": 1, "result": content("x")}).to_string(),
+        ),
     });
     let mut spec = spec(&remote.url());
     spec.breaker.failures = 0;

@@ -1,5 +1,6 @@
 //! How an endpoint wants to be spoken to is found out, and remembered.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::http::Method;
@@ -19,14 +20,20 @@ async fn a_modern_server_is_discovered_and_never_initialized() {
     stage.text("echo").await;
     assert_eq!(methods(&remote), ["POST server/discover", "POST tools/list", "POST tools/call"]);
     let status = stage.status();
-    assert_eq!((status.protocol.as_deref(), status.pid, status.transport), (Some("2026-07-28"), None, "http"));
+    assert_eq!(
+        (status.protocol.as_deref(), status.pid, status.transport),
+        (Some("2026-07-28"), None, "http")
+    );
     assert_eq!(serde_json::to_value(status.containment).unwrap(), "none");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_legacy_server_is_initialized_and_its_era_remembered() {
-    let refusals: [fn() -> axum::response::Response; 3] =
-        [|| raw(404, "text/html", "<html>"), || respond(405, &[], Value::Null), || raw(400, "text/plain", "what?")];
+    let refusals: [fn() -> axum::response::Response; 3] = [
+        || raw(404, "text/html", "<html>"),
+        || respond(405, &[], Value::Null),
+        || raw(400, "text/plain", "what?"),
+    ];
     for refuse in refusals {
         let remote = Remote::start(legacy(move |got| (got.method() == "server/discover").then(refuse)));
         let stage = Stage::of(&remote).await;
@@ -90,6 +97,11 @@ async fn a_legacy_server_is_told_when_a_call_is_given_up() {
 
 /// A server of 2024-11-05: answers come on the stream that a GET has opened.
 fn oldest(target: &'static str) -> Remote {
+    oldest_with(target, Arc::default())
+}
+
+/// The same; the switch makes it forget its stream, once.
+fn oldest_with(target: &'static str, forgets: Arc<AtomicBool>) -> Remote {
     let open: Arc<Mutex<Option<Feed>>> = Arc::default();
     Remote::start(move |got| {
         if got.verb == Method::GET {
@@ -97,6 +109,9 @@ fn oldest(target: &'static str) -> Remote {
             feed.write(format!("event: endpoint\ndata: {target}\n\n"));
             *open.lock().unwrap() = Some(feed);
             return response;
+        }
+        if forgets.swap(false, Ordering::SeqCst) {
+            return respond(404, &[], Value::Null);
         }
         if got.path != "/messages" {
             return respond(405, &[], Value::Null);
@@ -137,6 +152,17 @@ async fn the_end_of_its_stream_is_the_end_of_an_oldest_session() {
     assert_eq!(code(&stage.call("hang").await), "outcome-unknown");
     assert_eq!(stage.text("echo").await, "from the old days");
     assert_eq!(stage.status().generation, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_oldest_session_that_the_server_forgets_is_opened_again_unnoticed() {
+    let forgets = Arc::new(AtomicBool::new(false));
+    let remote = oldest_with("/messages", Arc::clone(&forgets));
+    let stage = Stage::of(&remote).await;
+    assert_eq!(stage.text("echo").await, "from the old days");
+    forgets.store(true, Ordering::SeqCst);
+    assert_eq!(stage.text("echo").await, "from the old days");
+    assert_eq!((remote.of("initialize").len(), stage.status().restarts.used), (2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

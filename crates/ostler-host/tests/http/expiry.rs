@@ -23,7 +23,8 @@ fn forgetful(status: u16, body: Value) -> (Remote, Arc<AtomicBool>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_has_expired_is_opened_again_unnoticed() {
-    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "No valid session"}});
+    let error =
+        json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "No valid session"}});
     for (status, body) in [(404, Value::Null), (404, json!({"error": "x"})), (400, error)] {
         let (remote, has_forgotten) = forgetful(status, body);
         let stage = Stage::of(&remote).await;

@@ -20,10 +20,16 @@ fn annotated(header: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn version_method_and_name_are_in_the_headers() {
-    let remote = Remote::start(modern(|got| (got.method() == "resources/read").then(|| got.result(json!({"contents": []})))));
+    let remote = Remote::start(modern(|got| {
+        (got.method() == "resources/read").then(|| got.result(json!({"contents": []})))
+    }));
     let stage = Stage::of(&remote).await;
     stage.text("größe").await;
-    stage.host.send(Request::new(&stage.me, "remote", "resources/read", Params::resource_read("file:///ä"))).await.unwrap();
+    stage
+        .host
+        .send(Request::new(&stage.me, "remote", "resources/read", Params::resource_read("file:///ä")))
+        .await
+        .unwrap();
     let got = remote.got();
     for got in &got {
         assert_eq!(got.header("mcp-protocol-version"), Some("2026-07-28"));

@@ -63,7 +63,9 @@ async fn progress_gives_a_call_more_time_and_silence_does_not() {
                 for beat in 0..beats {
                     tokio::time::sleep(Duration::from_millis(250)).await;
                     let params = json!({"progressToken": token, "progress": beat});
-                    feed.send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
+                    feed.send(
+                        &json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}),
+                    );
                 }
                 if beats > 0 {
                     feed.send(&got.message("done"));

@@ -1,5 +1,7 @@
 //! Remote servers: scripted endpoints on real sockets.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
+
 mod auth;
 mod bytes;
 mod delivery;

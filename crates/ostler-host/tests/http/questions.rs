@@ -37,7 +37,9 @@ fn curious(method: &'static str) -> Remote {
     Remote::start(legacy(move |got| {
         if got.is_call() {
             let (feed, response) = stream();
-            feed.send(&json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "hm"}}));
+            feed.send(
+                &json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "hm"}}),
+            );
             feed.send(&json!({"jsonrpc": "2.0", "id": got.body["id"], "method": method, "params": {}}));
             *open.lock().unwrap() = Some((got.clone(), feed));
             return Some(response);

@@ -150,7 +150,8 @@ impl Remote {
         log: Arc<Mutex<Vec<Got>>>,
         script: impl Fn(&Got) -> Response + Send + Sync + 'static,
     ) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let script: Arc<Script> = Arc::new(script);
         let _inside = runtime.enter();
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -159,7 +160,8 @@ impl Remote {
         let listener = socket.listen(64).unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::clone(&log);
-        let app = Router::new().fallback(move |request: Request| take(request, Arc::clone(&seen), script.clone()));
+        let app =
+            Router::new().fallback(move |request: Request| take(request, Arc::clone(&seen), script.clone()));
         runtime.spawn(async move { axum::serve(listener, app).await });
         Self { address, log, runtime: Some(runtime) }
     }

@@ -97,7 +97,8 @@ impl Ear {
             Some((call, voice)) => self.ask(calls, (call, &voice), method, params).await,
             None => None,
         };
-        let refused = || Outcome::Error(RpcError::own(code::METHOD_NOT_FOUND, "the client has no such method"));
+        let refused =
+            || Outcome::Error(RpcError::own(code::METHOD_NOT_FOUND, "the client has no such method"));
         reply(&id, &outcome.unwrap_or_else(refused))
     }
 

@@ -93,9 +93,7 @@ pub(crate) fn without_invalid(list: Bytes) -> Bytes {
         return list;
     }
     let Ok(page) = ListPage::open(&list, "tools", "name") else { return list };
-    let is_invalid = |raw: &Bytes| {
-        memmem::find(raw, b"x-mcp-header").is_some() && read(raw).is_none()
-    };
+    let is_invalid = |raw: &Bytes| memmem::find(raw, b"x-mcp-header").is_some() && read(raw).is_none();
     let mut kept = BytesMut::with_capacity(list.len());
     let mut from = 0;
     for tool in page.items.iter().filter(|tool| is_invalid(&tool.raw)) {

@@ -68,7 +68,8 @@ impl Agreed {
         let headers = match opened {
             Ok(Ok(Some((_, headers)))) => headers,
             Ok(Ok(None)) => {
-                let kind = FaultKind::Handshake("the server has forgotten the session and opens no other".into());
+                let kind =
+                    FaultKind::Handshake("the server has forgotten the session and opens no other".into());
                 link.lose(&kind);
                 return Err(Fault::rejected(kind));
             }

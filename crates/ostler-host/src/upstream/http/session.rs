@@ -37,7 +37,10 @@ pub(crate) struct Link {
 
 /// How the endpoint is spoken to, and what that takes.
 pub(crate) enum Way {
-    Modern { marks: Marks, listening: Listening },
+    Modern {
+        marks: Marks,
+        listening: Listening,
+    },
     Legacy(Arc<Agreed>),
     /// Messages go out on this way, and come in on a stream that a task reads.
     Wire(Road),
@@ -132,7 +135,7 @@ impl HttpSession {
             match &self.way {
                 Way::Modern { marks, .. } => self.talk_modern(&ask, ticket.id, marks).await,
                 Way::Legacy(agreed) => self.talk_legacy(&ask, ticket.id, agreed).await,
-                Way::Wire(out) => wire::talk(out, self.body(&ask, ticket.id), answer).await,
+                Way::Wire(out) => wire::talk((&self.link, out), self.body(&ask, ticket.id), answer).await,
             }
         };
         let result = tokio::select! {
@@ -241,11 +244,7 @@ impl Session for HttpSession {
 
     fn vitals(&self) -> Vitals {
         let tally = &self.link.road.tally;
-        Vitals {
-            skipped_lines: tally.skipped(),
-            dropped_notifications: tally.dropped(),
-            ..Vitals::default()
-        }
+        Vitals { skipped_lines: tally.skipped(), dropped_notifications: tally.dropped(), ..Vitals::default() }
     }
 
     /// A session without calls counts as heard, so that it is not probed.

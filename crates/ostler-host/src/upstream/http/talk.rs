@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_wire::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, ParamHeader};
-use ostler_wire::{HEADER_MISMATCH, Meta, MetaKey, Message, Outcome, RpcError};
+use ostler_wire::{HEADER_MISMATCH, Message, Meta, MetaKey, Outcome, RpcError};
 use reqwest::StatusCode;
 use tokio::time::sleep;
 
@@ -69,7 +69,12 @@ impl HttpSession {
     }
 
     /// Sends a request to a legacy server. A session that has expired is opened anew, and the request sent again.
-    pub(crate) async fn talk_legacy(&self, ask: &Ask<'_>, id: u64, agreed: &Agreed) -> Result<Outcome, Fault> {
+    pub(crate) async fn talk_legacy(
+        &self,
+        ask: &Ask<'_>,
+        id: u64,
+        agreed: &Agreed,
+    ) -> Result<Outcome, Fault> {
         let body: Bytes = self.body(ask, id).into();
         let (headers, epoch) = agreed.current();
         let letter = Letter { body, headers: headers.clone(), back: Some(headers) };

@@ -66,9 +66,7 @@ pub(crate) fn held_back(status: StatusCode, headers: &HeaderMap) -> Option<Fault
             let challenge = headers.get(WWW_AUTHENTICATE).map(|value| words(value.as_bytes()));
             Some(FaultKind::NeedsAuth { code, challenge: challenge.unwrap_or_default() })
         }
-        (429, wait) => {
-            Some(FaultKind::Paused { code, wait: wait.unwrap_or(USUAL_PAUSE).min(MAX_PAUSE) })
-        }
+        (429, wait) => Some(FaultKind::Paused { code, wait: wait.unwrap_or(USUAL_PAUSE).min(MAX_PAUSE) }),
         (503, Some(wait)) => Some(FaultKind::Paused { code, wait: wait.min(MAX_PAUSE) }),
         _ => None,
     }
@@ -110,9 +108,8 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let header = |(name, value): &(&'static str, &'static str)| {
-            (name.parse().unwrap(), value.parse().unwrap())
-        };
+        let header =
+            |(name, value): &(&'static str, &'static str)| (name.parse().unwrap(), value.parse().unwrap());
         pairs.iter().map(header).collect()
     }
 

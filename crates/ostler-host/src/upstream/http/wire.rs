@@ -16,14 +16,21 @@ use super::session::Link;
 use super::stream::EventStream;
 use super::turn_down;
 
-/// Sends a request and waits for its answer, which comes on the stream.
+/// Sends a request and waits for its answer, which comes on the stream. A
+/// server that does not know the stream any more has not looked at the request:
+/// it goes to the next session.
 pub(crate) async fn talk(
-    out: &Road,
+    (link, out): (&Link, &Road),
     body: Vec<u8>,
     answer: oneshot::Receiver<Answer>,
 ) -> Result<Outcome, Fault> {
     if let Reply::Refused(status, body) = out.post(body, HeaderMap::new()).await? {
-        return Err(turn_down::refusal(status, &body));
+        let fault = turn_down::refusal(status, &body);
+        if matches!(status.as_u16(), 404 | 410) {
+            link.lose(&fault.kind);
+            return Err(Fault::not_sent(FaultKind::Closed));
+        }
+        return Err(fault);
     }
     answer.await.unwrap_or_else(|_| Err(Fault::unknown(FaultKind::Closed)))
 }
