@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use memchr::memmem;
-use ostler_wire::ListPage;
 use ostler_wire::headers::{ParamHeader, param_headers};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -31,6 +30,12 @@ pub(crate) struct Marks {
 struct Definition<'a> {
     #[serde(borrow)]
     input_schema: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Listed<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
 }
 
 impl Marks {
@@ -86,21 +91,27 @@ fn read(definition: &[u8]) -> Option<Vec<ParamHeader>> {
     param_headers(definition.input_schema.map_or(b"{}", |schema| schema.get().as_bytes())).ok()
 }
 
+/// Whether a tool is marked, and in a way that makes its definition invalid.
+fn is_invalid(tool: &str) -> bool {
+    memmem::find(tool.as_bytes(), b"x-mcp-header").is_some()
+        && serde_json::from_str::<Definition<'_>>(tool).is_ok()
+        && read(tool.as_bytes()).is_none()
+}
+
 /// A list of tools without those whose marks are invalid: they must not be
 /// called over HTTP, so nobody is to know them. Every other byte stays.
 pub(crate) fn without_invalid(list: Bytes) -> Bytes {
     if memmem::find(&list, b"x-mcp-header").is_none() {
         return list;
     }
-    let Ok(page) = ListPage::open(&list, "tools", "name") else { return list };
-    let is_invalid = |raw: &Bytes| memmem::find(raw, b"x-mcp-header").is_some() && read(raw).is_none();
+    let Ok(listed) = serde_json::from_slice::<Listed<'_>>(&list) else { return list };
     let mut kept = BytesMut::with_capacity(list.len());
     let mut from = 0;
-    for tool in page.items.iter().filter(|tool| is_invalid(&tool.raw)) {
-        tracing::warn!(tool = %tool.name, "left out: its `x-mcp-header` marks are invalid");
-        let start = tool.raw.as_ptr() as usize - list.as_ptr() as usize;
+    for tool in listed.tools.iter().map(|tool| tool.get()).filter(|tool| is_invalid(tool)) {
+        tracing::warn!("a tool was left out: its `x-mcp-header` marks are invalid");
+        let start = tool.as_ptr() as usize - list.as_ptr() as usize;
         kept.extend_from_slice(&list[from..start]);
-        from = start + tool.raw.len();
+        from = start + tool.len();
         // One comma goes with it: the one behind, or for the last tool the one before.
         let blanks = list[from..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         match list.get(from + blanks) {

@@ -72,6 +72,14 @@ impl Link {
         }
     }
 
+    /// Why nothing can be sent any more, if so.
+    fn end(&self) -> Option<FaultKind> {
+        if *self.closed.borrow() {
+            return Some(FaultKind::Retired);
+        }
+        self.lost.borrow().is_some().then_some(FaultKind::Closed)
+    }
+
     /// Ends the session for a reason that supervision must know. The first one counts.
     pub(crate) fn lose(&self, kind: &FaultKind) {
         self.lost.send_if_modified(|lost| {
@@ -130,6 +138,10 @@ impl HttpSession {
 
     async fn exchange(&self, ask: Ask<'_>) -> Result<Outcome, Fault> {
         let (ticket, answer) = self.link.calls.begin(&ask);
+        // Looked at after the call is noted: whoever ends the session ends what is noted.
+        if let Some(kind) = self.link.end() {
+            return Err(Fault::not_sent(kind));
+        }
         let mut errand = Cancel { session: self, id: Some(ticket.id) };
         let conversation = async {
             match &self.way {

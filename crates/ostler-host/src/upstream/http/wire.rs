@@ -66,6 +66,7 @@ pub(crate) async fn read(link: Arc<Link>, out: Road, mut stream: Box<EventStream
             }
         }
     };
-    link.calls.fail_all(&kind);
+    // Calls that come from now on find the session lost, those before are ended here.
     link.lose(&kind);
+    link.calls.fail_all(&kind);
 }
