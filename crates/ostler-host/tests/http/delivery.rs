@@ -2,18 +2,29 @@
 
 use std::sync::Mutex;
 
+use axum::response::Response;
 use serde_json::json;
 
-use crate::remote::{Remote, modern, raw, respond, stream};
+use crate::remote::{Got, Remote, modern, raw, respond, stream};
 use crate::stage::{LONG, Stage, code, spec};
+
+/// Answers calls and closes the connection: a request that crosses with the end
+/// of a kept connection has an unknown outcome, and that is another story.
+fn parting(got: &Got) -> Option<Response> {
+    got.is_call().then(|| {
+        let mut response = got.text("echo");
+        response.headers_mut().insert("connection", "close".parse().unwrap());
+        response
+    })
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_between_calls_is_not_noticed() {
-    let mut remote = Remote::start(modern(|_| None));
+    let mut remote = Remote::start(modern(parting));
     let stage = Stage::of(&remote).await;
     for _ in 0..5 {
         assert_eq!(stage.text("echo").await, "echo");
-        remote.restart(modern(|_| None));
+        remote.restart(modern(parting));
     }
     assert_eq!(stage.text("echo").await, "echo");
     assert_eq!(remote.calls(), 6);
@@ -21,7 +32,7 @@ async fn a_server_that_restarts_between_calls_is_not_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_finds_nobody_waits_until_the_server_is_back() {
-    let mut remote = Remote::start(modern(|_| None));
+    let mut remote = Remote::start(modern(parting));
     let stage = Stage::of(&remote).await;
     stage.text("echo").await;
     remote.stop();
@@ -29,7 +40,7 @@ async fn a_call_that_finds_nobody_waits_until_the_server_is_back() {
     let call = tokio::spawn(async move { host.call(&me, "remote", "echo", json!({})).await });
     // The call has found nobody as soon as the session is given up.
     ostler_testkit::eventually("it is noticed", LONG, || stage.status().last_error.is_some()).await;
-    remote.restart(modern(|_| None));
+    remote.restart(modern(parting));
     let answer = tokio::time::timeout(LONG, call).await.unwrap().unwrap().unwrap();
     assert_eq!((answer.text(), remote.calls()), ("echo".to_owned(), 2));
 }
@@ -145,7 +156,9 @@ async fn a_call_that_is_given_up_closes_its_request() {
         })
     }));
     let stage = Stage::of(&remote).await;
-    let request = stage.request("slow").within(std::time::Duration::from_millis(300));
+    // Whatever comes before the call is not what takes its time.
+    stage.host.tools(&stage.me, "remote").await.unwrap();
+    let request = stage.request("slow").within(std::time::Duration::from_secs(1));
     assert_eq!(code(&stage.host.send(request).await), "timed-out");
     tokio::time::timeout(LONG, closed.recv()).await.unwrap().unwrap();
     assert_eq!(remote.of("notifications/cancelled").len(), 0, "closing says it in the modern era");
