@@ -33,12 +33,7 @@ fn what_is_merely_missing_is_a_warning() {
     let paths: Vec<_> = found.iter().map(|(_, path, line)| (path.as_str(), *line)).collect();
     assert_eq!(
         paths,
-        [
-            ("relay", 1),
-            ("admin.allow_spawn", 4),
-            ("cache.serve_stale", 6),
-            ("servers.s.card", 9)
-        ]
+        [("relay", 1), ("admin.allow_spawn", 4), ("cache.serve_stale", 6), ("servers.s.card", 9)]
     );
     assert!(found.iter().all(|(severity, ..)| *severity == Severity::Warning));
 }
