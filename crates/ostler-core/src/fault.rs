@@ -41,6 +41,11 @@ impl Fault {
         Self { delivery: Delivery::NotSent, kind }
     }
 
+    /// The server says that it did not run the request.
+    pub fn rejected(kind: FaultKind) -> Self {
+        Self { delivery: Delivery::Rejected, kind }
+    }
+
     /// A fault after bytes of the request left and before its answer came.
     pub fn unknown(kind: FaultKind) -> Self {
         Self { delivery: Delivery::Unknown, kind }
@@ -86,6 +91,45 @@ pub enum FaultKind {
     /// The session has no room for the request.
     #[error("the server does not take more requests")]
     Congested,
+    /// A remote endpoint can't be reached: its name, its port, or its certificate.
+    #[error("could not connect: {0}")]
+    Connect(String),
+    /// The connection to a remote endpoint broke during a request.
+    #[error("the connection broke: {0}")]
+    Transfer(String),
+    /// A remote endpoint answered with an HTTP status in place of a message.
+    #[error("the server answered HTTP {code}{}", Remark(.text))]
+    Status {
+        /// The status.
+        code: u16,
+        /// What it said about it, shortened.
+        text: String,
+    },
+    /// A remote endpoint asks to be left alone for a while.
+    #[error("the server answered HTTP {code} and wants no requests for {}", Span(*.wait))]
+    Paused {
+        /// The status.
+        code: u16,
+        /// For how long.
+        wait: Duration,
+    },
+    /// A remote endpoint does not accept the credentials, or wants some.
+    #[error("the server answered HTTP {code}{}", Remark(.challenge))]
+    NeedsAuth {
+        /// The status: 401 or 403.
+        code: u16,
+        /// What it asks for, shortened.
+        challenge: String,
+    },
+}
+
+/// A text behind a colon, if there is one.
+struct Remark<'a>(&'a str);
+
+impl fmt::Display for Remark<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
+    }
 }
 
 /// How a process ended.

@@ -1,5 +1,7 @@
 //! What the end of an attempt says about its server: the table "what counts".
 
+use std::time::Duration;
+
 use crate::breaker::Mark;
 use crate::fault::FaultKind;
 
@@ -41,6 +43,8 @@ pub enum Effect {
     CountMalformed,
     /// A liveness probe decides whether the server hangs.
     Probe,
+    /// Nobody gets in for so long: the server has asked for it.
+    Pause(Duration),
 }
 
 /// Weighs an outcome. Only failures of the server or of the way to it count
@@ -72,9 +76,15 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
         | FaultKind::Exited(_)
         | FaultKind::Closed
         | FaultKind::Write(_)
+        | FaultKind::Connect(_)
         | FaultKind::Hung(_) => (Mark::Failure, Effect::Restart),
         FaultKind::Malformed(_) | FaultKind::Oversize(_) => (Mark::Failure, Effect::CountMalformed),
         FaultKind::TimedOut(_) => (Mark::Failure, Effect::Probe),
+        // A connection less; the next request makes another.
+        FaultKind::Transfer(_) | FaultKind::Status { .. } => (Mark::Failure, Effect::None),
+        FaultKind::Paused { wait, .. } => (Mark::Failure, Effect::Pause(*wait)),
+        // Only a person can help, and the server itself may be well.
+        FaultKind::NeedsAuth { .. } => (Mark::Neutral, Effect::None),
         // Our own doing: closing a session or filling it up tells nothing about the server.
         FaultKind::Retired | FaultKind::Congested => (Mark::Neutral, Effect::None),
     }
@@ -82,8 +92,6 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::fault::Exit;
 
@@ -103,6 +111,11 @@ mod tests {
             (FaultKind::Malformed(text()), M::Failure, E::CountMalformed),
             (FaultKind::Oversize(1), M::Failure, E::CountMalformed),
             (FaultKind::TimedOut(second), M::Failure, E::Probe),
+            (FaultKind::Connect(text()), M::Failure, E::Restart),
+            (FaultKind::Transfer(text()), M::Failure, E::None),
+            (FaultKind::Status { code: 502, text: text() }, M::Failure, E::None),
+            (FaultKind::Paused { code: 429, wait: second }, M::Failure, E::Pause(second)),
+            (FaultKind::NeedsAuth { code: 401, challenge: text() }, M::Neutral, E::None),
             (FaultKind::Retired, M::Neutral, E::None),
             (FaultKind::Congested, M::Neutral, E::None),
         ];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::breaker::Mark;
-use ostler_core::error::{CallError, RpcAnswer};
+use ostler_core::error::{CallError, RpcAnswer, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
 use ostler_core::spec::ToolRules;
@@ -170,6 +170,12 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
             CallError::UpstreamProtocol { server, detail: fault.to_string() }
         }
         (FaultKind::Congested, _) => slot.congested(),
+        (FaultKind::NeedsAuth { .. }, Delivery::Rejected) => {
+            slot.held_back(UnavailableState::NeedsAuth, fault, None)
+        }
+        (FaultKind::Paused { wait, .. }, Delivery::Rejected) => {
+            slot.held_back(UnavailableState::BreakerOpen, fault, Some(*wait))
+        }
         (_, Delivery::Unknown) if request.kind() == MethodKind::Call => {
             let tool = request.params.name().map(|name| name.into_owned());
             CallError::OutcomeUnknown { server, tool, cause: fault.to_string() }

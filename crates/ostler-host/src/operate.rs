@@ -16,6 +16,7 @@ use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::state::shutting_down;
 use crate::server::{Binding, Fittings, Server};
 use crate::upstream::Connector;
+use crate::upstream::http::HttpConnector;
 use crate::upstream::stdio::StdioConnector;
 
 /// How long calls may finish when the host shuts down. With the five seconds
@@ -201,13 +202,10 @@ impl Host {
                 self.options().identity.clone(),
                 self.shared().warden.clone(),
             ))),
-            Transport::Http(_) => Err(CallError::Invalid {
-                what: format!(
-                    "server `{}` has a `url`, and this version reaches servers over stdio only",
-                    spec.name
-                ),
-                hint: "give it a `command`".into(),
-            }),
+            Transport::Http(endpoint) => {
+                let identity = self.options().identity.clone();
+                Ok(Arc::new(HttpConnector::new(spec, endpoint.clone(), identity)))
+            }
         }
     }
 
@@ -357,6 +355,7 @@ fn outcome(slot: &Slot, desk: &Desk) -> Option<Result<(), CallError>> {
         Phase::Ready { .. } => return Some(Ok(())),
         Phase::Backoff { .. } => UnavailableState::StartFailed,
         Phase::Ejected { .. } => UnavailableState::Ejected,
+        Phase::NeedsAuth { .. } => UnavailableState::NeedsAuth,
         Phase::Stopped | Phase::Draining { .. } => UnavailableState::Stopped,
     };
     let cause = desk.supervisor.failure().map_or_else(String::new, |failure| failure.to_string());

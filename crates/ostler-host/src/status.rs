@@ -77,6 +77,7 @@ fn state_of(phase: &Phase) -> State {
         Phase::Ready { .. } => State::Ready,
         Phase::Backoff { .. } => State::Backoff,
         Phase::Ejected { .. } => State::Ejected,
+        Phase::NeedsAuth { .. } => State::NeedsAuth,
         Phase::Draining { .. } => State::Draining,
         Phase::Stopped => State::Stopped,
     }
@@ -84,7 +85,9 @@ fn state_of(phase: &Phase) -> State {
 
 fn retry_after(phase: &Phase, circuit: Circuit, now: std::time::Instant) -> Option<u64> {
     match (phase, circuit) {
-        (Phase::Backoff { until }, _) => Some(millis(until.saturating_duration_since(now))),
+        (Phase::Backoff { until } | Phase::NeedsAuth { until, .. }, _) => {
+            Some(millis(until.saturating_duration_since(now)))
+        }
         (_, Circuit::Open { retry_after }) => Some(millis(retry_after)),
         _ => None,
     }

@@ -191,6 +191,18 @@ impl Breaker {
         self.enter(State::Open { since: now, wait });
     }
 
+    /// The server asks for a pause: nobody passes before it is over, then one as
+    /// the probe. It asks for itself, so this holds with `failures = 0` too. A
+    /// longer wait that is under way stands.
+    pub fn hold(&mut self, now: Instant, wait: Duration) {
+        if let State::Open { since, wait: open } = self.state
+            && time_left(since, open, now).is_some_and(|left| left >= wait)
+        {
+            return;
+        }
+        self.enter(State::Open { since: now, wait });
+    }
+
     fn enter(&mut self, state: State) {
         self.state = state;
         self.epoch += 1;

@@ -10,7 +10,7 @@ use super::document::Place;
 use super::log::problem;
 use super::problem::{Problem, Severity};
 use super::{Config, PinMode};
-use crate::spec::{ServerSpec, Transport};
+use crate::spec::ServerSpec;
 
 /// Where the keys of the table stand in the files, by path.
 pub(crate) type Places = BTreeMap<String, Place>;
@@ -78,12 +78,6 @@ const TABLE: &[Idle] = &[
         severity: Severity::Warning,
         applies: |seen| seen.config.admin.allow_spawn,
         hint: "leave it out",
-    },
-    Idle {
-        path: "servers.*.url",
-        severity: Severity::Warning,
-        applies: |seen| seen.server(|spec| matches!(spec.transport, Transport::Http(_))),
-        hint: "only servers with a `command` can be used",
     },
     Idle {
         path: "servers.*.trust",

@@ -10,6 +10,8 @@
 //!    └──────────────────────── backoff ◀── within the restart budget                 │
 //!    ▲                                              │ budget spent                   │
 //!    └───────────reload, readmitted──────────── ejected                              │
+//!    ▲                                                                               │
+//!    └───────────reload, a minute──────────── needs auth ◀── starting or ready       │
 //!    └───────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -28,6 +30,8 @@ mod malformed;
 mod model;
 mod phase;
 #[cfg(test)]
+mod remote;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
@@ -35,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
 use crate::breaker::{Breaker, Circuit, Mark, Permit, Refused};
+use crate::fault::FaultKind;
 use crate::restart::{Budget, Decision};
 use crate::spec::{RestartSettings, ServerSpec};
 use crate::weigh::{Effect, Weight};
@@ -46,6 +51,10 @@ pub use phase::{Entry, Phase};
 
 /// Uptime after which, with one good answer, delays start from the beginning again.
 pub const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a server that wants other credentials is left alone. A person has
+/// to act first; asking once a minute notices that without a reload.
+pub const AUTH_RETRY: Duration = Duration::from_secs(60);
 
 /// The supervision of one server.
 #[derive(Debug)]
@@ -120,6 +129,7 @@ impl Supervisor {
             Phase::Ready { generation, .. } => Entry::Open(*generation),
             Phase::Idle | Phase::Starting { .. } | Phase::Backoff { .. } => Entry::Wait,
             Phase::Ejected { cause, .. } => Entry::Ejected(cause),
+            Phase::NeedsAuth { until, cause } => Entry::NeedsAuth { until: *until, cause },
             Phase::Draining { .. } | Phase::Stopped => Entry::Stopped,
         }
     }
@@ -171,6 +181,9 @@ impl Supervisor {
         // the calls that ended it or were in flight.
         let is_end = has_babbled || weight.effect == Effect::Restart;
         self.breaker.settle(permit, if is_end { Mark::Neutral } else { weight.mark }, now);
+        if let Effect::Pause(wait) = weight.effect {
+            self.breaker.hold(now, wait);
+        }
         has_babbled
     }
 
@@ -290,7 +303,9 @@ impl Supervisor {
             return Some(action);
         }
         match self.phase {
-            Phase::Backoff { until } if now >= until => self.phase = Phase::Idle,
+            Phase::Backoff { until } | Phase::NeedsAuth { until, .. } if now >= until => {
+                self.phase = Phase::Idle;
+            }
             Phase::Ejected { since, .. } if self.readmission(since).is_some_and(|at| now >= at) => {
                 self.budget.clear();
                 self.backoff.reset();
@@ -311,7 +326,7 @@ impl Supervisor {
     /// When [`poll`](Self::poll) has something to do if nothing else happens.
     pub fn next_wake(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Backoff { until } => Some(until),
+            Phase::Backoff { until } | Phase::NeedsAuth { until, .. } => Some(until),
             Phase::Ejected { since, .. } => self.readmission(since),
             Phase::Ready { .. } if self.is_lazy && self.is_unused() => Some(self.last_use + self.keep_alive),
             _ => None,
@@ -401,12 +416,39 @@ impl Supervisor {
 
     fn fail(&mut self, failure: Failure, rng: &mut fastrand::Rng) {
         let now = failure.at;
-        self.breaker.fail(now);
-        self.phase = match self.budget.on_failure(now) {
-            Decision::Restart => Phase::Backoff { until: now + self.backoff.next(rng) },
-            Decision::Eject => Phase::Ejected { since: now, cause: self.epitaph(&failure) },
+        self.phase = match &failure.kind {
+            FaultKind::NeedsAuth { .. } => {
+                Phase::NeedsAuth { until: now + AUTH_RETRY, cause: failure.to_string() }
+            }
+            FaultKind::Paused { wait, .. } => {
+                self.breaker.hold(now, *wait);
+                Phase::Backoff { until: now + *wait }
+            }
+            FaultKind::Connect(_) | FaultKind::Transfer(_) | FaultKind::Status { .. } => {
+                self.breaker.fail(now);
+                Phase::Backoff { until: now + self.distance(now, rng) }
+            }
+            _ => {
+                self.breaker.fail(now);
+                match self.budget.on_failure(now) {
+                    Decision::Restart => Phase::Backoff { until: now + self.backoff.next(rng) },
+                    Decision::Eject => Phase::Ejected { since: now, cause: self.epitaph(&failure) },
+                }
+            }
         };
         self.failure = Some(failure);
+    }
+
+    /// How long to stay away from a remote server that can't be reached. It is
+    /// somebody else's and comes back without an operator here, so it is never
+    /// ejected; the breaker's growing wait keeps it from being asked for ever
+    /// at the pace of a restart.
+    fn distance(&mut self, now: Instant, rng: &mut fastrand::Rng) -> Duration {
+        let delay = self.backoff.next(rng);
+        match self.breaker.circuit(now) {
+            Circuit::Open { retry_after } => delay.max(retry_after),
+            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => delay,
+        }
     }
 
     /// Why a server is out, in the words an operator needs.

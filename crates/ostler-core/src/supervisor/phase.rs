@@ -33,6 +33,14 @@ pub enum Phase {
         /// Why, for people.
         cause: String,
     },
+    /// Left alone until a person has seen to its credentials, or until it is
+    /// time to see whether one has.
+    NeedsAuth {
+        /// When that is.
+        until: Instant,
+        /// What the server said, for people.
+        cause: String,
+    },
     /// Stopped by an operator; the last calls finish.
     Draining {
         /// The session they use.
@@ -51,6 +59,7 @@ impl Phase {
             Self::Ready { .. } => "ready",
             Self::Backoff { .. } => "backoff",
             Self::Ejected { .. } => "ejected",
+            Self::NeedsAuth { .. } => "needs_auth",
             Self::Draining { .. } => "draining",
             Self::Stopped => "stopped",
         }
@@ -66,6 +75,13 @@ pub enum Entry<'a> {
     Wait,
     /// The server is out; the cause.
     Ejected(&'a str),
+    /// A person must see to the server's credentials.
+    NeedsAuth {
+        /// When the server is asked again.
+        until: Instant,
+        /// What it said.
+        cause: &'a str,
+    },
     /// An operator has stopped the server.
     Stopped,
 }

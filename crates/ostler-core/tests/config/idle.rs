@@ -28,18 +28,12 @@ fn rules_that_would_not_be_enforced_are_refused() {
 #[test]
 fn what_is_merely_missing_is_a_warning() {
     let text = "[relay]\nnats = \"nats://x:1\"\n[admin]\nallow_spawn = true\n\
-                [cache]\nserve_stale = true\n[servers.s]\nurl = \"https://e.example\"\ncard = \"c.json\"\n";
+                [cache]\nserve_stale = true\n[servers.s]\ncommand = \"x\"\ncard = \"c.json\"\n";
     let found = said(text);
     let paths: Vec<_> = found.iter().map(|(_, path, line)| (path.as_str(), *line)).collect();
     assert_eq!(
         paths,
-        [
-            ("relay", 1),
-            ("admin.allow_spawn", 4),
-            ("cache.serve_stale", 6),
-            ("servers.s.url", 8),
-            ("servers.s.card", 9)
-        ]
+        [("relay", 1), ("admin.allow_spawn", 4), ("cache.serve_stale", 6), ("servers.s.card", 9)]
     );
     assert!(found.iter().all(|(severity, ..)| *severity == Severity::Warning));
 }
@@ -53,13 +47,13 @@ fn what_changes_nothing_is_accepted_in_silence() {
 
 #[test]
 fn the_place_is_known_in_other_clients_files_too() {
-    let text = "{\"mcpServers\": {\n  \"My Server\": {\n    \"url\": \"https://e.example\"\n  }\n}}";
+    let text = "{\"mcpServers\": {\n  \"My Server\": {\"url\": \"https://e.example\",\n    \"card\": \"https://e.example\"\n  }\n}}";
     let config = World::default().with("/work/mcp.json", text).parse("/work/mcp.json").unwrap();
     let found = config.unsupported();
     assert_eq!(
         found[0].to_string(),
-        "/work/mcp.json:3:5: warning: `servers.my-server.url` is read but not yet acted on by this version\n  \
-         3 |     \"url\": \"https://e.example\"\n    |     ^\n  \
-         hint: only servers with a `command` can be used"
+        "/work/mcp.json:3:5: warning: `servers.my-server.card` is read but not yet acted on by this version\n  \
+         3 |     \"card\": \"https://e.example\"\n    |     ^\n  \
+         hint: leave it out"
     );
 }

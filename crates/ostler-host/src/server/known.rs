@@ -80,6 +80,11 @@ impl Known {
         self.names.contains(name)
     }
 
+    /// The definition of an item.
+    pub(crate) fn definition(&self, name: &str) -> Option<Bytes> {
+        self.items.iter().find(|item| &*item.name == name).map(|item| item.definition.clone())
+    }
+
     /// Whether a change was announced since it was asked for.
     pub(crate) fn is_outdated(&self) -> bool {
         self.is_stale.load(Ordering::Acquire)

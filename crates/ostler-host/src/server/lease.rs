@@ -196,8 +196,14 @@ impl Slot {
             _ if desk.is_removed => Err(self.stopped()),
             Entry::Open(_) | Entry::Wait => Ok(()),
             Entry::Ejected(cause) => Err(self.unavailable(UnavailableState::Ejected, cause.to_owned(), None)),
+            Entry::NeedsAuth { until, cause } => Err(self.needs_auth(until, cause)),
             Entry::Stopped => Err(self.stopped()),
         }
+    }
+
+    fn needs_auth(&self, until: std::time::Instant, cause: &str) -> CallError {
+        let left = until.saturating_duration_since(Instant::now().into_std());
+        self.unavailable(UnavailableState::NeedsAuth, cause.to_owned(), Some(left))
     }
 
     /// Makes sure that the visitor holds a permit that still counts: after a
@@ -278,6 +284,7 @@ impl Slot {
     fn refusal(&self, supervisor: &Supervisor, retry_after: Duration) -> CallError {
         match supervisor.entry() {
             Entry::Ejected(cause) => self.unavailable(UnavailableState::Ejected, cause.to_owned(), None),
+            Entry::NeedsAuth { until, cause } => self.needs_auth(until, cause),
             Entry::Stopped => self.stopped(),
             Entry::Open(_) | Entry::Wait => self.broken(supervisor, retry_after),
         }

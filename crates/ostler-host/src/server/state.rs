@@ -216,6 +216,17 @@ impl Slot {
         })
     }
 
+    /// The error for a request that a server has turned down for now.
+    pub(crate) fn held_back(
+        &self,
+        state: UnavailableState,
+        fault: &Fault,
+        retry_after: Option<Duration>,
+    ) -> CallError {
+        let (server, cause) = (self.key.server.clone(), fault.to_string());
+        CallError::Unavailable(Unavailable { server, state, cause, retry_after })
+    }
+
     /// The error for a shared read that ended without a word.
     pub(crate) fn vanished(&self) -> CallError {
         shutting_down(self.key.server.clone())

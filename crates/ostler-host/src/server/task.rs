@@ -18,6 +18,7 @@ use super::greet::greet;
 use super::pulse::Pulse;
 use super::slot::{Desk, Live, Slot};
 use super::stay::Stay;
+use crate::lists::Kind;
 use crate::upstream::{BoxFuture, Force, Plan, Session};
 
 /// A session that has been made, and the sign that something of it is left.
@@ -226,7 +227,10 @@ async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
             slot.hear(event);
         }
     };
-    let plan = Plan { generation, events: Arc::new(events), stay: stay.clone() };
+    let lists = Arc::downgrade(&slot);
+    let definitions = move |tool: &str| lists.upgrade()?.known(Kind::Tools)?.definition(tool);
+    let (events, definitions) = (Arc::new(events), Arc::new(definitions));
+    let plan = Plan { generation, events, stay: stay.clone(), definitions };
     let patience = slot.spec.start_timeout;
     match timeout(patience, slot.connector.connect(plan)).await {
         Ok(outcome) => Ok((outcome?, stay)),

@@ -1,6 +1,7 @@
 //! The way to servers: one seam, so that a child process, a remote endpoint
 //! and a script in memory are the same to everything above.
 
+pub mod http;
 pub mod stdio;
 mod voice;
 
@@ -58,6 +59,8 @@ pub struct Plan {
     pub events: Events,
     /// To be held, beside the host's own, by whatever may outlive the future.
     pub stay: Stay,
+    /// What is known of the server's tools.
+    pub definitions: Definitions,
 }
 
 impl fmt::Debug for Plan {
@@ -65,6 +68,9 @@ impl fmt::Debug for Plan {
         f.debug_struct("Plan").field("generation", &self.generation).finish_non_exhaustive()
     }
 }
+
+/// Looks up the definition of a tool in the server's last list, by its name.
+pub type Definitions = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
 
 /// Takes what a server says without being asked.
 pub type Events = Arc<dyn Fn(Event) + Send + Sync>;

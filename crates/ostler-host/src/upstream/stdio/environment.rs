@@ -65,7 +65,7 @@ fn is_passed_on(key: &str) -> bool {
 
 /// Replaces the references in a value. An error names the reference and never
 /// a value.
-async fn resolve(text: &str) -> Result<String, String> {
+pub(crate) async fn resolve(text: &str) -> Result<String, String> {
     let template = Template::parse(text).map_err(|error| error.to_string())?;
     if !template.has_references() {
         return template.resolve(&|_| Err(String::new())).map_err(|error| error.to_string());

@@ -23,3 +23,4 @@ mod unguarded;
 mod writer;
 
 pub use connect::StdioConnector;
+pub(crate) use environment::resolve;

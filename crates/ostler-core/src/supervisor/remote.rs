@@ -1,0 +1,97 @@
+//! Stories of servers that are reached over a network.
+
+use std::time::Duration;
+
+use super::*;
+use crate::clock::at;
+use crate::fault::FaultKind;
+use crate::name::ServerName;
+use crate::weigh::{Outcome, weigh};
+
+fn spec() -> ServerSpec {
+    ServerSpec::stdio(ServerName::new("a").unwrap(), "a")
+}
+
+fn supervisor(spec: &ServerSpec) -> (Supervisor, fastrand::Rng) {
+    (Supervisor::new(spec, at(0)), fastrand::Rng::with_seed(7))
+}
+
+fn refused() -> FaultKind {
+    FaultKind::NeedsAuth { code: 401, challenge: "Bearer".into() }
+}
+
+#[test]
+fn wrong_credentials_are_tried_once_a_minute_and_cost_nothing() {
+    let (mut it, mut rng) = supervisor(&spec());
+    for generation in 1..=20 {
+        let now = generation * 60_000;
+        assert_eq!(it.poll(at(now)), Some(Action::Start { generation }));
+        it.on_start_failed(generation, Failure::new(refused(), at(now)), &mut rng);
+        assert!(matches!(it.entry(), Entry::NeedsAuth { .. }));
+        assert_eq!(it.poll(at(now + 59_999)), None, "no storm");
+        assert_eq!(it.next_wake(), Some(at(now + 60_000)));
+        assert_eq!((it.consecutive_failures(), it.restarts(at(now)).0), (0, 0));
+    }
+}
+
+#[test]
+fn credentials_that_end_during_a_session_end_it_and_a_reload_tries_again() {
+    let (mut it, mut rng) = supervisor(&spec().lazy());
+    it.on_wait();
+    it.poll(at(0));
+    it.on_started(1, at(0));
+    assert!(it.on_lost(1, Failure::new(refused(), at(10)), &mut rng));
+    assert!(matches!(it.poll(at(10)), Some(Action::Retire { generation: 1, .. })));
+    assert_eq!(it.poll(at(10)), None);
+    it.on_reload();
+    assert_eq!(it.poll(at(11)), Some(Action::Start { generation: 2 }));
+}
+
+#[test]
+fn an_unreachable_server_is_asked_ever_more_seldom_and_never_ejected() {
+    let (mut it, mut rng) = supervisor(&spec());
+    let (mut now, mut starts) = (0, 0);
+    while now < 24 * 3_600_000 {
+        while let Some(action) = it.poll(at(now)) {
+            let Action::Start { generation } = action else { panic!("{action:?}") };
+            starts += 1;
+            it.on_start_failed(
+                generation,
+                Failure::new(FaultKind::Connect("refused".into()), at(now)),
+                &mut rng,
+            );
+        }
+        let wake = it.next_wake().expect("an eager server is tried again");
+        now = u64::try_from(wake.duration_since(at(0)).as_millis()).unwrap() + 1;
+        assert!(matches!(it.phase(), Phase::Backoff { .. }));
+    }
+    assert!((200..350).contains(&starts), "{starts} starts in a day");
+}
+
+#[test]
+fn a_server_that_asks_for_a_pause_gets_it_and_then_one_probe() {
+    let mut spec = spec();
+    spec.breaker.failures = 0;
+    let (mut it, _) = supervisor(&spec);
+    it.poll(at(0));
+    it.on_started(1, at(0));
+    let permit = it.admit(at(0)).unwrap();
+    let wait = Duration::from_secs(7);
+    it.settle(permit, 1, weigh(&Outcome::Fault(&FaultKind::Paused { code: 429, wait })), at(0));
+    assert_eq!(it.admit(at(1_000)).unwrap_err().retry_after, Duration::from_secs(6));
+    let probe = it.admit(at(7_000)).unwrap();
+    assert!(probe.is_probe() && it.admit(at(7_000)).is_err());
+    assert!(matches!(it.phase(), Phase::Ready { generation: 1, .. }), "the session stays");
+}
+
+#[test]
+fn a_pause_that_is_asked_for_at_the_start_delays_the_next_one() {
+    let (mut it, mut rng) = supervisor(&spec());
+    it.poll(at(0));
+    let kind = FaultKind::Paused { code: 503, wait: Duration::from_secs(30) };
+    it.on_start_failed(1, Failure::new(kind, at(0)), &mut rng);
+    assert_eq!(it.poll(at(29_999)), None);
+    assert!(it.admit(at(1_000)).is_err());
+    assert_eq!(it.poll(at(30_000)), Some(Action::Start { generation: 2 }));
+    assert_eq!(it.restarts(at(30_000)).0, 0);
+}

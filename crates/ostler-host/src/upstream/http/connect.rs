@@ -1,0 +1,112 @@
+//! Making sessions with a remote endpoint.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ostler_core::fault::FaultKind;
+use ostler_core::spec::{Endpoint, ServerSpec};
+use ostler_core::status::Containment;
+use ostler_core::supervisor::Failure;
+use ostler_wire::ClientIdentity;
+use reqwest::{Client, Url};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::client;
+use super::road::Road;
+use super::session::{Beginning, HttpSession};
+use super::shake::{self, Manner, Opened};
+use crate::upstream::stdio::resolve;
+use crate::upstream::{BoxFuture, Connector, Plan, Session};
+
+/// Makes one session after the other with a remote endpoint.
+#[derive(Debug)]
+pub struct HttpConnector {
+    endpoint: Endpoint,
+    identity: ClientIdentity,
+    /// The longest answer or event.
+    cap: usize,
+    /// How much time a progress notification gives a call.
+    patience: Duration,
+    /// Made for the first session: a server that is never used costs nothing.
+    client: OnceCell<Client>,
+    /// The manner of the last session, which saves the next one a probe.
+    manner: Mutex<Option<Manner>>,
+}
+
+impl HttpConnector {
+    pub(crate) fn new(spec: &ServerSpec, endpoint: Endpoint, identity: ClientIdentity) -> Self {
+        Self {
+            endpoint,
+            identity,
+            cap: spec.max_line,
+            patience: spec.call_timeout,
+            client: OnceCell::new(),
+            manner: Mutex::new(None),
+        }
+    }
+
+    async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, FaultKind> {
+        let road = self.road().await.map_err(FaultKind::Start)?;
+        let remembered = *self.lock();
+        let opened = match shake::open(&road, &self.identity, remembered).await {
+            Ok(opened) => opened,
+            Err(fault) => {
+                // Whatever it was before, the next start asks anew.
+                *self.lock() = None;
+                return Err(fault.kind);
+            }
+        };
+        *self.lock() = Some(match &opened {
+            Opened::Modern(_) => Manner::Modern,
+            Opened::Legacy(..) => Manner::Legacy,
+            Opened::Wire(..) => Manner::Wire,
+        });
+        let identity = self.identity.clone();
+        let session = HttpSession::begin(opened, Beginning { road, plan, identity, patience: self.patience });
+        Ok(session)
+    }
+
+    /// Resolves the references in address and headers, as they are now.
+    async fn road(&self) -> Result<Road, String> {
+        let text = resolve(&self.endpoint.url).await?;
+        // The address may hold a secret, so the error does not repeat it.
+        let url = Url::parse(&text).map_err(|error| format!("its `url` is no address: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err("its `url` is no http:// or https:// address".into());
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.endpoint.headers {
+            let value = resolve(value).await?;
+            let name = HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| format!("`{name}` can't be the name of a header"))?;
+            let mut value = HeaderValue::from_str(&value)
+                .map_err(|_| format!("the value of the header `{name}` can't be sent"))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        let client = self.client.get_or_try_init(|| make_client(url.clone())).await?;
+        Ok(Road::new(client.clone(), url, headers, self.cap))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Manner>> {
+        self.manner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn make_client(url: Url) -> Result<Client, String> {
+    tokio::task::spawn_blocking(move || client::make(&url)).await.map_err(|error| error.to_string())?
+}
+
+impl Connector for HttpConnector {
+    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+        Box::pin(async move {
+            self.open(plan).await.map_err(|kind| Failure::new(kind, Instant::now().into_std()))
+        })
+    }
+
+    fn containment(&self) -> Containment {
+        Containment::None
+    }
+}

@@ -1,0 +1,37 @@
+//! Servers behind a URL.
+//!
+//! ```text
+//!           one POST per request                  modern and legacy
+//! caller ──────── talk ────────▶ road ──▶ server
+//!   ▲               │ JSON, or events until the answer
+//!   └───────────────┘
+//!                 listen, news ◀── road ◀── server     what nobody asked for
+//!                 wire: POST out, one stream in        HTTP+SSE of 2024-11-05
+//! ```
+//!
+//! There is no process and no standing connection, so a session is what has
+//! been agreed upon: the era, a legacy session's id, and the endpoint's good
+//! name. It ends when the endpoint can't be reached or does not accept the
+//! credentials; supervision then decides when to try again. A session that
+//! nobody uses is not probed: a remote endpoint should not hear from every idle
+//! host twice a minute.
+
+mod answers;
+mod calls;
+mod client;
+mod connect;
+mod ear;
+mod listen;
+mod look;
+mod marks;
+mod news;
+mod road;
+mod session;
+mod shake;
+mod stream;
+mod talk;
+mod tally;
+mod turn_down;
+mod wire;
+
+pub use connect::HttpConnector;

@@ -1,0 +1,166 @@
+//! The way to one endpoint: requests out, responses sorted.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
+use ostler_core::fault::{Delivery, Fault, FaultKind};
+use ostler_wire::headers::{LAST_EVENT_ID, SESSION_ID};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+
+use super::stream::{EventStream, Place};
+use super::tally::Tally;
+use super::turn_down;
+
+/// How much of a refusal is read: enough for any error message.
+const MAX_REFUSAL: usize = 64 << 10;
+
+const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The way to one endpoint.
+#[derive(Clone)]
+pub(crate) struct Road {
+    client: Client,
+    pub(crate) url: Url,
+    /// The operator's, with every request. They hold credentials and are never shown.
+    headers: HeaderMap,
+    /// The longest answer or event.
+    pub(crate) cap: usize,
+    pub(crate) tally: Arc<Tally>,
+}
+
+/// What a request has come to.
+pub(crate) enum Reply {
+    /// One JSON text.
+    Json(Bytes),
+    /// Events, the answer among them.
+    Events(Box<EventStream>),
+    /// Taken, without an answer.
+    Accepted,
+    /// Another status than success, and what it said.
+    Refused(StatusCode, Bytes),
+}
+
+impl Road {
+    pub(crate) fn new(client: Client, url: Url, headers: HeaderMap, cap: usize) -> Self {
+        Self { client, url, headers, cap, tally: Arc::new(Tally::new()) }
+    }
+
+    /// The same way to another path of the same origin.
+    pub(crate) fn to(&self, url: Url) -> Self {
+        Self { url, ..self.clone() }
+    }
+
+    /// Sends one message. Dropping the future closes its connection.
+    pub(crate) async fn post(&self, body: impl Into<Bytes>, headers: HeaderMap) -> Result<Reply, Fault> {
+        self.open(body, headers).await.map(|(reply, _)| reply)
+    }
+
+    /// As [`post`](Self::post); beside the reply the session that it may open.
+    pub(crate) async fn open(
+        &self,
+        body: impl Into<Bytes>,
+        headers: HeaderMap,
+    ) -> Result<(Reply, Option<HeaderValue>), Fault> {
+        let mut headers = self.with(headers);
+        headers.insert(ACCEPT, BOTH);
+        headers.insert(CONTENT_TYPE, JSON);
+        let request = self.client.post(self.url.clone()).headers(headers).body(body.into());
+        let response = request.send().await.map_err(turn_down::unsent_or_lost)?;
+        let session = response.headers().get(SESSION_ID).cloned();
+        Ok((self.sort(response, Place::default()).await?, session))
+    }
+
+    /// Asks for a stream, from a place on if it is one that goes on.
+    pub(crate) async fn get(&self, headers: HeaderMap, place: Place) -> Result<Reply, Fault> {
+        let mut headers = self.with(headers);
+        headers.insert(ACCEPT, EVENTS);
+        let from = place.last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok());
+        if let Some(from) = from {
+            headers.insert(header(LAST_EVENT_ID), from);
+        }
+        let request = self.client.get(self.url.clone()).headers(headers);
+        let response = request.send().await.map_err(turn_down::unsent_or_lost)?;
+        self.sort(response, place).await
+    }
+
+    /// Ends a legacy session. Servers need not support it, so nobody asks how it went.
+    pub(crate) async fn delete(&self, headers: HeaderMap) {
+        let request = self.client.request(Method::DELETE, self.url.clone()).headers(self.with(headers));
+        let _ = request.send().await;
+    }
+
+    /// The operator's headers and the protocol's; where both have one, the protocol's counts.
+    fn with(&self, headers: HeaderMap) -> HeaderMap {
+        let mut all = self.headers.clone();
+        all.extend(headers);
+        all
+    }
+
+    async fn sort(&self, response: Response, place: Place) -> Result<Reply, Fault> {
+        self.tally.hear();
+        let status = response.status();
+        if let Some(kind) = turn_down::held_back(status, response.headers()) {
+            return Err(Fault::rejected(kind));
+        }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+        match (status.is_success(), kind.as_deref()) {
+            (false, _) => {
+                // What can't be read of a refusal is not missed.
+                let body = self.read(response, MAX_REFUSAL).await.unwrap_or_default();
+                Ok(Reply::Refused(status, body))
+            }
+            (true, Some("application/json")) => match self.read(response, self.cap).await {
+                Ok(body) if body.is_empty() => Ok(Reply::Accepted),
+                Ok(body) => Ok(Reply::Json(body)),
+                Err(kind) => Err(turn_down::while_reading(kind)),
+            },
+            (true, Some("text/event-stream")) => {
+                let stream = EventStream::new(response, self.cap, Arc::clone(&self.tally), place);
+                Ok(Reply::Events(Box::new(stream)))
+            }
+            (true, _) if matches!(status.as_u16(), 202 | 204) => Ok(Reply::Accepted),
+            (true, None) if response.content_length() == Some(0) => Ok(Reply::Accepted),
+            (true, kind) => {
+                let kind = kind.unwrap_or("no content type").to_owned();
+                let kind = FaultKind::Malformed(format!("`{kind}` in place of JSON or an event stream"));
+                Err(Fault { delivery: Delivery::Answered, kind })
+            }
+        }
+    }
+
+    /// Reads a body, up to a limit that counts after decompression.
+    async fn read(&self, mut response: Response, cap: usize) -> Result<Bytes, FaultKind> {
+        let mut chunk = async || match response.chunk().await {
+            Ok(chunk) => Ok(chunk.inspect(|_| self.tally.hear())),
+            Err(error) => Err(turn_down::broken(error)),
+        };
+        let Some(first) = chunk().await? else { return Ok(Bytes::new()) };
+        let mut whole: Option<BytesMut> = None;
+        let mut length = first.len();
+        while length <= cap {
+            let Some(next) = chunk().await? else {
+                // A body that came in one piece is not copied.
+                return Ok(whole.map_or(first, BytesMut::freeze));
+            };
+            length += next.len();
+            whole.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&next);
+        }
+        Err(FaultKind::Oversize(cap))
+    }
+}
+
+/// The name of a header that is known to be one.
+pub(crate) fn header(name: &'static str) -> HeaderName {
+    HeaderName::from_bytes(name.as_bytes()).unwrap_or(ACCEPT)
+}
+
+impl std::fmt::Debug for Road {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Road").field("headers", &self.headers.len()).finish_non_exhaustive()
+    }
+}

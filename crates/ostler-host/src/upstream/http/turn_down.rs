@@ -1,0 +1,145 @@
+//! What a response says that is no answer: statuses and broken transfers.
+
+use std::time::Duration;
+
+use ostler_core::fault::{Delivery, Fault, FaultKind};
+use reqwest::header::{HeaderMap, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::{Error, StatusCode};
+
+use super::client::chain;
+
+/// Longest pause that a server is granted. One that asks for more is asked
+/// again after an hour; it may have come back long before.
+const MAX_PAUSE: Duration = Duration::from_secs(3_600);
+/// The pause after a 429 that names none.
+const USUAL_PAUSE: Duration = Duration::from_secs(5);
+/// How much of a server's words goes into an error.
+const WORDS: usize = 200;
+
+/// Why a request got no response.
+pub(crate) fn unsent_or_lost(error: Error) -> Fault {
+    let error = error.without_url();
+    match error.is_connect() || error.is_builder() {
+        true => Fault::not_sent(FaultKind::Connect(chain(&error))),
+        false => Fault::unknown(FaultKind::Transfer(chain(&error))),
+    }
+}
+
+/// Why a body can't be read on.
+pub(crate) fn broken(error: Error) -> FaultKind {
+    let error = error.without_url();
+    match error.is_decode() && !is_cut_off(&error) {
+        true => FaultKind::Malformed(chain(&error)),
+        false => FaultKind::Transfer(chain(&error)),
+    }
+}
+
+/// Whether the transfer failed rather than the decompression: both are told as
+/// errors of decoding, and only the first has one of the connection inside.
+fn is_cut_off(error: &Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let io = cause.downcast_ref::<std::io::Error>();
+        if cause.is::<Error>() || io.is_some_and(|io| io.kind() != std::io::ErrorKind::InvalidData) {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// What a fault while reading an answer makes of the request: one that can't be
+/// used is an answer all the same.
+pub(crate) fn while_reading(kind: FaultKind) -> Fault {
+    match kind {
+        FaultKind::Malformed(_) | FaultKind::Oversize(_) => Fault { delivery: Delivery::Answered, kind },
+        kind => Fault::unknown(kind),
+    }
+}
+
+/// Statuses with a meaning of their own, whatever the body says.
+pub(crate) fn held_back(status: StatusCode, headers: &HeaderMap) -> Option<FaultKind> {
+    let code = status.as_u16();
+    let wait = headers.get(RETRY_AFTER).and_then(|value| seconds(value.to_str().ok()?));
+    match (code, wait) {
+        (401 | 403, _) => {
+            let challenge = headers.get(WWW_AUTHENTICATE).map(|value| words(value.as_bytes()));
+            Some(FaultKind::NeedsAuth { code, challenge: challenge.unwrap_or_default() })
+        }
+        (429, wait) => Some(FaultKind::Paused { code, wait: wait.unwrap_or(USUAL_PAUSE).min(MAX_PAUSE) }),
+        (503, Some(wait)) => Some(FaultKind::Paused { code, wait: wait.min(MAX_PAUSE) }),
+        _ => None,
+    }
+}
+
+/// A status in place of an answer. One of the 500s may come from a server that
+/// has executed the request, or from a proxy that has lost its answer.
+pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Fault {
+    let kind = FaultKind::Status { code: status.as_u16(), text: words(body) };
+    match status.is_server_error() {
+        true => Fault::unknown(kind),
+        false => Fault::rejected(kind),
+    }
+}
+
+/// `Retry-After` in seconds. A date is not understood: it needs two clocks to
+/// agree, and the usual pause does as well.
+fn seconds(value: &str) -> Option<Duration> {
+    value.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// A server's words for a person: one short line, and nothing of a web page.
+fn words(text: &[u8]) -> String {
+    let text = text.trim_ascii();
+    if text.starts_with(b"<") {
+        return String::new();
+    }
+    let text = String::from_utf8_lossy(&text[..text.len().min(4 * WORDS)]);
+    let line = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut line: String = line.take(WORDS).collect();
+    if text.chars().count() > WORDS {
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let header =
+            |(name, value): &(&'static str, &'static str)| (name.parse().unwrap(), value.parse().unwrap());
+        pairs.iter().map(header).collect()
+    }
+
+    #[test]
+    fn each_status_has_its_meaning() {
+        let status = |code| StatusCode::from_u16(code).unwrap();
+        let pause = |code, seconds| Some(FaultKind::Paused { code, wait: Duration::from_secs(seconds) });
+        let auth = |code, text: &str| Some(FaultKind::NeedsAuth { code, challenge: text.into() });
+        let table = [
+            (401, headers(&[("www-authenticate", "Bearer realm=\"x\"")]), auth(401, "Bearer realm=\"x\"")),
+            (403, headers(&[]), auth(403, "")),
+            (429, headers(&[("retry-after", "7")]), pause(429, 7)),
+            (429, headers(&[]), pause(429, 5)),
+            (429, headers(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")]), pause(429, 5)),
+            (503, headers(&[("retry-after", "999999999")]), pause(503, 3_600)),
+            (503, headers(&[]), None),
+            (500, headers(&[("retry-after", "7")]), None),
+            (404, headers(&[]), None),
+        ];
+        for (code, headers, expected) in table {
+            assert_eq!(held_back(status(code), &headers), expected, "{code} {headers:?}");
+        }
+        assert_eq!(refusal(status(404), b"nope").delivery, Delivery::Rejected);
+        assert_eq!(refusal(status(502), b"<html>").to_string(), "the server answered HTTP 502");
+        assert_eq!(refusal(status(500), b"no\ndb").to_string(), "the server answered HTTP 500: no db");
+        assert_eq!(refusal(status(502), b"").delivery, Delivery::Unknown);
+    }
+
+    #[test]
+    fn long_words_are_cut() {
+        assert_eq!(words("ä".repeat(500).as_bytes()).chars().count(), WORDS + 1);
+    }
+}

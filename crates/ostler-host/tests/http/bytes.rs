@@ -1,0 +1,122 @@
+//! Answers however they come: cut anywhere, compressed, too long, or none at all.
+
+use std::io::Write;
+
+use axum::response::Response;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+
+use crate::remote::{Got, Remote, content, modern, raw, stream};
+use crate::stage::{Stage, code, spec};
+
+fn on_call(answer: impl Fn(&Got) -> Response + Send + Sync + 'static) -> Remote {
+    Remote::start(modern(move |got| got.is_call().then(|| answer(got))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_at_every_byte_says_the_same() {
+    let remote = on_call(|got| {
+        let (feed, response) = stream();
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "größe"}});
+        let text = format!(
+            "\u{feff}: hi\r\nevent: message\r\nid: 1\r\ndata: {note}\r\n\r\ndata: {}\r\rdata: x",
+            got.message("größe")
+        );
+        tokio::spawn(async move {
+            for byte in text.into_bytes() {
+                feed.write_bytes(vec![byte]);
+                tokio::task::yield_now().await;
+            }
+            // The stream stays open: the answer is complete before its end.
+            feed.unread().await;
+        });
+        response
+    });
+    let stage = Stage::of(&remote).await;
+    assert_eq!(stage.text("echo").await, "größe");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compressed_answer_is_understood() {
+    let remote = on_call(|got| zipped(got.message("squeezed").to_string().as_bytes()));
+    let stage = Stage::of(&remote).await;
+    assert_eq!(stage.text("echo").await, "squeezed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bomb_is_given_up_at_the_limit() {
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
+    for _ in 0..256 {
+        bomb.write_all(&vec![b' '; 1 << 20]).unwrap();
+    }
+    let bomb = bomb.finish().unwrap();
+    let remote = on_call(move |_| packed(bomb.clone()));
+    let mut spec = spec(&remote.url());
+    spec.max_line = 1 << 20;
+    let stage = Stage::with(spec).await;
+    let before = peak();
+    let outcome = stage.call("echo").await;
+    assert_eq!(code(&outcome), "upstream-protocol");
+    assert!(outcome.unwrap_err().cause().unwrap().contains("1048576 bytes"));
+    assert!(peak() - before < 32 << 10, "the limit counts after decompression: {} KiB", peak() - before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_too_long_fails_its_call_alone() {
+    let remote = on_call(|got| match got.tool() {
+        "slow" => got.text(&"x".repeat(2 << 20)),
+        "ask" => raw(200, "text/event-stream", format!("data: {}\n\n", got.message(&"x".repeat(2 << 20)))),
+        _ => got.text("fine"),
+    });
+    let mut spec = spec(&remote.url());
+    spec.max_line = 1 << 20;
+    let stage = Stage::with(spec).await;
+    for tool in ["slow", "ask"] {
+        assert_eq!(code(&stage.call(tool).await), "upstream-protocol", "{tool}");
+    }
+    assert_eq!(stage.text("echo").await, "fine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_answer_is_told_as_such() {
+    let remote = on_call(|got| match got.tool() {
+        "slow" => raw(200, "text/html", "<html>"),
+        "ask" => raw(200, "application/json", "{\"jsonrpc\":"),
+        "größe" => raw(202, "application/json", ""),
+        _ => raw(
+            200,
+            "application/json",
+            json!({"jsonrpc": "2.0", "id": 1, "result": content("x")}).to_string(),
+        ),
+    });
+    let mut spec = spec(&remote.url());
+    spec.breaker.failures = 0;
+    let stage = Stage::with(spec).await;
+    for tool in ["echo", "slow"] {
+        assert_eq!(code(&stage.call(tool).await), "upstream-protocol", "{tool}");
+    }
+    stage.host.reload("remote").await.unwrap();
+    for tool in ["ask", "größe"] {
+        assert_eq!(code(&stage.call(tool).await), "upstream-protocol", "{tool}");
+    }
+}
+
+fn zipped(text: &[u8]) -> Response {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text).unwrap();
+    packed(encoder.finish().unwrap())
+}
+
+fn packed(bytes: Vec<u8>) -> Response {
+    let mut response = raw(200, "application/json", bytes);
+    response.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+    response
+}
+
+/// The most memory that this process has ever had, in KiB. Each test is a process.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}

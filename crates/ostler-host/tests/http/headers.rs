@@ -1,0 +1,106 @@
+//! What a modern request repeats in its headers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ostler_host::Request;
+use ostler_wire::Params;
+use serde_json::{Value, json};
+
+use crate::remote::{Remote, modern};
+use crate::stage::{Stage, code};
+
+fn annotated(header: &str) -> Value {
+    json!({"name": "route", "inputSchema": {"type": "object", "properties": {
+        "region": {"type": "string", "x-mcp-header": header},
+        "priority": {"type": "integer", "x-mcp-header": "Priority"},
+        "deep": {"type": "object", "properties": {"on": {"type": "boolean", "x-mcp-header": "On"}}},
+        "plain": {"type": "string"},
+    }}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_method_and_name_are_in_the_headers() {
+    let remote = Remote::start(modern(|got| {
+        (got.method() == "resources/read").then(|| got.result(json!({"contents": []})))
+    }));
+    let stage = Stage::of(&remote).await;
+    stage.text("größe").await;
+    stage
+        .host
+        .send(Request::new(&stage.me, "remote", "resources/read", Params::resource_read("file:///ä")))
+        .await
+        .unwrap();
+    let got = remote.got();
+    for got in &got {
+        assert_eq!(got.header("mcp-protocol-version"), Some("2026-07-28"));
+        assert_eq!(got.header("mcp-method"), Some(got.method()));
+        let meta = &got.body["params"]["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+        assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "ostler");
+    }
+    let names: Vec<_> = got.iter().map(|got| got.header("mcp-name")).collect();
+    assert_eq!(names, [None, None, Some("=?base64?Z3LDtsOfZQ==?="), Some("=?base64?ZmlsZTovLy/DpA==?=")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn marked_arguments_are_in_the_headers() {
+    let remote = Remote::start(modern(|got| match got.method() {
+        "tools/list" => Some(got.result(json!({"tools": [annotated("Region")]}))),
+        _ => None,
+    }));
+    let stage = Stage::of(&remote).await;
+    let arguments = json!({"region": "Köln", "priority": 42, "deep": {"on": true}, "plain": "no"});
+    stage.call_with("route", arguments).await.unwrap();
+    stage.call_with("route", json!({"region": null, "priority": 1})).await.unwrap();
+    let calls = remote.of("tools/call");
+    assert_eq!(calls[0].header("mcp-param-region"), Some("=?base64?S8O2bG4=?="));
+    assert_eq!(calls[0].header("mcp-param-priority"), Some("42"));
+    assert_eq!(calls[0].header("mcp-param-on"), Some("true"));
+    assert_eq!(calls[0].header("mcp-param-plain"), None);
+    assert_eq!(calls[1].header("mcp-param-region"), None);
+    assert_eq!(calls[1].header("mcp-param-on"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_are_refused_are_looked_up_again_once() {
+    let has_changed = AtomicBool::new(false);
+    let remote = Remote::start(modern(move |got| match got.method() {
+        "tools/list" => {
+            let name = if has_changed.swap(true, Ordering::SeqCst) { "Zone" } else { "Region" };
+            Some(got.result(json!({"ttlMs": 600_000, "tools": [annotated(name)]})))
+        }
+        "tools/call" if got.header("mcp-param-zone").is_none() => Some(got.error(400, -32020)),
+        _ => None,
+    }));
+    let stage = Stage::of(&remote).await;
+    for _ in 0..3 {
+        let answer = stage.call_with("route", json!({"region": "eu"})).await.unwrap();
+        assert_eq!(answer.text(), "route");
+    }
+    assert_eq!(remote.calls(), 4, "one refusal in all");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_stay_refused_are_an_error_of_the_server() {
+    let remote = Remote::start(modern(|got| got.is_call().then(|| got.error(400, -32020))));
+    let stage = Stage::of(&remote).await;
+    assert_eq!(stage.call("echo").await.unwrap_err().rpc_code(), -32020);
+    assert_eq!(remote.calls(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_with_invalid_marks_does_not_exist() {
+    let remote = Remote::start(modern(|got| match got.method() {
+        "tools/list" => {
+            let bad = json!({"name": "bad", "inputSchema": {"type": "object", "properties": {
+                "x": {"type": "number", "x-mcp-header": "X"}}}});
+            Some(got.result(json!({"tools": [bad, annotated("Region")]})))
+        }
+        _ => None,
+    }));
+    let stage = Stage::of(&remote).await;
+    let tools = stage.host.tools(&stage.me, "remote").await.unwrap();
+    assert_eq!(tools.iter().map(|tool| tool.tool.name.as_str()).collect::<Vec<_>>(), ["route"]);
+    assert_eq!(code(&stage.call("bad").await), "unknown-tool");
+    assert_eq!(remote.calls(), 0);
+}

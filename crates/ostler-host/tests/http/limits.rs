@@ -1,0 +1,87 @@
+//! Servers that ask to be left alone, and calls that take their time.
+
+use std::time::{Duration, Instant};
+
+use ostler_core::error::UnavailableState;
+use serde_json::{Value, json};
+
+use crate::remote::{Remote, modern, respond, stream};
+use crate::stage::{Stage, code, spec, unavailable};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_for_a_pause_gets_it() {
+    for (status, wait) in [(429, "30"), (503, "30")] {
+        let remote = Remote::start(modern(move |got| {
+            got.is_call().then(|| respond(status, &[("retry-after", wait)], Value::Null))
+        }));
+        let stage = Stage::of(&remote).await;
+        let (state, retry_after) = unavailable(stage.call("echo").await);
+        assert_eq!((state, retry_after), (UnavailableState::BreakerOpen, Some(Duration::from_secs(30))));
+        for _ in 0..50 {
+            let began = Instant::now();
+            let (_, retry_after) = unavailable(stage.call("echo").await);
+            assert!(retry_after.unwrap() > Duration::from_secs(20));
+            assert!(began.elapsed() < Duration::from_secs(5), "at once");
+        }
+        assert_eq!(remote.calls(), 1, "no storm");
+        assert_eq!(stage.status().state.as_str(), "ready", "the session stays");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_pause_calls_pass_again() {
+    let remote = Remote::start({
+        let has_paused = std::sync::atomic::AtomicBool::new(false);
+        modern(move |got| {
+            let is_first = got.is_call() && !has_paused.swap(true, std::sync::atomic::Ordering::SeqCst);
+            is_first.then(|| respond(429, &[("retry-after", "1")], Value::Null))
+        })
+    });
+    let stage = Stage::of(&remote).await;
+    // The list comes before the call, and is not what is paused.
+    stage.host.tools(&stage.me, "remote").await.unwrap();
+    let first = stage.call("echo").await;
+    let mut outcome = first;
+    let began = Instant::now();
+    while let Err(error) = &outcome {
+        let wait = error.retry_after().expect("it says when to come back");
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", error.render());
+        tokio::time::sleep(wait).await;
+        outcome = stage.call("echo").await;
+    }
+    assert_eq!(outcome.unwrap().text(), "echo");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_gives_a_call_more_time_and_silence_does_not() {
+    let remote = Remote::start(modern(|got| {
+        got.is_call().then(|| {
+            let (feed, response) = stream();
+            let (got, token) = (got.clone(), got.body["params"]["_meta"]["progressToken"].clone());
+            tokio::spawn(async move {
+                let beats = if got.tool() == "slow" { 8 } else { 0 };
+                for beat in 0..beats {
+                    tokio::time::sleep(Duration::from_millis(250)).await;
+                    let params = json!({"progressToken": token, "progress": beat});
+                    feed.send(
+                        &json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}),
+                    );
+                }
+                if beats > 0 {
+                    feed.send(&got.message("done"));
+                }
+                feed.unread().await;
+            });
+            response
+        })
+    }));
+    let mut spec = spec(&remote.url());
+    spec.call_timeout = Duration::from_secs(1);
+    let stage = Stage::with(spec).await;
+    let (heard, beats) = std::sync::mpsc::channel();
+    let sink = move |_| heard.send(()).unwrap();
+    let request = stage.request("slow").on_progress(std::sync::Arc::new(sink));
+    assert_eq!(stage.host.send(request).await.unwrap().text(), "done");
+    assert_eq!(beats.try_iter().count(), 8);
+    assert_eq!(code(&stage.call("echo").await), "timed-out");
+}

@@ -1,0 +1,15 @@
+//! Remote servers: scripted endpoints on real sockets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
+
+mod auth;
+mod bytes;
+mod delivery;
+mod eras;
+mod expiry;
+mod headers;
+mod limits;
+mod news;
+mod questions;
+mod remote;
+mod stage;

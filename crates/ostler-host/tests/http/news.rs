@@ -1,0 +1,57 @@
+//! What a server says without being asked.
+
+use std::sync::{Arc, Mutex};
+
+use axum::http::Method;
+use serde_json::json;
+
+use crate::remote::{Feed, Remote, legacy, stream};
+use crate::stage::{LONG, Stage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_legacy_servers_stream_is_followed_and_picked_up_where_it_ended() {
+    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
+    let open = Arc::clone(&feeds);
+    let remote = Remote::start(legacy(move |got| {
+        (got.verb == Method::GET).then(|| {
+            let (feed, response) = stream();
+            feed.write("retry: 10\n\n");
+            open.lock().unwrap().push(feed);
+            response
+        })
+    }));
+    let stage = Stage::of(&remote).await;
+    stage.text("echo").await;
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+    for round in 0..3 {
+        ostler_testkit::eventually("a stream", LONG, || feeds.lock().unwrap().len() > round).await;
+        let lists = remote.of("tools/list").len();
+        let feed = feeds.lock().unwrap()[round].clone();
+        feed.write(format!("id: e{round}\ndata: {changed}\n\n"));
+        // The list is asked for again once the change has been heard.
+        let mut asked = lists;
+        let end = std::time::Instant::now() + LONG;
+        while asked == lists {
+            assert!(std::time::Instant::now() < end, "the change is not heard");
+            stage.host.tools(&stage.me, "remote").await.unwrap();
+            asked = remote.of("tools/list").len();
+        }
+        drop(feed);
+        feeds.lock().unwrap()[round] = stream().0;
+    }
+    let gets: Vec<_> = remote.got().into_iter().filter(|got| got.verb == Method::GET).collect();
+    assert_eq!(gets[0].header("last-event-id"), None);
+    assert_eq!(gets[1].header("last-event-id"), Some("e0"));
+    assert_eq!(gets[2].header("last-event-id"), Some("e1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_stream_is_asked_for_one_once() {
+    let remote = Remote::start(legacy(|_| None));
+    let stage = Stage::of(&remote).await;
+    for _ in 0..5 {
+        stage.text("echo").await;
+    }
+    stage.host.stop("remote").await.unwrap();
+    assert_eq!(remote.got().iter().filter(|got| got.verb == Method::GET).count(), 1);
+}
