@@ -1,0 +1,313 @@
+//! The fixture as `rmcp` sees it: one value for each session, or for each
+//! request that stands alone.
+#![expect(deprecated, reason = "the suite asks for logging and for subscriptions of both eras")]
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::era::{self, Era};
+use crate::visit::Visit;
+use crate::world::{Change, World};
+use crate::{content, jobs, narrate, prompts, rounds};
+
+/// A session may subscribe to this many resources.
+const SUBSCRIPTIONS: usize = 64;
+
+pub(crate) struct Fixture {
+    world: Arc<World>,
+    era: Era,
+    session: Mutex<Session>,
+}
+
+/// What a legacy session remembers.
+struct Session {
+    level: LoggingLevel,
+    subscriptions: BTreeSet<String>,
+}
+
+impl Fixture {
+    pub(crate) fn new(world: Arc<World>, era: Era) -> Self {
+        let session = Session { level: LoggingLevel::Info, subscriptions: BTreeSet::new() };
+        Self { world, era, session: Mutex::new(session) }
+    }
+
+    fn session(&self) -> std::sync::MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log_level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
+        if era::stands_alone(context.protocol_version().as_ref()) {
+            return context.meta.log_level();
+        }
+        Some(self.session().level)
+    }
+
+    async fn call(&self, visit: &Visit<'_>, arguments: &JsonObject) -> Result<CallToolResponse, ErrorData> {
+        let name = visit.subject;
+        if let Some(result) = content::fixed(name) {
+            return result.map(Into::into).map_err(crate::visit::internal);
+        }
+        let level = self.log_level(visit.context);
+        if let Some(result) = narrate::call(name, visit.context, level).await {
+            return Ok(result.into());
+        }
+        if let Some(result) = rounds::call(visit, arguments).await {
+            return result;
+        }
+        if let Some(result) = jobs::call(visit, arguments).await {
+            return result;
+        }
+        let argument = |key: &str| arguments.get(key).and_then(|value| value.as_str()).unwrap_or("nothing");
+        match name {
+            "test_error_handling" => {
+                let text = "This tool intentionally returns an error for testing";
+                return Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into());
+            }
+            "test_trigger_tool_change" => self.world.change(Change::Tools),
+            "test_trigger_prompt_change" => self.world.change(Change::Prompts),
+            "test_x_mcp_header" => return Ok(content::said(format!("Region: {}", argument("region"))).into()),
+            "json_schema_2020_12_tool" | "test_extra_tool" => {}
+            _ => return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
+        }
+        Ok(content::said("Done").into())
+    }
+}
+
+impl ServerHandler for Fixture {
+    fn get_info(&self) -> ServerConfig {
+        let mut capabilities = ServerCapabilities::builder()
+            .enable_completions()
+            .enable_logging()
+            .enable_prompts()
+            .enable_prompts_list_changed()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_tasks()
+            .build();
+        if self.era == Era::LegacyOnly {
+            // Tasks came with the newer revision.
+            capabilities.extensions = None;
+        }
+        let version = env!("CARGO_PKG_VERSION");
+        let config =
+            ServerConfig::new(capabilities).with_server_info(Implementation::new("fixture-mcp", version));
+        let newest = self.supported_protocol_versions().last().cloned().unwrap_or_default();
+        config
+            .with_protocol_version(newest)
+            .with_instructions("Says what the conformance suite wants to hear.")
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        self.era.versions()
+    }
+
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        if self.era == Era::LegacyOnly {
+            return Err(ErrorData::method_not_found::<DiscoverRequestMethod>());
+        }
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), self.get_info()))
+    }
+
+    /// A session hears of changes by itself; who stands alone has to listen.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let mut changes = self.world.changes();
+        tokio::spawn(async move {
+            loop {
+                let told = match changes.recv().await {
+                    Ok(Change::Tools) => context.peer.notify_tool_list_changed().await,
+                    Ok(Change::Prompts) => context.peer.notify_prompt_list_changed().await,
+                    Err(RecvError::Lagged(_)) => continue,
+                    Err(RecvError::Closed) => return,
+                };
+                if told.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut changes = self.world.changes();
+        let accepted = context.accepted().clone();
+        loop {
+            let change = tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                change = changes.recv() => change,
+            };
+            let sent = match change {
+                Ok(Change::Tools) if accepted.tools_list_changed == Some(true) => {
+                    context.sink().notify_tool_list_changed().await
+                }
+                Ok(Change::Prompts) if accepted.prompts_list_changed == Some(true) => {
+                    context.sink().notify_prompt_list_changed().await
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => continue,
+                Err(RecvError::Closed) => return Ok(()),
+            };
+            if sent.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.world.tools()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.world.catalog.tool(name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let visit = Visit {
+            world: &self.world,
+            context: &context,
+            subject: &request.name,
+            responses: request.input_responses.as_ref(),
+            state: request.request_state.as_deref(),
+        };
+        self.call(&visit, &request.arguments.unwrap_or_default()).await
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(self.world.prompts()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let visit = Visit {
+            world: &self.world,
+            context: &context,
+            subject: &request.name,
+            responses: request.input_responses.as_ref(),
+            state: request.request_state.as_deref(),
+        };
+        prompts::get(&visit, &request.arguments.unwrap_or_default()).await
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let begun = &request.argument.value;
+        let words = ["paris", "park", "party", "test"].into_iter();
+        let values = words.filter(|word| word.starts_with(begun.as_str())).map(str::to_owned).collect();
+        CompletionInfo::with_all_values(values).map(CompleteResult::new).map_err(crate::visit::internal)
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(self.world.catalog.resources.clone()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(self.world.catalog.resource_templates.clone()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        match content::resource(&request.uri) {
+            Some(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
+            None => {
+                Err(ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": request.uri }))))
+            }
+        }
+    }
+
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if era::stands_alone(context.protocol_version().as_ref()) {
+            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
+        }
+        self.session().level = request.level;
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let subscriptions = &mut self.session().subscriptions;
+        if subscriptions.len() >= SUBSCRIPTIONS {
+            return Err(ErrorData::invalid_request("too many subscriptions", None));
+        }
+        subscriptions.insert(request.uri);
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.session().subscriptions.remove(&request.uri);
+        Ok(())
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.world.tasks.get_task(&request.task_id).map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.world.tasks.update_task(&request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.world.tasks.cancel_task(&request.task_id)
+    }
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Installs the judges: the suite, real clients and real servers, by name.
+
+They go into `judges` in the target folder. The suite and the Inspector need a
+newer Node than some machines have, so one comes along.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import daemon
+
+HOME = daemon.TARGET / "judges"
+NPM = {
+    "node": "22",
+    "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
+    "@modelcontextprotocol/inspector": "2.12.0",
+    "@modelcontextprotocol/client": "2.4.0",
+    "@modelcontextprotocol/server-everything": "2026.8.31",
+    "@modelcontextprotocol/server-filesystem": "2026.8.31",
+    "@modelcontextprotocol/server-memory": "2026.8.31",
+}
+PYPI = ["mcp==2.3.0", "mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.19"]
+BIN = HOME / "node_modules" / ".bin"
+VENV = HOME / "venv" / "bin"
+SUITE = HOME / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+# A registry that can't be reached makes both installers wait for a long time.
+TIMEOUT = 600
+
+
+def install():
+    """Installs again only when the lists above have changed."""
+    wanted = json.dumps([NPM, PYPI], sort_keys=True)
+    stamp = HOME / "installed"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    sys.stderr.write(f"installing the judges into {HOME}\n")
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    (HOME / "package.json").write_text(json.dumps({"private": True, "type": "module"}))
+    packages = [f"{name}@{version}" for name, version in NPM.items()]
+    run("npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--prefix", HOME, *packages)
+    run("python3", "-m", "venv", HOME / "venv")
+    run(VENV / "pip", "install", "--quiet", "--disable-pip-version-check", *PYPI)
+    stamp.write_text(wanted)
+
+
+def run(*command):
+    subprocess.run(list(map(str, command)), check=True, timeout=TIMEOUT, stdout=subprocess.DEVNULL)
+
+
+def env():
+    """An environment in which `node` is the one that came along."""
+    return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+
+
+if __name__ == "__main__":
+    install()
