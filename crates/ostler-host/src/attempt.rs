@@ -58,10 +58,11 @@ impl Host {
             let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
         }
-        let turn = slot.take_turn(request, clock.until).await?;
-        if turn.is_some() {
+        let in_turn = slot.take_turn(request, clock.until).await?;
+        if in_turn.is_some() {
             now = Instant::now();
         }
+        let voice = in_turn.as_ref().or(request.voice.as_ref());
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;
@@ -78,7 +79,7 @@ impl Host {
                 idempotency_key: Some(key.as_str()),
                 until: clock.until,
                 client: request.client(),
-                voice: request.voice.as_ref(),
+                voice,
                 at_most: clock.end,
             };
             let result = lease.session().request(ask).await;

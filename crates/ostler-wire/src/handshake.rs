@@ -39,6 +39,7 @@ const INITIALIZE: &str = "initialize";
 ///                               └── other refusal, unknown version ──► Over: Fail
 /// ```
 ///
+/// A server that refuses our version and names it as its own is probed once more.
 /// A probe that follows a refused `initialize` is the last word: if it fails too, that refusal is the error.
 /// Requests of the server are answered in every state but the last (`ping` with `{}`, others with -32601), its
 /// notifications are passed over.
@@ -56,6 +57,8 @@ pub struct Handshake {
     /// Whether a probe was answered. A silent probe does not count: the server may only have been slow to
     /// start.
     has_discovered: bool,
+    /// Whether a server that refused our version and named it was asked once more.
+    has_asked_again: bool,
 }
 
 #[derive(Debug)]
@@ -131,6 +134,7 @@ impl Handshake {
             state: State::Fresh,
             last_id: 0,
             has_discovered: false,
+            has_asked_again: false,
         }
     }
 
@@ -226,6 +230,13 @@ impl Handshake {
                 _ => None,
             },
         };
+        // It speaks our version after all: whatever it did not like about the first probe, it is asked once more.
+        if let Some(said) = &versions
+            && said.iter().any(|version| version == MODERN_VERSION)
+            && !std::mem::replace(&mut self.has_asked_again, true)
+        {
+            return self.probe(refusal);
+        }
         if let Some(said) = versions
             && !said.iter().any(|version| LEGACY_VERSIONS.contains(&version.as_str()))
         {

@@ -141,6 +141,17 @@ fn an_unsupported_version_is_negotiated_or_named() {
 }
 
 #[test]
+fn a_server_that_refuses_our_version_and_names_it_is_asked_once_more() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    let supported = json!({"supported": ["2026-07-28"]});
+    assert!(is_sent(talk.refuses(UNSUPPORTED_VERSION, supported.clone()), "server/discover"));
+    let step = talk.refuses(UNSUPPORTED_VERSION, supported);
+    let said = vec!["2026-07-28".to_owned()];
+    assert_eq!(step, Step::Fail(HandshakeError::UnsupportedVersion { said }));
+}
+
+#[test]
 fn a_modern_refusal_is_not_taken_for_a_legacy_server() {
     for code in [HEADER_MISMATCH, MISSING_CAPABILITY] {
         let mut talk = Talk::new(None);

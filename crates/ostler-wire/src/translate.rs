@@ -37,9 +37,8 @@ fn typed(raw: &Bytes) -> Bytes {
 
 /// A result as a legacy client expects it: without what only the modern era knows.
 pub fn to_legacy(raw: &Bytes) -> Bytes {
-    static NEEDLES: LazyLock<[Finder<'static>; 4]> = LazyLock::new(|| {
-        ["\"resultType\"", "\"ttlMs\"", "\"cacheScope\"", "\\u00"].map(Finder::new)
-    });
+    static NEEDLES: LazyLock<[Finder<'static>; 4]> =
+        LazyLock::new(|| ["\"resultType\"", "\"ttlMs\"", "\"cacheScope\"", "\\u00"].map(Finder::new));
     if NEEDLES.iter().all(|needle| needle.find(raw).is_none()) {
         return raw.clone();
     }

@@ -9,12 +9,13 @@ use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::supervisor::{Entry, Failure, Phase, Supervisor};
 use ostler_core::weigh::{Effect, Weight};
-use tokio::sync::{MutexGuard, OwnedSemaphorePermit, TryAcquireError};
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, timeout_at};
 
 use super::slot::{Desk, Live, Slot};
+use super::turn::InTurn;
 use crate::request::Request;
-use crate::upstream::Session;
+use crate::upstream::{Session, SharedVoice};
 
 /// How soon a caller that found a full queue may come back. Queues of this
 /// size empty within a second at the call rates they are made for.
@@ -148,18 +149,19 @@ impl Slot {
     }
 
     /// Waits until no other interactive call is at a server that does not say
-    /// which of them it asks. Other calls pass, and so do all calls of servers
-    /// that never asked in vain.
+    /// which of them it asks; the turn is in the voice that is returned. Other
+    /// calls pass, and so do all calls of servers that never asked in vain.
     pub(crate) async fn take_turn(
         &self,
         request: &Request<'_>,
         until: Instant,
-    ) -> Result<Option<MutexGuard<'_, ()>>, CallError> {
+    ) -> Result<Option<SharedVoice>, CallError> {
         if !self.connector.takes_turns() || !request.is_interactive() {
             return Ok(None);
         }
-        match timeout_at(until, self.turn.lock()).await {
-            Ok(turn) => Ok(Some(turn)),
+        let Some(voice) = &request.voice else { return Ok(None) };
+        match timeout_at(until, Arc::clone(&self.turn).lock_owned()).await {
+            Ok(turn) => Ok(Some(Arc::new(InTurn::new(Arc::clone(voice), Arc::clone(&self.turn), turn)))),
             Err(_) => {
                 let what = format!(
                     "server `{}` asks its callers questions, so they take turns, and the one before has not ended",

@@ -11,6 +11,7 @@ pub(crate) mod slot;
 pub(crate) mod state;
 mod stay;
 mod task;
+pub(crate) mod turn;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -55,7 +55,7 @@ pub(crate) struct Slot {
     /// Places for calls at the server.
     pub(crate) places: Arc<Semaphore>,
     /// Held by the one interactive call where such calls take turns.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) turn: super::turn::Door,
     /// Callers that wait for a place.
     pub(crate) queued: AtomicUsize,
     /// The session being started waits for room for its process.
@@ -136,7 +136,7 @@ impl Slot {
             bell: Notify::new(),
             moved: Notify::new(),
             places: Arc::new(Semaphore::new(spec.max_in_flight)),
-            turn: tokio::sync::Mutex::default(),
+            turn: super::turn::Door::default(),
             queued: AtomicUsize::new(0),
             lacks_room: AtomicBool::new(false),
             shelves: Default::default(),

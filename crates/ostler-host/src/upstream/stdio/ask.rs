@@ -13,6 +13,10 @@ use tokio::sync::oneshot;
 use super::line::{Asked, Attribution, Line};
 use crate::upstream::Question;
 
+/// The code of a refusal that says nothing against the server: should it pass
+/// the error on as its own, that is no failure of it.
+const NOT_NOW: i64 = -31_005;
+
 /// Where the server's requests are taken. How many there can be is bounded by
 /// the calls in flight and by what the server reads of the answers.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ impl Desk {
                 self.is_confused.store(true, Ordering::Release);
                 let why = "several calls are in flight and the question does not say which one it is for; \
                            such calls come one at a time from now on";
-                self.refuse(id, code::INTERNAL_ERROR, why);
+                self.refuse(id, NOT_NOW, why);
             }
             Attribution::TooMany => {
                 self.refuse(id, code::INTERNAL_ERROR, "the call has too many questions open");

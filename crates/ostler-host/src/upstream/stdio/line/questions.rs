@@ -55,6 +55,11 @@ impl Line {
         // Voices are other people's code and are asked without the lock.
         let mut able = self.voices();
         able.retain(|(_, voice)| voice.can_answer(method));
+        if able.len() > 1 {
+            // Who waits for an answer does not ask the next question.
+            let asked = self.asked();
+            able.retain(|(call, _)| !asked.contains(call));
+        }
         match (able.pop(), able.is_empty()) {
             (Some((call, voice)), true) => self.open_question(call, voice, id),
             (Some(_), false) => Attribution::Several,
@@ -77,6 +82,13 @@ impl Line {
         let state = self.lock();
         let sent = state.waiting.iter().filter(|(_, waiting)| waiting.is_sent);
         sent.filter_map(|(call, waiting)| Some((*call, waiting.voice.clone()?))).collect()
+    }
+
+    /// The calls with a question open.
+    fn asked(&self) -> Vec<u64> {
+        let state = self.lock();
+        let asked = state.waiting.iter().filter(|(_, waiting)| !waiting.questions.is_empty());
+        asked.map(|(call, _)| *call).collect()
     }
 
     fn open_question(&self, call: u64, voice: SharedVoice, id: &Id) -> Attribution {
