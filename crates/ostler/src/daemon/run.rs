@@ -18,7 +18,7 @@ use super::attendance::Attendance;
 use super::door::Door;
 use super::launch::Launch;
 use super::roster::Roster;
-use super::{Daemon, api, attendance, edge, health, watch};
+use super::{Daemon, api, attendance, edge, health, rest, watch};
 use crate::failure::Failure;
 use crate::folders;
 use crate::interrupt::Interrupts;
@@ -57,6 +57,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     }));
     announce(&claim, &daemon, address, port_file.as_deref())?;
     reload_on_hangup(Arc::clone(&daemon))?;
+    tokio::spawn(rest::run());
     if daemon.roster.file.is_some() {
         tokio::spawn(watch::run(Arc::clone(&daemon)));
     }

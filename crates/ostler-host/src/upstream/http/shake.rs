@@ -65,15 +65,21 @@ pub(crate) async fn open(
 /// Asks a modern server what it is; `None` if it is none.
 async fn discover(road: &Road, identity: &ClientIdentity) -> Result<Option<Hello>, Fault> {
     let mut handshake = Handshake::new(identity.clone(), None, "{}");
-    let Step::Send(body) = handshake.begin() else { return Ok(None) };
     let mut headers = HeaderMap::new();
     headers.insert(header(PROTOCOL_VERSION), HeaderValue::from_static(MODERN_VERSION));
     headers.insert(header(METHOD), HeaderValue::from_static("server/discover"));
-    let Some(message) = answer_of(road.post(body, headers).await?).await? else { return Ok(None) };
-    match handshake.on_message(&message) {
-        Step::Done(hello) => Ok(Some(hello)),
-        Step::Fail(error) => Err(failed(error.to_string())),
-        _ => Ok(None),
+    let mut step = handshake.begin();
+    loop {
+        match step {
+            Step::Done(hello) => return Ok(Some(hello)),
+            Step::Fail(error) => return Err(failed(error.to_string())),
+            Step::Send(body) if handshake.awaits_probe() => {
+                let reply = road.post(body, headers.clone()).await?;
+                let Some(message) = answer_of(reply).await? else { return Ok(None) };
+                step = handshake.on_message(&message);
+            }
+            _ => return Ok(None),
+        }
     }
 }
 
