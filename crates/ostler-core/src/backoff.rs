@@ -1,12 +1,13 @@
 //! How long to wait before the next start.
 //!
 //! ```text
-//!   reset ──▶ first ──next──▶ 2·first ──next──▶ 4·first ── … ──▶ max ─┐
-//!     ▲                                                           ▲  next
-//!     └───────────────────────── reset ───────────────────────────┴───┘
+//!   rested ──skip──▶ first ──next──▶ 2·first ──next──▶ 4·first ── … ──▶ max ─┐
+//!     │ ▲                               ▲                              ▲    next
+//!     │ └── reset, from anywhere        │                              └──────┘
+//!     └──────────────next───────────────┘
 //! ```
 //!
-//! These are ceilings. The wait itself is drawn evenly from nothing up to the
+//! These are ceilings, and that of a rested one is `first`. The wait itself is drawn evenly from nothing up to the
 //! ceiling ("full jitter"), so that servers which failed together do not come
 //! back together.
 
@@ -20,6 +21,8 @@ pub struct Backoff {
     max: Duration,
     /// Of the next draw; between `first` and `max`.
     ceiling: Duration,
+    /// Nothing has failed since the last reset.
+    is_rested: bool,
 }
 
 impl Backoff {
@@ -27,11 +30,12 @@ impl Backoff {
     ///
     /// A `first` of zero never grows: the operator wants no waiting at all.
     pub fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max: max.max(first), ceiling: first }
+        Self { first, max: max.max(first), ceiling: first, is_rested: true }
     }
 
     /// The wait before the next start.
     pub fn next(&mut self, rng: &mut fastrand::Rng) -> Duration {
+        self.is_rested = false;
         let ceiling = self.ceiling;
         self.ceiling = ceiling.saturating_mul(2).min(self.max);
         // Saturates at 584 years, which nobody waits for.
@@ -39,9 +43,21 @@ impl Backoff {
         Duration::from_nanos(rng.u64(0..=nanos))
     }
 
+    /// Whether nothing has failed since the last reset.
+    pub fn is_rested(&self) -> bool {
+        self.is_rested
+    }
+
+    /// No wait, this once: the next failure starts at the first ceiling.
+    pub fn skip(&mut self) -> Duration {
+        self.is_rested = false;
+        Duration::ZERO
+    }
+
     /// The server is well again: the next failure starts at the first ceiling.
     pub fn reset(&mut self) {
         self.ceiling = self.first;
+        self.is_rested = true;
     }
 }
 
@@ -62,6 +78,18 @@ mod tests {
         }
         backoff.reset();
         assert_eq!(backoff.ceiling, ms(100));
+    }
+
+    #[test]
+    fn a_wait_that_is_skipped_leaves_the_ceiling_where_it_was() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut backoff = Backoff::new(ms(100), ms(5_000));
+        assert!(backoff.is_rested());
+        assert_eq!((backoff.skip(), backoff.is_rested(), backoff.ceiling), (ms(0), false, ms(100)));
+        backoff.next(&mut rng);
+        assert_eq!((backoff.is_rested(), backoff.ceiling), (false, ms(200)));
+        backoff.reset();
+        assert!(backoff.is_rested());
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Weight {
 pub enum Effect {
     /// Nothing.
     None,
+    /// It has shown that it works, though not in a way that the breaker counts.
+    Prove,
     /// It is over; a child process is started again.
     Restart,
     /// One more answer we can't use; the third within 30 s ends the session.

@@ -52,6 +52,8 @@ struct State {
     log_level: Option<Box<str>>,
     /// Questions to the client that wait for their answer.
     asked: HashMap<u64, oneshot::Sender<Outcome>>,
+    /// Whether nobody answers questions any more.
+    is_over: bool,
 }
 
 /// What `initialize` said.
@@ -151,7 +153,13 @@ impl Session {
     pub(crate) async fn ask(&self, outlet: &Outlet, method: &str, params: Option<&[u8]>) -> Outcome {
         let number = self.next_question.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
-        self.state().asked.insert(number, sender);
+        {
+            let mut state = self.state();
+            if state.is_over {
+                return refusal("the session has ended");
+            }
+            state.asked.insert(number, sender);
+        }
         let mut asking = Asking { session: self, outlet, number: Some(number) };
         if !outlet.send(question(number, method, params)) {
             return refusal("the client is gone");
@@ -177,7 +185,10 @@ impl Session {
     pub(crate) fn end(&self) {
         self.calls.cancel_all();
         self.streams.end();
-        let asked = std::mem::take(&mut self.state().asked);
+        let mut state = self.state();
+        state.is_over = true;
+        let asked = std::mem::take(&mut state.asked);
+        drop(state);
         drop(asked);
     }
 

@@ -192,12 +192,44 @@ async fn a_request_of_either_era_is_cancelled_by_its_id() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_input_cancels_what_is_under_way() {
-    let (mut peer, host) = Peer::of_server().await;
-    peer.say(&modern_call(7, "hang", "{}")).await;
-    eventually("it is under way", PATIENCE, || in_flight(&host) == 1).await;
+async fn what_was_asked_before_the_end_of_the_input_is_answered() {
+    let (mut peer, _host) = Peer::of_server().await;
+    let slow = call(7, "sleep", r#"{"ms":200}"#);
+    let last = call(8, "echo", "{}");
+    peer.input.write_all(format!("{INITIALIZE}\n{slow}\n{last}").as_bytes()).await.unwrap();
     peer.input.shutdown().await.unwrap();
+    let mut ids = Vec::new();
+    while ids.len() < 3 {
+        let message = peer.hear().await;
+        if message.get("result").is_some() {
+            ids.push(message["id"].as_u64().unwrap());
+        }
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 7, 8]);
     tokio::time::timeout(PATIENCE, peer.serving).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
+async fn a_listen_ends_with_the_input_and_is_answered() {
+    let mut peer = Peer::new();
+    let listen = MODERN_LIST
+        .replace("tools/list", "subscriptions/listen")
+        .replace(r#""params":{"#, r#""params":{"notifications":{"toolsListChanged":true},"#);
+    assert_eq!(peer.ask(&listen).await["method"], "notifications/subscriptions/acknowledged");
+    peer.input.shutdown().await.unwrap();
+    assert_eq!(peer.hear().await["result"]["resultType"], "complete");
+    tokio::time::timeout(PATIENCE, peer.serving).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
+async fn a_broken_output_cancels_what_is_under_way() {
+    let (mut peer, host) = Peer::of_server().await;
+    peer.say(&modern_call(7, "progress", r#"{"count":100000,"ms":1}"#)).await;
+    eventually("it is under way", PATIENCE, || in_flight(&host) == 1).await;
+    let Peer { input, output, serving } = peer;
+    drop((input, output));
+    tokio::time::timeout(PATIENCE, serving).await.expect("it ends").unwrap();
     eventually("it is cancelled", PATIENCE, || in_flight(&host) == 0).await;
 }
 

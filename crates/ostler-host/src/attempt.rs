@@ -8,7 +8,7 @@ use ostler_core::error::{CallError, RpcAnswer, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
 use ostler_core::spec::ToolRules;
-use ostler_core::weigh::{self, Weight, weigh};
+use ostler_core::weigh::{self, Effect, Weight, weigh};
 use ostler_wire::Outcome;
 use tokio::time::Instant;
 
@@ -110,12 +110,13 @@ fn is_harmless(fault: &Fault) -> bool {
     matches!(fault.delivery, Delivery::NotSent | Delivery::Rejected)
 }
 
-/// What an attempt says about its server. A list that is answered says
-/// nothing: a server may list its tools well and fail at every one of them.
+/// What an attempt says about its server. A list that is answered proves that
+/// the session works and says nothing to the breaker: a server may list its
+/// tools well and fail at every one of them.
 fn weight_of(request: &Request<'_>, result: &Result<Outcome, Fault>, is_short: bool) -> Weight {
     let mut weight = weigh(&outcome_of(result, is_short));
     if request.is_list() && weight.mark == Mark::Success {
-        weight.mark = Mark::Neutral;
+        weight = Weight { mark: Mark::Neutral, effect: Effect::Prove };
     }
     weight
 }

@@ -171,8 +171,9 @@ fn exchange(mut from_daemon: BufReader<TcpStream>, address: &Address) -> Result<
     let is_client_done = Arc::new(AtomicBool::new(false));
     let is_done = Arc::clone(&is_client_done);
     std::thread::spawn(move || {
-        let _ = copy(&mut io::stdin().lock(), &mut &to_daemon);
-        is_done.store(true, Ordering::Release);
+        // A daemon that does not take what the client says is lost; the client is not done.
+        let copied = copy(&mut io::stdin().lock(), &mut &to_daemon);
+        is_done.store(copied.is_ok(), Ordering::Release);
         // The daemon finishes what it was asked, and then hangs up.
         let _ = to_daemon.shutdown(Shutdown::Write);
     });

@@ -24,6 +24,8 @@
 //! callers enter and leave, the task alone carries out [`Action`]s.
 
 mod action;
+#[cfg(test)]
+mod delays;
 mod failure;
 mod malformed;
 #[cfg(test)]
@@ -31,6 +33,7 @@ mod model;
 mod phase;
 #[cfg(test)]
 mod remote;
+mod setback;
 #[cfg(test)]
 mod tests;
 
@@ -39,15 +42,15 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
 use crate::breaker::{Breaker, Circuit, Mark, Permit, Refused};
-use crate::fault::FaultKind;
-use crate::restart::{Budget, Decision};
-use crate::spec::{RestartSettings, ServerSpec};
+use crate::restart::Budget;
+use crate::spec::{RestartSettings, ServerSpec, Transport};
 use crate::weigh::{Effect, Weight};
 
 pub use action::{Action, Manner};
 pub use failure::Failure;
 use malformed::Malformed;
 pub use phase::{Entry, Phase};
+use setback::Past;
 
 /// Uptime after which, with one good answer, delays start from the beginning again.
 pub const HEALTHY_AFTER: Duration = Duration::from_secs(10);
@@ -60,6 +63,8 @@ pub const AUTH_RETRY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Supervisor {
     is_lazy: bool,
+    /// The server is somebody else's, behind a network.
+    is_remote: bool,
     keep_alive: Duration,
     restart: RestartSettings,
     phase: Phase,
@@ -92,6 +97,7 @@ impl Supervisor {
     pub fn new(spec: &ServerSpec, now: Instant) -> Self {
         Self {
             is_lazy: spec.lazy,
+            is_remote: matches!(spec.transport, Transport::Http(_)),
             keep_alive: spec.keep_alive,
             restart: spec.restart,
             phase: Phase::Idle,
@@ -172,7 +178,7 @@ impl Supervisor {
     pub fn settle(&mut self, permit: Permit, generation: u64, weight: Weight, now: Instant) -> bool {
         let has_babbled = match &mut self.phase {
             Phase::Ready { generation: current, is_proven, .. } if *current == generation => {
-                *is_proven |= weight.mark == Mark::Success;
+                *is_proven |= weight.mark == Mark::Success || weight.effect == Effect::Prove;
                 weight.effect == Effect::CountMalformed && self.malformed.count(now)
             }
             _ => false,
@@ -210,7 +216,7 @@ impl Supervisor {
     /// This generation could not be started.
     pub fn on_start_failed(&mut self, generation: u64, failure: Failure, rng: &mut fastrand::Rng) {
         if self.phase == (Phase::Starting { generation }) {
-            self.fail(failure, rng);
+            self.fail(failure, Past::Unproven, rng);
         }
     }
 
@@ -231,7 +237,7 @@ impl Supervisor {
             self.backoff.reset();
         }
         self.retire(generation, Manner::Now);
-        self.fail(failure, rng);
+        self.fail(failure, if is_proven { Past::Proven } else { Past::Unproven }, rng);
         true
     }
 
@@ -412,52 +418,5 @@ impl Supervisor {
 
     fn retire(&mut self, generation: u64, manner: Manner) {
         self.retiring.push_back(Action::Retire { generation, manner });
-    }
-
-    fn fail(&mut self, failure: Failure, rng: &mut fastrand::Rng) {
-        let now = failure.at;
-        self.phase = match &failure.kind {
-            FaultKind::NeedsAuth { .. } => {
-                Phase::NeedsAuth { until: now + AUTH_RETRY, cause: failure.to_string() }
-            }
-            FaultKind::Paused { wait, .. } => {
-                self.breaker.hold(now, *wait);
-                Phase::Backoff { until: now + *wait }
-            }
-            FaultKind::Connect(_) | FaultKind::Transfer(_) | FaultKind::Status { .. } => {
-                self.breaker.fail(now);
-                Phase::Backoff { until: now + self.distance(now, rng) }
-            }
-            _ => {
-                self.breaker.fail(now);
-                match self.budget.on_failure(now) {
-                    Decision::Restart => Phase::Backoff { until: now + self.backoff.next(rng) },
-                    Decision::Eject => Phase::Ejected { since: now, cause: self.epitaph(&failure) },
-                }
-            }
-        };
-        self.failure = Some(failure);
-    }
-
-    /// How long to stay away from a remote server that can't be reached. It is
-    /// somebody else's and comes back without an operator here, so it is never
-    /// ejected; the breaker's growing wait keeps it from being asked for ever
-    /// at the pace of a restart.
-    fn distance(&mut self, now: Instant, rng: &mut fastrand::Rng) -> Duration {
-        let delay = self.backoff.next(rng);
-        match self.breaker.circuit(now) {
-            Circuit::Open { retry_after } => delay.max(retry_after),
-            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => delay,
-        }
-    }
-
-    /// Why a server is out, in the words an operator needs.
-    fn epitaph(&self, failure: &Failure) -> String {
-        let times = match self.restart.max.saturating_add(1) {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        };
-        let window = crate::fault::Span(self.restart.window);
-        format!("it failed {times} in {window} (last: {failure})")
     }
 }

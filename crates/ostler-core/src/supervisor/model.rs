@@ -20,6 +20,7 @@ enum Event {
     Started,
     StartFailed,
     StartAbandoned,
+    Answered,
     Lost,
     Closed,
     Stop,
@@ -33,9 +34,10 @@ fn events() -> impl Strategy<Value = Event> {
     use Event::*;
     prop_oneof![
         4 => prop::sample::select(vec![Wait, WaitOver, Lease, Release, Bind, Unbind]),
-        4 => prop::sample::select(vec![Started, Started, StartFailed, StartAbandoned, Lost, Closed]),
+        4 => prop::sample::select(vec![Started, Started, StartFailed, StartAbandoned, Answered, Lost, Closed]),
         1 => prop::sample::select(vec![Stop, Resume, Resume, Reload, Evict]),
         3 => (0u64..3_000).prop_map(Pass),
+        1 => (8_000u64..12_000).prop_map(Pass),
     ]
 }
 
@@ -58,6 +60,10 @@ struct Model {
     binders: usize,
     /// An operator has asked for a session that has not come up since.
     is_wished_for: bool,
+    /// Since when the session is up, and whether it has given a good answer.
+    session: (u64, bool),
+    /// Failures since delays began from the beginning.
+    tired: u32,
     now: u64,
 }
 
@@ -128,11 +134,15 @@ impl Run {
                 }
                 self.supervisor.on_start_abandoned(current);
             }
+            Event::Answered => self.answer(current),
             Event::Lost => {
                 let failure = self.failure();
                 let was_ready = self.is_phase("ready");
                 assert_eq!(self.supervisor.on_lost(current, failure, &mut self.rng), was_ready);
                 self.note_failure(was_ready);
+                if was_ready {
+                    self.note_delay();
+                }
             }
             Event::Closed => self.supervisor.on_closed(current),
             Event::Stop => self.supervisor.on_stop(),
@@ -142,6 +152,7 @@ impl Run {
             }
             Event::Reload => {
                 self.model.failures.clear();
+                self.model.tired = 0;
                 self.model.is_wished_for = true;
                 self.supervisor.on_reload();
             }
@@ -162,10 +173,14 @@ impl Run {
         let was_starting = self.supervisor.is_starting(generation);
         if is_up {
             assert_eq!(self.supervisor.on_started(generation, at(self.model.now)), was_starting);
+            if was_starting {
+                self.model.session = (self.model.now, false);
+            }
         } else {
             let failure = self.failure();
             self.supervisor.on_start_failed(generation, failure, &mut self.rng);
             self.note_failure(was_starting);
+            self.model.tired += u32::from(was_starting && !self.is_phase("ejected"));
         }
         self.model.is_wished_for &= !(is_up && was_starting);
         let fate = if is_up && was_starting { Fate::Live } else { Fate::Over };
@@ -182,6 +197,29 @@ impl Run {
         let recent = self.model.failures.iter().filter(|&&then| now - then < WINDOW).count();
         assert!(recent <= MAX as usize + 1);
         assert_eq!(recent == MAX as usize + 1, self.is_phase("ejected"), "{recent} failures");
+    }
+
+    /// A list is answered well.
+    fn answer(&mut self, generation: u64) {
+        // An open breaker lets nobody through.
+        let Ok(permit) = self.supervisor.admit(at(self.model.now)) else { return };
+        let weight = Weight { mark: Mark::Neutral, effect: Effect::Prove };
+        assert!(!self.supervisor.settle(permit, generation, weight, at(self.model.now)));
+        self.model.session.1 |= self.is_phase("ready");
+    }
+
+    /// The first failure of a session that has worked is followed by a start at
+    /// once; any other by a wait below its ceiling.
+    fn note_delay(&mut self) {
+        let Model { session: (since, is_proven), now, .. } = self.model;
+        if is_proven && at(now) - at(since) >= HEALTHY_AFTER {
+            self.model.tired = 0;
+        }
+        let Phase::Backoff { until } = *self.supervisor.phase() else { return };
+        let is_free = is_proven && self.model.tired == 0;
+        let ceiling = if is_free { 0 } else { 100 << self.model.tired };
+        assert!(until - at(now) <= ms(ceiling), "{:?} of {ceiling} ms", until - at(now));
+        self.model.tired += 1;
     }
 
     fn has_demand(&self) -> bool {

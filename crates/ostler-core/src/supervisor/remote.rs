@@ -1,15 +1,22 @@
 //! Stories of servers that are reached over a network.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
 use crate::clock::at;
 use crate::fault::FaultKind;
 use crate::name::ServerName;
+use crate::spec::{Endpoint, Transport};
 use crate::weigh::{Outcome, weigh};
 
 fn spec() -> ServerSpec {
     ServerSpec::stdio(ServerName::new("a").unwrap(), "a")
+}
+
+fn remote() -> ServerSpec {
+    let endpoint = Endpoint { url: "https://example.com/mcp".into(), headers: BTreeMap::new() };
+    ServerSpec::with_transport(ServerName::new("a").unwrap(), Transport::Http(endpoint))
 }
 
 fn supervisor(spec: &ServerSpec) -> (Supervisor, fastrand::Rng) {
@@ -47,25 +54,44 @@ fn credentials_that_end_during_a_session_end_it_and_a_reload_tries_again() {
     assert_eq!(it.poll(at(11)), Some(Action::Start { generation: 2 }));
 }
 
-#[test]
-fn an_unreachable_server_is_asked_ever_more_seldom_and_never_ejected() {
-    let (mut it, mut rng) = supervisor(&spec());
+/// How often an eager server is started in a day, if it always fails like this.
+fn starts_in_a_day(spec: &ServerSpec, kind: &FaultKind) -> u64 {
+    let (mut it, mut rng) = supervisor(spec);
     let (mut now, mut starts) = (0, 0);
     while now < 24 * 3_600_000 {
         while let Some(action) = it.poll(at(now)) {
             let Action::Start { generation } = action else { panic!("{action:?}") };
             starts += 1;
-            it.on_start_failed(
-                generation,
-                Failure::new(FaultKind::Connect("refused".into()), at(now)),
-                &mut rng,
-            );
+            it.on_start_failed(generation, Failure::new(kind.clone(), at(now)), &mut rng);
         }
         let wake = it.next_wake().expect("an eager server is tried again");
         now = u64::try_from(wake.duration_since(at(0)).as_millis()).unwrap() + 1;
-        assert!(matches!(it.phase(), Phase::Backoff { .. }));
+        assert!(matches!(it.phase(), Phase::Backoff { .. }), "{:?}", it.phase());
     }
-    assert!((200..350).contains(&starts), "{starts} starts in a day");
+    starts
+}
+
+#[test]
+fn a_server_that_can_not_be_used_is_asked_ever_more_seldom_and_never_ejected() {
+    let unreachable = (spec(), FaultKind::Connect("refused".into()));
+    let silent = (remote(), FaultKind::StartTimeout(Duration::from_secs(20)));
+    let foreign = (remote(), FaultKind::Handshake("it speaks no MCP".into()));
+    for (spec, kind) in [unreachable, silent, foreign] {
+        let starts = starts_in_a_day(&spec, &kind);
+        assert!((200..350).contains(&starts), "{kind:?}: {starts} starts in a day");
+    }
+}
+
+#[test]
+fn what_an_operator_has_to_correct_ejects_a_remote_server_too() {
+    let (mut it, mut rng) = supervisor(&remote());
+    for generation in 1..=6 {
+        let now = generation * 5_001;
+        assert_eq!(it.poll(at(now)), Some(Action::Start { generation }));
+        let kind = FaultKind::Start("its `url` is no address".into());
+        it.on_start_failed(generation, Failure::new(kind, at(now)), &mut rng);
+    }
+    assert!(matches!(it.entry(), Entry::Ejected(_)));
 }
 
 #[test]

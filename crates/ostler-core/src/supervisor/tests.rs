@@ -5,11 +5,11 @@ use crate::fault::FaultKind;
 use crate::name::ServerName;
 
 /// A supervisor and the time, so that a test reads as a story.
-struct Story {
-    supervisor: Supervisor,
-    rng: fastrand::Rng,
+pub(super) struct Story {
+    pub(super) supervisor: Supervisor,
+    pub(super) rng: fastrand::Rng,
     /// Milliseconds since the beginning.
-    now: u64,
+    pub(super) now: u64,
 }
 
 const KEEP_ALIVE: u64 = 60_000;
@@ -31,12 +31,12 @@ impl Story {
         Self::of(&spec().lazy())
     }
 
-    fn eager() -> Self {
+    pub(super) fn eager() -> Self {
         Self::of(&spec())
     }
 
     /// A lazy server with one session and nobody who uses it.
-    fn ready() -> Self {
+    pub(super) fn ready() -> Self {
         let mut story = Self::lazy();
         story.supervisor.on_wait();
         assert_eq!(story.poll(), [start(1)]);
@@ -45,28 +45,28 @@ impl Story {
         story
     }
 
-    fn pass(&mut self, millis: u64) -> &mut Self {
+    pub(super) fn pass(&mut self, millis: u64) -> &mut Self {
         self.now += millis;
         self
     }
 
     /// Everything there is to do now.
-    fn poll(&mut self) -> Vec<Action> {
+    pub(super) fn poll(&mut self) -> Vec<Action> {
         std::iter::from_fn(|| self.supervisor.poll(at(self.now))).collect()
     }
 
-    fn crash(&mut self, generation: u64) -> bool {
+    pub(super) fn crash(&mut self, generation: u64) -> bool {
         let failure = Failure::new(FaultKind::Exited(Exit::Code(1)), at(self.now));
         self.supervisor.on_lost(generation, failure, &mut self.rng)
     }
 
-    fn fail_start(&mut self, generation: u64) {
+    pub(super) fn fail_start(&mut self, generation: u64) {
         let failure = Failure::new(FaultKind::Start("no such file".into()), at(self.now));
         self.supervisor.on_start_failed(generation, failure, &mut self.rng);
     }
 
     /// Waits out the backoff and brings the next session up.
-    fn recover(&mut self) -> u64 {
+    pub(super) fn recover(&mut self) -> u64 {
         let Phase::Backoff { until } = *self.supervisor.phase() else {
             panic!("{:?}", self.supervisor.phase())
         };
@@ -78,7 +78,7 @@ impl Story {
     }
 
     /// A call that the server answered with something of this weight.
-    fn answer(&mut self, generation: u64, mark: Mark, effect: Effect) -> bool {
+    pub(super) fn answer(&mut self, generation: u64, mark: Mark, effect: Effect) -> bool {
         let permit = self.supervisor.admit(at(self.now)).unwrap();
         self.supervisor.settle(permit, generation, Weight { mark, effect }, at(self.now))
     }
@@ -88,11 +88,11 @@ impl Story {
     }
 }
 
-fn start(generation: u64) -> Action {
+pub(super) fn start(generation: u64) -> Action {
     Action::Start { generation }
 }
 
-fn retire(generation: u64, manner: Manner) -> Action {
+pub(super) fn retire(generation: u64, manner: Manner) -> Action {
     Action::Retire { generation, manner }
 }
 
@@ -319,36 +319,6 @@ fn three_malformed_answers_in_half_a_minute_restart_and_are_then_forgotten() {
     story.supervisor.on_wait();
     assert_eq!(story.recover(), 2);
     assert!(!malformed(&mut story, 2), "what another session said is not held against this one");
-}
-
-#[test]
-fn ten_healthy_seconds_with_a_good_answer_start_the_delays_over() {
-    let table = [(10_000, true, 100), (10_000, false, 400), (9_999, true, 400)];
-    for (uptime, is_proven, ceiling) in table {
-        let longest = (0..200).map(|seed| third_delay(seed, uptime, is_proven)).max().unwrap();
-        assert!((ceiling / 2..=ceiling).contains(&longest), "{uptime} ms, proven {is_proven}: {longest} ms");
-    }
-}
-
-/// The delay after the third crash in a row, whose session lived `uptime`.
-fn third_delay(seed: u64, uptime: u64, is_proven: bool) -> u64 {
-    let mut story = Story::eager();
-    story.rng = fastrand::Rng::with_seed(seed);
-    story.poll();
-    story.supervisor.on_started(1, at(0));
-    let mut generation = 1;
-    for _ in 0..2 {
-        story.crash(generation);
-        story.poll();
-        generation = story.recover();
-    }
-    if is_proven {
-        story.answer(generation, Mark::Success, Effect::None);
-    }
-    story.pass(uptime);
-    story.crash(generation);
-    let Phase::Backoff { until } = *story.supervisor.phase() else { panic!("no backoff") };
-    u64::try_from((until - at(story.now)).as_millis()).unwrap()
 }
 
 #[test]

@@ -16,6 +16,9 @@ use crate::gateway::Gateway;
 /// The key of `_meta` that names the listen a message belongs to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The method of a listen.
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+
 /// Resources that one listen may name.
 const RESOURCES: usize = 1_024;
 
@@ -175,6 +178,6 @@ pub(crate) fn stamped(params: &[u8], id: &[u8]) -> Bytes {
 }
 
 /// The answer to a listen that has ended in an orderly way.
-fn closed(id: &[u8]) -> Reply {
+pub(crate) fn closed(id: &[u8]) -> Reply {
     Reply::Result(stamped(b"{\"resultType\":\"complete\"}", id))
 }

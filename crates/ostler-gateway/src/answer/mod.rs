@@ -42,6 +42,7 @@ use crate::session::Session;
 pub(crate) use hello::initialize;
 pub(crate) use hub::{Hub, follow_events};
 pub(crate) use legacy::Subscriptions;
+pub(crate) use listen::{LISTEN, closed};
 pub(crate) use names::Names;
 pub(crate) use parked::Lot;
 
@@ -61,7 +62,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: Exchange) -> Reply {
         "resources/subscribe" if is_legacy => legacy::subscribe(gateway, &exchange).await,
         "resources/unsubscribe" if is_legacy => legacy::unsubscribe(gateway, &exchange).await,
         "server/discover" if !is_legacy => hello::discover(gateway, exchange).await,
-        "subscriptions/listen" if !is_legacy => listen::listen(gateway, exchange).await,
+        LISTEN if !is_legacy => listen::listen(gateway, exchange).await,
         // What the modern era has done away with does not exist in it.
         "initialize"
         | "ping"
@@ -69,7 +70,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: Exchange) -> Reply {
         | "resources/subscribe"
         | "resources/unsubscribe"
         | "server/discover"
-        | "subscriptions/listen" => Reply::no_method(exchange.method.as_str()),
+        | LISTEN => Reply::no_method(exchange.method.as_str()),
         _ => route::answer_other(gateway, exchange).await,
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{Id, Malformed, Message, Params, Text, code};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::answer::{self, answer};
@@ -34,9 +34,21 @@ pub(super) struct Link {
     line: mpsc::Sender<Bytes>,
     /// Opened by `initialize`.
     session: Option<Arc<Session>>,
-    running: JoinSet<Id>,
+    /// The `initialize` that is under way: a server may have to start for it.
+    opening: Option<Id>,
+    running: JoinSet<Over>,
     /// The requests under way, by the client's ids.
     under_way: HashMap<Id, AbortHandle>,
+    /// True once the client has said its last word: listens end by themselves.
+    has_hung_up: watch::Sender<bool>,
+}
+
+/// A request that is over.
+enum Over {
+    /// It was answered; the client's id of it.
+    Answered(Id),
+    /// The same for an `initialize`, with the session that it opens.
+    Opened(Id, Opening),
 }
 
 impl Link {
@@ -47,14 +59,35 @@ impl Link {
             face,
             line,
             session: None,
+            opening: None,
             running: JoinSet::new(),
             under_way: HashMap::new(),
+            has_hung_up: watch::Sender::new(false),
         }
     }
 
     /// The longest line that is read.
     pub(super) fn max_line(&self) -> usize {
         self.gateway.0.options.max_body
+    }
+
+    /// Whether a session is being opened. No line may be taken meanwhile.
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening.is_some()
+    }
+
+    /// Whether anything is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// The client has said its last word. It can't answer questions any more,
+    /// and what never ends by itself is ended.
+    pub(super) fn hang_up(&mut self) {
+        self.has_hung_up.send_replace(true);
+        if let Some(session) = &self.session {
+            session.end();
+        }
     }
 
     /// Takes one line; false if the client is gone.
@@ -95,7 +128,7 @@ impl Link {
         } else {
             match (&self.session, method.as_str()) {
                 (_, "ping") => Err(Reply::nothing()),
-                (None, "initialize") => return self.initialize(&id, &params).await,
+                (None, "initialize") => return self.initialize(id, &params).await,
                 (Some(_), "initialize") => Err(refusal("this connection is initialized already")),
                 (Some(session), _) => Ok(Client::Legacy(Arc::clone(session))),
                 (None, _) => Err(refusal(
@@ -135,42 +168,59 @@ impl Link {
         };
         let gateway = self.gateway.clone();
         let line = self.line.clone();
+        let mut hung_up = self.has_hung_up.subscribe();
         // The id must not keep the line alive that it came in.
         let key = id.detached();
         let running = self.running.spawn({
             let key = key.clone();
             async move {
-                let reply = answer(&gateway, exchange).await;
+                let reply = match exchange.method.as_str() {
+                    answer::LISTEN => tokio::select! {
+                        reply = answer(&gateway, exchange) => reply,
+                        _ = hung_up.wait_for(|has_hung_up| *has_hung_up) => answer::closed(id.raw()),
+                    },
+                    _ => answer(&gateway, exchange).await,
+                };
                 // Without a client nobody misses the answer.
                 let _ = line.send(reply.frame(Some(&id)).into()).await;
-                key
+                Over::Answered(key)
             }
         });
         self.under_way.insert(key, running);
     }
 
-    async fn initialize(&mut self, id: &Id, params: &Params) -> bool {
+    async fn initialize(&mut self, id: Id, params: &Params) -> bool {
         let introduction = match Introduction::read(params) {
             Ok(introduction) => introduction,
-            Err(refusal) => return self.say(&refusal, Some(id)).await,
+            Err(refusal) => return self.say(&refusal, Some(&id)).await,
         };
-        let reply = answer::initialize(&self.gateway, &self.caller, &self.face, introduction.version).await;
-        if let Reply::Result(_) = reply {
-            let Introduction { version, capabilities, identity } = introduction;
-            let opening = Opening {
+        let (gateway, caller, face) = (self.gateway.clone(), self.caller.clone(), self.face.clone());
+        let line = self.line.clone();
+        let key = id.detached();
+        self.opening = Some(key.clone());
+        let running = self.running.spawn({
+            let key = key.clone();
+            async move {
+                let reply = answer::initialize(&gateway, &caller, &face, introduction.version).await;
+                let _ = line.send(reply.frame(Some(&id)).into()).await;
+                let Reply::Result(_) = reply else { return Over::Answered(key) };
+                let Introduction { version, capabilities, identity } = introduction;
                 // Only tells sessions apart here; nobody can use it from elsewhere.
-                id: sessions::fresh_id().unwrap_or_default(),
-                caller: self.caller.clone(),
-                face: self.face.clone(),
-                version,
-                capabilities,
-                identity,
-            };
-            let session = Session::on_line(opening, self.line.clone());
-            self.gateway.0.hub.join(&session);
-            self.session = Some(session);
+                let id = sessions::fresh_id().unwrap_or_default();
+                Over::Opened(key, Opening { id, caller, face, version, capabilities, identity })
+            }
+        });
+        self.under_way.insert(key, running);
+        true
+    }
+
+    fn opened(&mut self, opening: Opening) {
+        let session = Session::on_line(opening, self.line.clone());
+        if *self.has_hung_up.borrow() {
+            session.end();
         }
-        self.say(&reply, Some(id)).await
+        self.gateway.0.hub.join(&session);
+        self.session = Some(session);
     }
 
     fn notified(&mut self, method: &str, params: Option<&Bytes>) {
@@ -211,11 +261,20 @@ impl Link {
         }
     }
 
-    fn note(&mut self, ended: Result<Id, JoinError>) {
+    fn note(&mut self, ended: Result<Over, JoinError>) {
         match ended {
-            Ok(id) => drop(self.under_way.remove(&id)),
+            Ok(Over::Answered(id)) => self.forget(&id),
+            Ok(Over::Opened(id, opening)) => {
+                self.forget(&id);
+                self.opened(opening);
+            }
             Err(error) => self.note_broken(&error),
         }
+    }
+
+    fn forget(&mut self, id: &Id) {
+        self.under_way.remove(id);
+        self.opening.take_if(|opening| opening == id);
     }
 
     /// Whoever waits for a request that broke is told. One that was cancelled
@@ -223,7 +282,7 @@ impl Link {
     fn note_broken(&mut self, error: &JoinError) {
         let broken = |(_, running): &(&Id, &AbortHandle)| running.id() == error.id();
         let Some(id) = self.under_way.iter().find(broken).map(|(id, _)| id.clone()) else { return };
-        self.under_way.remove(&id);
+        self.forget(&id);
         let reply = Reply::refusal(code::INTERNAL_ERROR, "the request broke; this is a defect of the server");
         // A client whose line is full does not read anyway.
         let _ = self.line.try_send(reply.frame(Some(&id)).into());

@@ -21,6 +21,7 @@ use ostler_wire::{Frame, LineSplitter, code};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::link::Link;
 use crate::exchange::Reply;
@@ -35,15 +36,25 @@ const LINE: usize = 1_024;
 /// as broken.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the last answers may take to leave when the input has ended.
+/// How long what is under way may take once the input has ended. A client that
+/// pipes its requests in and waits for the answers is served; one that is gone
+/// without a word holds nothing for long. Calls have ends of their own, too.
+const LAST_REQUESTS: Duration = Duration::from_secs(60);
+
+/// How much is read ahead while a session is being opened: enough to notice
+/// the end of the input behind the first requests, and no more.
+const AHEAD: usize = 64 * 1024;
+
+/// How long the last answers may take to leave when nothing more is coming.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// How much of a burst of frames goes into one write.
 const BURST: usize = 64 * 1024;
 
 impl Gateway {
-    /// Speaks MCP with one client until its input ends or its output breaks.
-    /// What is under way then is cancelled, as it is when the future is dropped.
+    /// Speaks MCP with one client until its input has ended and everything is
+    /// answered. What is under way a minute later is cancelled, as it is when
+    /// the output breaks or the future is dropped.
     pub fn serve_stream<R, W>(
         &self,
         reader: R,
@@ -73,26 +84,42 @@ impl Gateway {
     }
 }
 
+/// Reads and takes lines until the client has gone, or has said everything and
+/// got its answers.
 async fn read(mut reader: impl AsyncRead + Unpin, link: &mut Link) {
     let mut lines = LineSplitter::new(link.max_line());
+    let mut end = None;
     loop {
-        while let Some(frame) = lines.next_frame() {
+        // What a session is needed for waits until it is open.
+        while !link.is_opening()
+            && let Some(frame) = lines.next_frame().or_else(|| end.and_then(|_| lines.finish()))
+        {
             if !take(link, frame).await {
                 return;
             }
         }
-        tokio::select! {
-            read = reader.read_buf(lines.buffer()) => match read {
-                Ok(0) | Err(_) => break,
-                Ok(_) => {}
-            },
-            () = link.settle() => {}
-        }
-    }
-    while let Some(frame) = lines.finish() {
-        if !take(link, frame).await {
+        if end.is_some() && !link.is_busy() {
             return;
         }
+        let may_read = end.is_none() && (!link.is_opening() || lines.buffer().len() < AHEAD);
+        tokio::select! {
+            read = reader.read_buf(lines.buffer()), if may_read => {
+                if let Ok(0) | Err(_) = read {
+                    end = Some(Instant::now() + LAST_REQUESTS);
+                    link.hang_up();
+                }
+            }
+            () = link.settle(), if link.is_busy() => {}
+            () = sleep_until(end), if end.is_some() => return,
+        }
+    }
+}
+
+/// Sleeps until a moment, or for ever if there is none.
+async fn sleep_until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Client {
     meta: Option<Value>,
     /// Messages that came while another was waited for.
     pub(crate) heard: Vec<Value>,
-    _serving: JoinHandle<()>,
+    serving: JoinHandle<()>,
 }
 
 pub(crate) fn gateway(world: &World, change: impl FnOnce(&mut GatewayOptions)) -> Gateway {
@@ -40,7 +40,22 @@ impl Client {
         });
         let (reader, out) = tokio::io::split(ours);
         let lines = BufReader::new(reader).lines();
-        Self { lines, out, next_id: 1, meta, heard: Vec::new(), _serving: serving }
+        Self { lines, out, next_id: 1, meta, heard: Vec::new(), serving }
+    }
+
+    /// A legacy client that has not said anything yet.
+    pub(crate) fn unopened(gateway: &Gateway, face: Face) -> Self {
+        Self::connect(gateway, face, None)
+    }
+
+    /// The client has said its last word.
+    pub(crate) async fn hang_up(&mut self) {
+        self.out.shutdown().await.unwrap();
+    }
+
+    /// Waits until the gateway has ended the connection.
+    pub(crate) async fn ended(self) {
+        tokio::time::timeout(PATIENCE, self.serving).await.expect("it ends").unwrap();
     }
 
     /// A modern client that declares these capabilities.

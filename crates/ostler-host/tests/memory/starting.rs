@@ -113,3 +113,24 @@ async fn a_black_hole_is_asked_for_its_list_once_and_all_who_waited_share_the_ou
     assert!(results.iter().all(Result::is_err));
     assert_eq!((world.stage("a").count("tools/list"), began.elapsed()), (1, secs(60)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_callers_wait_for_the_servers_own_start_and_no_longer() {
+    let never = secs(100_000);
+    let slow = |spec: &mut ostler_host::ServerSpec| {
+        (spec.restart.first_delay, spec.restart.max_delay) = (never, never);
+    };
+    for has_called in [true, false] {
+        let script = Script::echo().start_after(secs(1)).tool_that("die", Reply::crash());
+        let world = World::new().server_with("a", script, slow).open().await;
+        if has_called {
+            world.call("a", "echo").await.unwrap();
+        } else {
+            world.host.tools(&world.me, "a").await.unwrap();
+        }
+        assert_eq!(world.call("a", "die").await.unwrap_err().code(), "outcome-unknown");
+        let began = tokio::time::Instant::now();
+        world.call("a", "echo").await.unwrap();
+        assert!(began.elapsed() < secs(1) + ms(20), "{:?}", began.elapsed());
+    }
+}

@@ -100,6 +100,23 @@ fn ten_clients_at_once_share_one_daemon_and_one_process() {
 }
 
 #[test]
+fn requests_that_are_piped_in_are_answered_before_it_ends() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let _ended = Ended(&home);
+    let mut client = Client::start(&home);
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+    client.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}));
+    let call = json!({"name": "fake__sleep", "arguments": {"ms": 100}});
+    client.say(&json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}));
+    drop(client.child.stdin.take());
+    let answers: Vec<Value> =
+        client.lines.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
+    assert_eq!(answers.iter().map(|answer| &answer["id"]).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(client.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_client_whose_daemon_dies_is_told() {
     let home = Home::with_servers(&[("fake", &[])]);
     let ended = Ended(&home);

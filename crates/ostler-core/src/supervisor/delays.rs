@@ -1,0 +1,114 @@
+//! How long a server waits before it is started again.
+
+use super::tests::{Story, retire, start};
+use super::*;
+use crate::clock::at;
+
+/// A good answer to a call, and to a list.
+const GOOD: [(Mark, Effect); 2] = [(Mark::Success, Effect::None), (Mark::Neutral, Effect::Prove)];
+
+/// The longest delay, over many draws, after the last session of a story has crashed.
+fn longest(tell: impl Fn() -> Story) -> u64 {
+    let delay = |seed| {
+        let mut story = tell();
+        story.rng = fastrand::Rng::with_seed(seed);
+        assert!(story.crash(story.supervisor.generation()));
+        let Phase::Backoff { until } = *story.supervisor.phase() else { panic!("no backoff") };
+        u64::try_from((until - at(story.now)).as_millis()).unwrap()
+    };
+    (0..200).map(delay).max().unwrap()
+}
+
+#[test]
+fn a_server_that_has_worked_is_started_again_at_once() {
+    for (mark, effect) in GOOD {
+        let mut story = Story::ready();
+        story.answer(1, mark, effect);
+        story.supervisor.on_wait();
+        assert!(story.crash(1));
+        assert_eq!(story.poll(), [retire(1, Manner::Now), start(2)], "no time passes");
+        assert_eq!(story.supervisor.restarts(at(0)), (1, 5), "it is a restart like any other");
+    }
+}
+
+#[test]
+fn the_second_failure_waits_however_well_the_session_worked() {
+    for (mark, effect) in GOOD {
+        let longest = longest(|| {
+            let mut story = Story::eager();
+            story.poll();
+            for generation in 1..=2 {
+                story.supervisor.on_started(generation, at(0));
+                story.answer(generation, mark, effect);
+                if generation == 1 {
+                    story.crash(generation);
+                    story.poll();
+                }
+            }
+            story
+        });
+        assert!((50..=100).contains(&longest), "{longest} ms");
+    }
+}
+
+#[test]
+fn a_session_that_has_not_worked_is_followed_by_a_wait() {
+    for (mark, effect) in [(Mark::Neutral, Effect::None), (Mark::Failure, Effect::CountMalformed)] {
+        let longest = longest(|| {
+            let mut story = Story::ready();
+            story.answer(1, mark, effect);
+            story
+        });
+        assert!((50..=100).contains(&longest), "{longest} ms");
+    }
+}
+
+#[test]
+fn a_failed_start_is_a_failure_too() {
+    let longest = longest(|| {
+        let mut story = Story::eager();
+        story.poll();
+        story.fail_start(1);
+        let generation = story.recover();
+        story.answer(generation, Mark::Success, Effect::None);
+        story
+    });
+    assert!((100..=200).contains(&longest), "{longest} ms");
+}
+
+#[test]
+fn ten_healthy_seconds_with_a_good_answer_start_the_delays_over() {
+    let table = [(10_000, true, 0), (10_000, false, 400), (9_999, true, 400)];
+    for (uptime, is_proven, ceiling) in table {
+        let longest = longest(|| {
+            let mut story = Story::eager();
+            story.poll();
+            story.supervisor.on_started(1, at(0));
+            let mut generation = 1;
+            for _ in 0..2 {
+                story.crash(generation);
+                story.poll();
+                generation = story.recover();
+            }
+            if is_proven {
+                story.answer(generation, Mark::Success, Effect::None);
+            }
+            story.pass(uptime);
+            story
+        });
+        assert!((ceiling / 2..=ceiling).contains(&longest), "{uptime} ms, proven {is_proven}: {longest} ms");
+    }
+}
+
+#[test]
+fn a_reload_gives_the_restart_without_a_wait_back() {
+    let mut story = Story::eager();
+    story.poll();
+    story.fail_start(1);
+    story.supervisor.on_reload();
+    assert_eq!(story.poll(), [start(2)]);
+    story.supervisor.on_started(2, at(0));
+    story.answer(2, Mark::Success, Effect::None);
+    assert!(story.crash(2));
+    assert_eq!(story.poll(), [retire(2, Manner::Now), start(3)]);
+}
