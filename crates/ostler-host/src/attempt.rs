@@ -97,7 +97,7 @@ impl Host {
                 let worst = doubt.filter(|_| is_harmless(&fault)).unwrap_or(fault);
                 return Err(explain(slot, request, &worst, clock));
             }
-            slot.outlive(generation, &fault, clock.until).await;
+            Box::pin(slot.outlive(generation, &fault, clock.until)).await;
             if !is_harmless(&fault) {
                 doubt = Some(fault);
             }

@@ -8,7 +8,7 @@ use ostler_core::fault::Delivery;
 use ostler_wire::{ResultHead, ResultKind};
 
 use crate::answer::Answer;
-use crate::host::Host;
+use crate::host::{Host, InFlight};
 use crate::lists::Kind;
 use crate::record::Recording;
 use crate::request::{Arguments, Request};
@@ -81,6 +81,17 @@ impl Host {
         if !self.may_share(slot, request) {
             return self.perform_and_remember(slot, request).await;
         }
+        // Boxed, like all that a call of a tool does not go through: the
+        // future of a call is moved and allocated as a whole.
+        Box::pin(self.ask_together(slot, request, in_flight)).await
+    }
+
+    async fn ask_together(
+        &self,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+        in_flight: InFlight<'_>,
+    ) -> Result<Answer, CallError> {
         let shared = self.share(slot, request, in_flight).await;
         match request.is_for_client() && depends_on_client(&shared) {
             // What was asked in the host's name is asked again in the client's.

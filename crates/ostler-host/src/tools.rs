@@ -70,7 +70,8 @@ impl Host {
             Some(known) if known.is_definite(slot.desk().supervisor.generation()) => return Ok(false),
             _ => {}
         }
-        let known = within(request, slot, self.fetch_list(slot, request.caller, Kind::Tools)).await?;
+        let fetch = self.fetch_list(slot, request.caller, Kind::Tools);
+        let known = Box::pin(within(request, slot, fetch)).await?;
         Ok(known.has(&tool))
     }
 

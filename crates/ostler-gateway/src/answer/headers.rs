@@ -21,7 +21,8 @@ pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, route: &Route)
     if tables.marks(&route.server, &tool).is_none() {
         let patience = shared.options.list_patience;
         // Whatever keeps the list from us will keep the call from the server, and be told there.
-        let _ = shared.host.offer(&exchange.caller, route.server.as_str(), Kind::Tools, patience).await;
+        let offer = shared.host.offer(&exchange.caller, route.server.as_str(), Kind::Tools, patience);
+        let _ = Box::pin(offer).await;
         tables = shared.names.tables(&shared.host);
     }
     let arguments = route.params.arguments().unwrap_or(b"{}");

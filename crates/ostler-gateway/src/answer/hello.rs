@@ -44,13 +44,13 @@ pub(crate) async fn initialize(
 }
 
 /// `server/discover`. A modern server answers for itself.
-pub(crate) async fn discover(gateway: &Gateway, exchange: Exchange) -> Reply {
+pub(crate) async fn discover(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     if let Face::One(server) = &exchange.face
         && let Ok(hello) = gateway.0.host.hello(&exchange.caller, server.as_str()).await
         && hello.era == Era::Modern
     {
         let route = Route { server: server.clone(), params: exchange.params.clone() };
-        return relay::relay(gateway, &exchange, route).await;
+        return relay::relay(gateway, exchange, route).await;
     }
     let said = match said(gateway, &exchange.caller, &exchange.face).await {
         Ok(said) => said,

@@ -117,7 +117,7 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
 }
 
 /// `resources/unsubscribe`. What was not subscribed to is not subscribed to afterwards either.
-pub(crate) async fn unsubscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
+pub(crate) fn unsubscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     let (Some(session), Some(uri)) = (session(exchange), exchange.params.uri()) else {
         return Reply::invalid("`uri` is missing or not a string");
     };

@@ -40,7 +40,7 @@ struct Listening {
 }
 
 /// Listens until the client goes away or the gateway winds up.
-pub(crate) async fn listen(gateway: &Gateway, exchange: Exchange) -> Reply {
+pub(crate) async fn listen(gateway: &Gateway, exchange: &Exchange) -> Reply {
     // Events count from here on, not from the acknowledgement.
     let mut events = gateway.0.hub.listen();
     let mut draining = gateway.0.is_draining.subscribe();
@@ -50,7 +50,7 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: Exchange) -> Reply {
     };
     let listening = match wanted {
         Ok(wanted) if wanted.resource_subscriptions.len() <= RESOURCES => {
-            subscribe(gateway, &exchange, wanted).await
+            subscribe(gateway, exchange, wanted).await
         }
         Ok(_) => return Reply::invalid(&format!("a listen can name {RESOURCES} resources")),
         Err(error) => return Reply::invalid(&format!("`notifications` can't be read: {error}")),

@@ -18,11 +18,11 @@ use crate::gateway::Gateway;
 const UNAVAILABLE: &str = "dev.ostler/unavailable";
 
 /// Answers a list.
-pub(crate) async fn answer(gateway: &Gateway, mut exchange: Exchange, kind: Kind) -> Reply {
+pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
     if let Face::One(server) = &exchange.face {
         let route = Route { server: server.clone(), params: std::mem::take(&mut exchange.params) };
-        let reply = relay::relay(gateway, &exchange, route).await;
-        return filtered(gateway, &exchange, kind, reply);
+        let reply = relay::relay(gateway, exchange, route).await;
+        return filtered(gateway, exchange, kind, reply);
     }
     let cursor = match exchange.params.cursor() {
         None => None,

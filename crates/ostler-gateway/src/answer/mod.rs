@@ -47,22 +47,25 @@ pub(crate) use names::Names;
 pub(crate) use parked::Lot;
 
 /// Answers one request; dropping the future cancels it upstream.
-pub(crate) async fn answer(gateway: &Gateway, exchange: Exchange) -> Reply {
+///
+/// What is not a call is boxed: the future of a call is allocated for every
+/// one of them, and would be as large as the largest of all.
+pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let is_legacy = matches!(exchange.client, Client::Legacy(_));
     match exchange.method.as_str() {
         "tools/call" | "prompts/get" | "resources/read" | "completion/complete" => {
             route::answer(gateway, exchange).await
         }
-        "tools/list" => lists::answer(gateway, exchange, Kind::Tools).await,
-        "prompts/list" => lists::answer(gateway, exchange, Kind::Prompts).await,
-        "resources/list" => lists::answer(gateway, exchange, Kind::Resources).await,
-        "resources/templates/list" => lists::answer(gateway, exchange, Kind::Templates).await,
+        "tools/list" => Box::pin(lists::answer(gateway, exchange, Kind::Tools)).await,
+        "prompts/list" => Box::pin(lists::answer(gateway, exchange, Kind::Prompts)).await,
+        "resources/list" => Box::pin(lists::answer(gateway, exchange, Kind::Resources)).await,
+        "resources/templates/list" => Box::pin(lists::answer(gateway, exchange, Kind::Templates)).await,
         "ping" if is_legacy => Reply::result(&b"{}"[..]),
-        "logging/setLevel" if is_legacy => legacy::set_level(gateway, &exchange).await,
-        "resources/subscribe" if is_legacy => legacy::subscribe(gateway, &exchange).await,
-        "resources/unsubscribe" if is_legacy => legacy::unsubscribe(gateway, &exchange).await,
-        "server/discover" if !is_legacy => hello::discover(gateway, exchange).await,
-        LISTEN if !is_legacy => listen::listen(gateway, exchange).await,
+        "logging/setLevel" if is_legacy => Box::pin(legacy::set_level(gateway, exchange)).await,
+        "resources/subscribe" if is_legacy => Box::pin(legacy::subscribe(gateway, exchange)).await,
+        "resources/unsubscribe" if is_legacy => legacy::unsubscribe(gateway, exchange),
+        "server/discover" if !is_legacy => Box::pin(hello::discover(gateway, exchange)).await,
+        LISTEN if !is_legacy => Box::pin(listen::listen(gateway, exchange)).await,
         // What the modern era has done away with does not exist in it.
         "initialize"
         | "ping"
@@ -71,7 +74,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: Exchange) -> Reply {
         | "resources/unsubscribe"
         | "server/discover"
         | LISTEN => Reply::no_method(exchange.method.as_str()),
-        _ => route::answer_other(gateway, exchange).await,
+        _ => Box::pin(route::answer_other(gateway, exchange)).await,
     }
 }
 

@@ -35,7 +35,7 @@ async fn modern(gateway: &Gateway, exchange: &Exchange, mut route: Route) -> Rep
     if route.params.request_state().is_some() {
         match state::open_state(gateway, exchange, &route.params) {
             Some(Returned::Parked(server, number)) if server == route.server => {
-                return parked::resume(gateway, exchange, &route, number).await;
+                return Box::pin(parked::resume(gateway, exchange, &route, number)).await;
             }
             Some(Returned::Servers(server, raw)) if server == route.server => {
                 route.params = route::changed(&route.params, "requestState", &raw);
@@ -137,8 +137,10 @@ async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, 
             Ok(answer) => answer,
             Err(error) => return Reply::failed(&error, Era::Legacy),
         };
-        match rounds::next(exchange, session, &params, &answer, round).await {
-            rounds::Next::Done => return Reply::Result(ostler_wire::to_legacy(&answer.body)),
+        if !rounds::asks(&answer) {
+            return Reply::Result(ostler_wire::to_legacy(&answer.body));
+        }
+        match Box::pin(rounds::next(exchange, session, &params, &answer, round)).await {
             rounds::Next::Again(continued) => params = *continued,
             rounds::Next::Failed(reply) => return reply,
         }

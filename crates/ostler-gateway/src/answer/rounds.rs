@@ -19,17 +19,22 @@ const ROUNDS: u32 = 10;
 /// How long a server that only wants to be asked again is left alone, times the round.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What follows an answer.
+/// What follows a question.
 pub(crate) enum Next {
-    /// It is the final one.
-    Done,
     /// The call goes out again, with these parameters.
     Again(Box<Params>),
     /// It can't go on.
     Failed(Reply),
 }
 
-/// Asks the client what the server wants to know, if it wants to know anything.
+/// Whether a server wants to know something first.
+pub(crate) fn asks(answer: &Answer) -> bool {
+    static INPUT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"input_required\""));
+    INPUT.find(&answer.body).is_some()
+        && ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired)
+}
+
+/// Asks the client what the server wants to know.
 pub(crate) async fn next(
     exchange: &Exchange,
     session: &Arc<Session>,
@@ -37,13 +42,6 @@ pub(crate) async fn next(
     answer: &Answer,
     round: u32,
 ) -> Next {
-    static INPUT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"input_required\""));
-    if INPUT.find(&answer.body).is_none() {
-        return Next::Done;
-    }
-    if !ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired) {
-        return Next::Done;
-    }
     if round >= ROUNDS {
         return Next::Failed(complaint(answer, format!("it asks on after {ROUNDS} rounds of questions")));
     }

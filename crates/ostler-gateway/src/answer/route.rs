@@ -18,22 +18,22 @@ use crate::gateway::Gateway;
 const GUESSES: usize = 8;
 
 /// Answers a request that is for one server.
-pub(crate) async fn answer(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     if let Face::One(server) = &exchange.face {
         let route = Route { server: server.clone(), params: take(&mut exchange.params) };
-        return relay::relay(gateway, &exchange, route).await;
+        return relay::relay(gateway, exchange, route).await;
     }
     match exchange.method.as_str() {
         "tools/call" => named(gateway, exchange, Kind::Tools).await,
         "prompts/get" => named(gateway, exchange, Kind::Prompts).await,
-        "resources/read" => resource(gateway, exchange).await,
-        _ => completion(gateway, exchange).await,
+        "resources/read" => Box::pin(resource(gateway, exchange)).await,
+        _ => Box::pin(completion(gateway, exchange)).await,
     }
 }
 
 /// Answers a request of any other method. One server's endpoint passes it on;
 /// over all servers only a task tells whose it is.
-pub(crate) async fn answer_other(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
     let is_task = exchange.method.as_str().starts_with("tasks/");
     let route = match (&exchange.face, is_task, params.task_id()) {
@@ -50,7 +50,7 @@ pub(crate) async fn answer_other(gateway: &Gateway, mut exchange: Exchange) -> R
         (Face::All, ..) => None,
     };
     match route {
-        Some(route) => relay::relay(gateway, &exchange, route).await,
+        Some(route) => relay::relay(gateway, exchange, route).await,
         None => Reply::no_method(exchange.method.as_str()),
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn changed(params: &Params, key: &str, value: &[u8]) -> Params {
 }
 
 /// A tool or a prompt under its exposed name.
-async fn named(gateway: &Gateway, mut exchange: Exchange, kind: Kind) -> Reply {
+async fn named(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
     let params = take(&mut exchange.params);
     let Some(exposed) = params.name() else {
         return Reply::invalid("`name` is missing or not a string");
@@ -87,9 +87,9 @@ async fn named(gateway: &Gateway, mut exchange: Exchange, kind: Kind) -> Reply {
     match find(gateway, &exchange.caller, kind, &exposed).await {
         Some((server, name)) => {
             let route = Route { server, params: params.with_name(&name) };
-            relay::relay(gateway, &exchange, route).await
+            relay::relay(gateway, exchange, route).await
         }
-        None => unknown(gateway, &exchange, kind, &exposed),
+        None => unknown(gateway, exchange, kind, &exposed),
     }
 }
 
@@ -104,8 +104,10 @@ async fn find(gateway: &Gateway, caller: &Caller, kind: Kind, exposed: &str) -> 
     };
     let found = match look() {
         Some(found) => Some(found),
-        None if shared.names.sweep(&shared.host, caller, kind, shared.options.list_patience).await => look(),
-        None => None,
+        None => {
+            let sweep = shared.names.sweep(&shared.host, caller, kind, shared.options.list_patience);
+            if Box::pin(sweep).await { look() } else { None }
+        }
     };
     found.filter(|(server, name)| shared.host.may_use(caller, server.as_str(), kind, name))
 }
@@ -125,19 +127,19 @@ fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) ->
 
 /// A resource: the server that lists it, or those that might have it, one
 /// after the other. Reading does no harm.
-async fn resource(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
     let Some(uri) = params.uri().map(Cow::into_owned) else {
         return Reply::invalid("`uri` is missing or not a string");
     };
     // An answer to a question goes to the server that asked.
-    if let Some(server) = state::server_of(gateway, &exchange, &params) {
-        return relay::relay(gateway, &exchange, Route { server, params }).await;
+    if let Some(server) = state::server_of(gateway, exchange, &params) {
+        return relay::relay(gateway, exchange, Route { server, params }).await;
     }
     let servers = servers_of(gateway, &exchange.caller, &uri).await;
     let mut last = None;
     for server in servers.into_iter().take(GUESSES) {
-        let reply = relay::relay(gateway, &exchange, Route { server, params: params.clone() }).await;
+        let reply = relay::relay(gateway, exchange, Route { server, params: params.clone() }).await;
         match &reply {
             Reply::Error { code, .. }
                 if matches!(*code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND) =>
@@ -182,7 +184,7 @@ pub(crate) fn not_found(uri: &str, client: &Client) -> Reply {
 }
 
 /// A completion: the prompt or the template that it is for says whose it is.
-async fn completion(gateway: &Gateway, mut exchange: Exchange) -> Reply {
+async fn completion(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
     let Some(reference) = ostler_wire::member(params.raw(), "ref") else {
         return Reply::invalid("`ref` is missing");
@@ -190,7 +192,7 @@ async fn completion(gateway: &Gateway, mut exchange: Exchange) -> Reply {
     let caller = &exchange.caller;
     if let Some(exposed) = ostler_wire::text_member(reference, "name") {
         let Some((server, name)) = find(gateway, caller, Kind::Prompts, &exposed).await else {
-            return unknown(gateway, &exchange, Kind::Prompts, &exposed);
+            return unknown(gateway, exchange, Kind::Prompts, &exposed);
         };
         let mut value = Vec::new();
         ostler_wire::push_text(&mut value, &name);
@@ -198,7 +200,7 @@ async fn completion(gateway: &Gateway, mut exchange: Exchange) -> Reply {
             return Reply::invalid("`ref` is not an object");
         };
         let route = Route { server, params: changed(&params, "ref", &inner) };
-        return relay::relay(gateway, &exchange, route).await;
+        return relay::relay(gateway, exchange, route).await;
     }
     let Some(uri) = ostler_wire::text_member(reference, "uri") else {
         return Reply::invalid("`ref` names neither a prompt nor a resource");
@@ -211,7 +213,7 @@ async fn completion(gateway: &Gateway, mut exchange: Exchange) -> Reply {
     match server {
         Some(server) => {
             let params = params.clone();
-            relay::relay(gateway, &exchange, Route { server, params }).await
+            relay::relay(gateway, exchange, Route { server, params }).await
         }
         None => not_found(&uri, &exchange.client),
     }

@@ -62,8 +62,10 @@ async fn answers(visit: &Visit, session: &InUse, batch: Vec<Bytes>) -> Vec<Vec<u
                         let broken = Reply::refusal(code::INTERNAL_ERROR, "the request broke");
                         answers[at] = Some(broken.frame(Some(&id)));
                         let gateway = visit.gateway.clone();
-                        let exchange = exchange(visit, session, Ask { id: id.clone(), method, params });
-                        running.spawn(async move { (at, answer(&gateway, exchange).await.frame(Some(&id))) });
+                        let mut exchange = exchange(visit, session, Ask { id: id.clone(), method, params });
+                        running.spawn(
+                            async move { (at, answer(&gateway, &mut exchange).await.frame(Some(&id))) },
+                        );
                     }
                     Err(why) => {
                         let refusal = Reply::refusal(code::INVALID_PARAMS, &why.to_string());

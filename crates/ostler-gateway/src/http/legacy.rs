@@ -132,7 +132,7 @@ struct Run {
 
 impl Run {
     fn new(visit: &Visit, session: InUse, ask: Ask, queue: Arc<Queue>) -> Self {
-        let exchange = Exchange {
+        let mut exchange = Exchange {
             caller: visit.caller_of(&session),
             face: session.face().clone(),
             client: Client::Legacy(Arc::clone(&session)),
@@ -144,7 +144,7 @@ impl Run {
         };
         let gateway: Gateway = visit.gateway.clone();
         // Boxed because it may have to move into a task of its own.
-        let answering = Box::pin(async move { answer(&gateway, exchange).await });
+        let answering = Box::pin(async move { answer(&gateway, &mut exchange).await });
         Self { answering, session, queue, id: ask.id }
     }
 

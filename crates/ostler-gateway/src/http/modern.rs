@@ -49,7 +49,7 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
     let (outlet, mut frames) = Outlet::new();
     let Visit { gateway, caller, face, headers, accepts } = visit;
     let keep_alive = gateway.0.options.keep_alive;
-    let exchange = Exchange {
+    let mut exchange = Exchange {
         caller,
         face,
         client: Client::Modern,
@@ -60,7 +60,7 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         outlet,
     };
     // Boxed because it may have to move into the body of the response.
-    let mut answering: Answering = Box::pin(async move { answer(&gateway, exchange).await });
+    let mut answering: Answering = Box::pin(async move { answer(&gateway, &mut exchange).await });
     if !accepts.events {
         drop(frames);
         return respond(&answering.await, &id);

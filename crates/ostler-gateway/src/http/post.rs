@@ -36,7 +36,7 @@ pub(super) async fn post(visit: Visit, body: Body) -> Response {
             Ok(session) => legacy::answered(&session, id.as_ref(), outcome),
             Err(refusal) => *refusal,
         },
-        Err(Malformed::Batch) => batch::post(visit, body).await,
+        Err(Malformed::Batch) => Box::pin(batch::post(visit, body)).await,
         Err(why) => malformed(&why),
     }
 }
@@ -51,7 +51,7 @@ async fn request(visit: Visit, ask: Ask) -> Response {
         return json(StatusCode::BAD_REQUEST, &crate::modern::lacks_meta(), Some(&ask.id));
     }
     if ask.method == "initialize" {
-        return legacy::initialize(visit, ask).await;
+        return Box::pin(legacy::initialize(visit, ask)).await;
     }
     match visit.session() {
         Ok(session) => legacy::request(visit, session, ask).await,

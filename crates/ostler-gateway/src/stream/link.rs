@@ -156,7 +156,7 @@ impl Link {
             Client::Modern => self.caller.clone(),
             Client::Legacy(session) => session.caller().clone(),
         };
-        let exchange = Exchange {
+        let mut exchange = Exchange {
             caller,
             face: self.face.clone(),
             client,
@@ -176,10 +176,10 @@ impl Link {
             async move {
                 let reply = match exchange.method.as_str() {
                     answer::LISTEN => tokio::select! {
-                        reply = answer(&gateway, exchange) => reply,
+                        reply = answer(&gateway, &mut exchange) => reply,
                         _ = hung_up.wait_for(|has_hung_up| *has_hung_up) => answer::closed(id.raw()),
                     },
-                    _ => answer(&gateway, exchange).await,
+                    _ => answer(&gateway, &mut exchange).await,
                 };
                 // Without a client nobody misses the answer.
                 let _ = line.send(reply.frame(Some(&id)).into()).await;

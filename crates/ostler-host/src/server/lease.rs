@@ -135,7 +135,7 @@ impl Slot {
             Err(TryAcquireError::NoPermits) => {
                 // Whom the breaker refuses need not queue.
                 self.admit(&mut self.desk(), &mut visitor, now)?;
-                let place = self.queue_up(until).await?;
+                let place = Box::pin(self.queue_up(until)).await?;
                 now = Instant::now();
                 place
             }
@@ -143,7 +143,7 @@ impl Slot {
         };
         let (live, since) = match self.look(&mut visitor, now)? {
             Some(live) => (live, now),
-            None => (self.wait_for_session(&mut visitor, until).await?, Instant::now()),
+            None => (Box::pin(self.wait_for_session(&mut visitor, until)).await?, Instant::now()),
         };
         Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), _place: place })
     }
@@ -160,7 +160,7 @@ impl Slot {
             return Ok(None);
         }
         let Some(voice) = &request.voice else { return Ok(None) };
-        match timeout_at(until, Arc::clone(&self.turn).lock_owned()).await {
+        match Box::pin(timeout_at(until, Arc::clone(&self.turn).lock_owned())).await {
             Ok(turn) => Ok(Some(Arc::new(InTurn::new(Arc::clone(voice), Arc::clone(&self.turn), turn)))),
             Err(_) => {
                 let what = format!(
