@@ -6,6 +6,7 @@
 //! $XDG_RUNTIME_DIR/ostler/HASH.json    the note: who runs, and where
 //!                         HASH.lock    locked by the daemon as long as it lives
 //! $XDG_STATE_HOME/ostler/HASH.token    the admin token; only its user may read it
+//!                        HASH.seal     the key of what clients keep for us; likewise
 //!                        HASH.log      what a daemon says that nobody watches
 //! ```
 //!
@@ -164,11 +165,22 @@ impl Claim {
         if let Some(token) = self.spot.token() {
             return Ok(token);
         }
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        let token = hex(&bytes);
+        let token = hex(&random()?);
         write_whole(&self.spot.token_file(), token.as_bytes())?;
         Ok(token)
+    }
+
+    /// The key that seals what clients keep for us, the same over restarts; made
+    /// if there is none, or none that can be used.
+    pub(crate) fn seal_key(&self) -> io::Result<[u8; 32]> {
+        let file = self.spot.state.join(format!("{}.seal", self.spot.name));
+        let kept = crate::config_file::read_at_most(&file, LARGEST_NOTE).ok();
+        if let Some(key) = kept.and_then(|text| unhex(text.trim())) {
+            return Ok(key);
+        }
+        let key = random()?;
+        write_whole(&file, hex(&key).as_bytes())?;
+        Ok(key)
     }
 }
 
@@ -212,6 +224,24 @@ fn name_of(config: Option<&Path>) -> String {
     let Some(config) = config else { return "none".into() };
     let canonical = config.canonicalize().unwrap_or_else(|_| config.to_owned());
     hex(&Sha256::digest(canonical.as_os_str().as_encoded_bytes())[..8])
+}
+
+fn random() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -269,6 +299,24 @@ mod tests {
         assert_eq!(claim.token().unwrap(), token);
         assert_eq!(spot.token(), Some(token));
         assert_eq!(fs::metadata(spot.token_file()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_key_stays_the_same_unless_it_is_spoilt_and_is_nobody_elses_to_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        let claim = spot.claim().unwrap().unwrap();
+        let key = claim.seal_key().unwrap();
+        assert_eq!(claim.seal_key().unwrap(), key);
+        let file = spot.state.join("x.seal");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        for spoilt in ["", "00", &"+1".repeat(32), &"é".repeat(32)] {
+            fs::write(&file, spoilt).unwrap();
+            let other = claim.seal_key().unwrap();
+            assert_ne!(other, key);
+            assert_eq!(claim.seal_key().unwrap(), other, "{spoilt:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,8 @@ use super::scope::{Dialect, Scope};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{
-    Config, Format, Source, admin, bounds, clients, json, listen, pins, relay, role, root, server, toml,
+    Config, Format, Source, admin, bounds, clients, gateway, json, listen, pins, relay, role, root, server,
+    toml,
 };
 use crate::catalog::slug;
 use crate::name::ServerName;
@@ -110,6 +111,9 @@ impl<'a> Loader<'a> {
         config.watch = reader.flag("watch").unwrap_or(config.watch);
         config.pool = reader.section("pool").map_or(config.pool, bounds::read_pool);
         config.cache = reader.section("cache").map_or(config.cache, bounds::read_cache);
+        if let Some(found) = reader.section("gateway") {
+            config.gateway = gateway::read(found);
+        }
         config.pins = reader.section("pins").map_or(config.pins, pins::read);
         config.admin = reader.section("admin").map_or(config.admin, admin::read);
         config.relay = reader.section("relay").and_then(relay::read).or(config.relay.take());

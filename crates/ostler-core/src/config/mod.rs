@@ -46,6 +46,7 @@ mod clients;
 mod document;
 pub mod duration;
 mod field;
+mod gateway;
 pub mod glob;
 mod idle;
 mod json;
@@ -74,6 +75,7 @@ mod transport;
 
 pub use admin::Admin;
 pub use bounds::{CacheBounds, Pool};
+pub use gateway::Gateway;
 pub use load::LARGEST_FILE;
 pub use pins::PinMode;
 pub use plan::Plan;
@@ -146,6 +148,8 @@ pub struct Config {
     pub relay: Option<Relay>,
     /// What the admin API may do.
     pub admin: Admin,
+    /// What MCP clients may do at the endpoints.
+    pub gateway: Gateway,
     /// What somebody should know although the config can be used; none is an error.
     pub notices: Vec<Problem>,
     /// Where the keys of [`Config::unsupported`] stand.
@@ -167,6 +171,7 @@ impl Config {
             pins: PinMode::default(),
             relay: None,
             admin: Admin::default(),
+            gateway: Gateway::default(),
             notices: Vec::new(),
             places: idle::Places::new(),
             origins: BTreeMap::new(),

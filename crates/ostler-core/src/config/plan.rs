@@ -63,6 +63,7 @@ fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("cache", before.cache != after.cache),
         ("pins", before.pins != after.pins),
         ("relay", before.relay != after.relay),
+        ("gateway", before.gateway != after.gateway),
         ("admin", before.admin != after.admin),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
@@ -116,8 +117,9 @@ mod tests {
         let before = Config::new(Vec::new());
         let mut after = Config { listen: "127.0.0.1:1".parse().unwrap(), ..Config::new(Vec::new()) };
         after.pool.max_processes += 1;
+        after.gateway.max_sessions += 1;
         after.watch = false;
-        assert_eq!(Plan::new(&[], &before, &after).needs_restart, ["listen", "pool"]);
+        assert_eq!(Plan::new(&[], &before, &after).needs_restart, ["listen", "pool", "gateway"]);
         assert!(Plan::new(&[], &before, &before).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The top of Ostler's own file.
 
 use super::field::{Field, Kind, Preset, Section};
-use super::{admin, bounds, pins, relay, role, server};
+use super::{admin, bounds, gateway, pins, relay, role, server};
 
 pub(crate) static SECTION: Section = Section {
     name: "config",
@@ -54,6 +54,12 @@ pub(crate) static SECTION: Section = Section {
             kind: Kind::Section(&bounds::CACHE),
             preset: Preset::Nothing,
             doc: "Limits on what is remembered.",
+        },
+        Field {
+            key: "gateway",
+            kind: Kind::Section(&gateway::SECTION),
+            preset: Preset::Nothing,
+            doc: "What MCP clients may do at the endpoints.",
         },
         Field {
             key: "pins",

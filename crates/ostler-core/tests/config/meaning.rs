@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::config::{Budget, Config, PinMode, Relay};
+use ostler_core::config::{Budget, Config, Gateway, PinMode, Relay};
 use ostler_core::name::ServerName;
 use ostler_core::spec::{CacheRule, Isolation, RetryRule, ServerSpec};
 
@@ -51,7 +51,53 @@ fn a_server_with_nothing_but_a_command_is_lazy_and_has_every_default() {
 fn an_empty_file_has_every_default() {
     let (config, default) = (good(""), Config::new(Vec::new()));
     assert!(config.servers.is_empty() && config.roles.is_empty() && config.watch);
+    assert_eq!(config.gateway, default.gateway);
     assert_eq!((config.pool, config.cache, config.listen), (default.pool, default.cache, default.listen));
+}
+
+#[test]
+fn every_setting_of_the_gateway_can_be_set() {
+    let config = good(
+        r#"
+        [gateway]
+        max_body = "1MiB"
+        max_sessions = 2
+        session_idle = "3m"
+        max_connections = 4
+        allowed_hosts = ["box.example", "odd.example:8080"]
+        allowed_origins = ["https://app.example", "vscode-webview://abc"]
+        list_patience = "5s"
+        "#,
+    );
+    let expected = Gateway {
+        max_body: 1 << 20,
+        max_sessions: 2,
+        session_idle: Duration::from_secs(180),
+        max_connections: 4,
+        allowed_hosts: vec!["box.example".into(), "odd.example:8080".into()],
+        allowed_origins: vec!["https://app.example".into(), "vscode-webview://abc".into()],
+        list_patience: Duration::from_secs(5),
+    };
+    assert_eq!(config.gateway, expected);
+    assert!(config.unsupported().is_empty());
+}
+
+#[test]
+fn hosts_and_origins_that_could_never_match_are_refused() {
+    let table = [
+        ("allowed_hosts", "https://box.example", "write a name such as"),
+        ("allowed_hosts", "*.example", "there are no patterns here"),
+        ("allowed_hosts", "", "write a name such as"),
+        ("allowed_origins", "app.example", "write a scheme and a name"),
+        ("allowed_origins", "https://app.example/", "write a scheme and a name"),
+        ("allowed_origins", "https://*.example", "there are no patterns here"),
+    ];
+    for (key, text, hint) in table {
+        let problems =
+            parse("ostler.toml", &format!("[gateway]\n{key} = [{text:?}]\n")).unwrap_err().problems;
+        assert_eq!(problems.len(), 1, "{key} {text}");
+        assert!(problems[0].hint.as_deref().unwrap().contains(hint), "{problems:?}");
+    }
 }
 
 #[test]

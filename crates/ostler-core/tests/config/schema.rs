@@ -19,6 +19,7 @@ fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
         (vec!["roles", "r", "budget"], definition("budget")),
         (vec!["pool"], definition("pool")),
         (vec!["cache"], definition("cache")),
+        (vec!["gateway"], definition("gateway")),
         (vec!["pins"], definition("pins")),
         (vec!["relay"], definition("relay")),
         (vec!["admin"], definition("admin")),

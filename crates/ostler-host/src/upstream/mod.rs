@@ -1,6 +1,7 @@
 //! The way to servers: one seam, so that a child process, a remote endpoint
 //! and a script in memory are the same to everything above.
 
+mod heard;
 pub mod http;
 pub mod stdio;
 mod voice;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 
+mod attribution;
 mod auth;
 mod bytes;
 mod delivery;
@@ -9,6 +10,7 @@ mod eras;
 mod expiry;
 mod headers;
 mod limits;
+mod listen;
 mod news;
 mod questions;
 mod remote;

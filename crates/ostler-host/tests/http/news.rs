@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use axum::http::Method;
+use ostler_host::upstream::Event;
 use serde_json::json;
 
 use crate::remote::{Feed, Remote, legacy, stream};
@@ -54,4 +55,34 @@ async fn a_server_without_a_stream_is_asked_for_one_once() {
     }
     stage.host.stop("remote").await.unwrap();
     assert_eq!(remote.got().iter().filter(|got| got.verb == Method::GET).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_kept_only_while_its_server_can_be_heard() {
+    let feed: Arc<Mutex<Option<Feed>>> = Arc::default();
+    let open = Arc::clone(&feed);
+    let remote = Remote::start(legacy(move |got| {
+        let mut open = open.lock().unwrap();
+        (got.verb == Method::GET && open.is_none()).then(|| {
+            let (feed, response) = stream();
+            *open = Some(feed);
+            response
+        })
+    }));
+    let stage = Stage::of(&remote).await;
+    let mut events = stage.host.events();
+    let look = async || {
+        let before = remote.of("tools/list").len();
+        stage.host.tools(&stage.me, "remote").await.unwrap();
+        remote.of("tools/list").len() - before
+    };
+    let end = std::time::Instant::now() + LONG;
+    while look().await > 0 {
+        assert!(std::time::Instant::now() < end, "the list is asked for every time");
+    }
+    // The stream ends without a mark to pick it up at, and there is no other.
+    *feed.lock().unwrap() = Some(stream().0);
+    let told = tokio::time::timeout(LONG, events.recv()).await.unwrap().unwrap();
+    assert_eq!(told.event, Event::ToolsChanged);
+    assert_eq!((look().await, look().await), (1, 1));
 }

@@ -150,6 +150,25 @@ async fn a_list_of_a_modern_server_is_good_until_it_says_otherwise_if_it_can_say
     }
 }
 
+#[tokio::test]
+async fn a_modern_server_that_stops_telling_is_taken_for_changed_and_listed_every_time() {
+    let stage = Stage::guarded();
+    let requests = stage.path("requests");
+    stage.spawn_fake("fake", &["--era", "modern", "--listen", "--requests", &requests]).await;
+    let listen = until_wishes(&stage, |wishes| wishes["listen"] != Value::Null).await["listen"].clone();
+    stage.host.tools(&stage.me, "fake").await.unwrap();
+    let mut events = stage.host.events();
+    let end = json!({"method": "notifications/cancelled", "params": {"requestId": listen}});
+    stage.text("fake", "notify", end).await;
+    assert_eq!(next(&mut events).await, Event::ToolsChanged);
+    let before = lists(&stage);
+    for _ in 0..3 {
+        stage.host.tools(&stage.me, "fake").await.unwrap();
+    }
+    assert_eq!(lists(&stage) - before, 3);
+    stage.close().await;
+}
+
 fn lists(stage: &Stage) -> usize {
     stage.lines("requests").iter().filter(|line| line.starts_with("tools/list")).count()
 }

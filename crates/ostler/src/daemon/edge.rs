@@ -1,10 +1,32 @@
 //! The seam to the gateway: how connections are served, and what is mounted.
 
 use axum::Router;
-use ostler_gateway::{Face, Gateway, Limits};
-use ostler_host::Caller;
+use ostler_core::config::{self, Config};
+use ostler_gateway::{Face, Gateway, GatewayOptions, Limits};
+use ostler_host::{Caller, Host};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+
+/// The gateway of a config. The key keeps what clients hold for us good over restarts.
+pub(super) fn gateway(host: &Host, config: &Config, seal_key: [u8; 32]) -> Gateway {
+    let config::Gateway { allowed_hosts, allowed_origins, .. } = config.gateway.clone();
+    let options = GatewayOptions {
+        allowed_hosts,
+        allowed_origins,
+        max_body: config.gateway.max_body,
+        max_sessions: config.gateway.max_sessions,
+        session_idle: config.gateway.session_idle,
+        list_patience: config.gateway.list_patience,
+        seal_key,
+        ..GatewayOptions::default()
+    };
+    Gateway::new(host.clone(), options)
+}
+
+/// How many connections a config allows, and for how long.
+pub(super) fn limits(config: &Config) -> Limits {
+    Limits { max_connections: config.gateway.max_connections, ..Limits::default() }
+}
 
 /// The endpoints of MCP clients.
 pub(super) fn routes(gateway: &Gateway) -> Router {
@@ -24,7 +46,8 @@ pub(super) async fn serve_stream(
 pub(super) async fn serve(
     listener: TcpListener,
     app: Router,
+    limits: Limits,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    ostler_gateway::serve(listener, app, Limits::default(), shutdown).await;
+    ostler_gateway::serve(listener, app, limits, shutdown).await;
 }

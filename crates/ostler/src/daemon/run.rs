@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::routing::get;
 use axum::{Router, middleware};
-use ostler_gateway::{Gateway, GatewayOptions};
 use ostler_host::guard::GuardCommand;
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,12 +35,14 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(Failure::Machine)?;
     let Launch { chosen, claim, port_file, linger, .. } = launch;
     let token = claim.token().map_err(Failure::Machine)?;
+    let seal_key = claim.seal_key().map_err(Failure::Machine)?;
 
     let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
     let options = HostOptions { guard, state_dir: folders::state(), ..HostOptions::of(&chosen.config) };
     let host = Host::new(options);
+    let limits = edge::limits(&chosen.config);
     let daemon = Arc::new(Daemon {
-        gateway: Gateway::new(host.clone(), GatewayOptions::default()),
+        gateway: edge::gateway(&host, &chosen.config, seal_key),
         host,
         operator: Caller::local(),
         roster: Roster::new(chosen),
@@ -52,7 +53,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
 
     let (stop, stopped) = oneshot::channel::<()>();
     let app = router(&daemon, linger.is_some());
-    let serving = tokio::spawn(edge::serve(listener, app, async {
+    let serving = tokio::spawn(edge::serve(listener, app, limits, async {
         let _ = stopped.await;
     }));
     announce(&claim, &daemon, address, port_file.as_deref())?;
@@ -74,6 +75,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         tell("ending; Ctrl-C again leaves the servers to their guard");
     }
     drop(claim);
+    // Whoever listens gets the end of it before connections are closed.
+    daemon.gateway.drain();
     drop(stop);
     let ending = async {
         daemon.host.shutdown().await;

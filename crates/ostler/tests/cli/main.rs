@@ -12,6 +12,8 @@ mod exits;
 mod help;
 mod home;
 mod http;
+mod mcp;
+mod restart;
 mod serve;
 mod signals;
 mod status;

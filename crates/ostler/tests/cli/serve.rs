@@ -25,6 +25,32 @@ fn without_a_config_the_built_in_server_is_served() {
 }
 
 #[test]
+fn the_config_says_whom_and_what_the_endpoints_take() {
+    let home = Home::new();
+    home.write(
+        "ostler.toml",
+        "[gateway]\nmax_body = \"1KiB\"\nallowed_hosts = [\"box.example\"]\n\
+         allowed_origins = [\"https://app.example\"]\n",
+    );
+    let daemon = Daemon::start(&home);
+    let post = |headers: &[&str], body: &str| {
+        let mut all = vec!["Content-Type: application/json", "Accept: application/json, text/event-stream"];
+        all.extend(headers);
+        http::ask(daemon.port, "POST /mcp", &all, body).status
+    };
+    let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+    assert_eq!(post(&["Host: box.example"], hello), 200);
+    assert_eq!(post(&["Host: other.example"], hello), 403);
+    assert_eq!(post(&["Origin: https://app.example"], hello), 200);
+    assert_eq!(post(&["Origin: https://other.example"], hello), 403);
+    assert_eq!(post(&[], &format!("{hello}{}", " ".repeat(1_024))), 413);
+    home.write("ostler.toml", "[gateway]\nmax_body = \"2KiB\"\n");
+    let last = || daemon.ask("GET /api/v1/config", "").json()["last_change"].clone();
+    until("the edit is seen", || last()["outcome"] == "applied");
+    assert_eq!(last()["plan"]["needs_restart"], serde_json::json!(["gateway"]));
+}
+
+#[test]
 fn an_address_that_others_reach_is_refused() {
     let home = Home::new();
     insta::assert_snapshot!(home.run(&["serve", "--listen", "0.0.0.0:0"]));
@@ -66,12 +92,13 @@ fn a_killed_daemon_is_not_taken_for_a_running_one() {
 
 #[test]
 fn sigterm_ends_in_time_whatever_servers_ignore() {
-    let stubborn: &[&str] = &["--ignore-stdin-close", "--ignore-sigterm", "--fork-setsid", "stray"];
+    let stubborn: &[&str] =
+        &["--ignore-stdin-close", "--ignore-sigterm", "--fork-setsid", "stray", "--ledger", "ledger"];
     let home = Home::with_servers(&[("fake", stubborn), ("more", stubborn)]);
     let daemon = Daemon::start(&home);
     assert_eq!(home.run(&["status", "--probe"]).code, Some(0));
     let mut hanging = home.command(&["call", "fake__hang"]).stderr(Stdio::null()).spawn().unwrap();
-    until("the call arrives", || daemon.server("fake")["in_flight"] == 1);
+    until("the call arrives", || home.lines("ledger").len() == 1);
     let (status, took, _) = daemon.end();
     assert!(status.success() && took < Duration::from_secs(10), "{status} after {took:?}");
     assert_eq!(hanging.wait().unwrap().code(), Some(8), "what may have run is not called a failure");

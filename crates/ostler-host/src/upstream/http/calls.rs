@@ -20,6 +20,8 @@ pub(crate) struct Calls {
     state: Mutex<State>,
     /// Tells calls that their deadline may have moved.
     moved: Notify,
+    /// Tells that some call is over.
+    ended: Notify,
 }
 
 #[derive(Default)]
@@ -80,12 +82,14 @@ impl Calls {
     /// Hands over an answer that came on a stream of the whole session.
     pub(crate) fn answer(&self, id: u64, answer: Answer) -> bool {
         let waiting = self.lock().waiting.remove(&id);
+        self.ended.notify_waiters();
         waiting.is_some_and(|waiting| waiting.reply.send(answer).is_ok())
     }
 
     /// Ends every call in the same way.
     pub(crate) fn fail_all(&self, kind: &FaultKind) {
         let all = std::mem::take(&mut self.lock().waiting);
+        self.ended.notify_waiters();
         for waiting in all.into_values() {
             let _ = waiting.reply.send(Err(Fault::unknown(kind.clone())));
         }
@@ -128,6 +132,33 @@ impl Calls {
         self.lock().waiting.get(&id).and_then(|waiting| waiting.voice.clone())
     }
 
+    /// Waits until a call is over.
+    pub(crate) async fn over(&self, id: u64) {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            if !self.lock().waiting.contains_key(&id) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// The only call that takes notices, if there is just one.
+    pub(crate) fn sole_listener(&self) -> Option<u64> {
+        let mut voices = self.voices();
+        voices.retain(|(_, voice)| voice.wants_notices());
+        if let [(call, _)] = voices[..] { Some(call) } else { None }
+    }
+
+    /// The calls with a question open.
+    pub(crate) fn asked(&self) -> Vec<u64> {
+        let state = self.lock();
+        let asked = state.waiting.iter().filter(|(_, waiting)| waiting.questions > 0);
+        asked.map(|(id, _)| *id).collect()
+    }
+
     /// The voices of all calls.
     pub(crate) fn voices(&self) -> Vec<(u64, SharedVoice)> {
         let state = self.lock();
@@ -167,5 +198,6 @@ impl Ticket<'_> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.calls.lock().waiting.remove(&self.id);
+        self.calls.ended.notify_waiters();
     }
 }

@@ -1,5 +1,6 @@
 //! Making sessions with a remote endpoint.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub struct HttpConnector {
     client: OnceCell<Client>,
     /// The manner of the last session, which saves the next one a probe.
     manner: Mutex<Option<Manner>>,
+    /// Set when it could not be told whose question one was; kept over sessions.
+    is_confused: Arc<AtomicBool>,
 }
 
 impl HttpConnector {
@@ -44,6 +47,7 @@ impl HttpConnector {
             patience: spec.call_timeout,
             client: OnceCell::new(),
             manner: Mutex::new(None),
+            is_confused: Arc::default(),
         }
     }
 
@@ -63,9 +67,9 @@ impl HttpConnector {
             Opened::Legacy(..) => Manner::Legacy,
             Opened::Wire(..) => Manner::Wire,
         });
-        let identity = self.identity.clone();
-        let session = HttpSession::begin(opened, Beginning { road, plan, identity, patience: self.patience });
-        Ok(session)
+        let (identity, is_confused) = (self.identity.clone(), Arc::clone(&self.is_confused));
+        let beginning = Beginning { road, plan, identity, patience: self.patience, is_confused };
+        Ok(HttpSession::begin(opened, beginning))
     }
 
     /// Resolves the references in address and headers, as they are now.
@@ -108,5 +112,9 @@ impl Connector for HttpConnector {
 
     fn containment(&self) -> Containment {
         Containment::None
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.is_confused.load(Ordering::Acquire)
     }
 }

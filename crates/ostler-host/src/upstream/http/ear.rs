@@ -1,6 +1,7 @@
 //! What a server says beside its answers: notifications and questions.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,12 +18,20 @@ const NOTIFICATIONS: (u32, u32) = (200, 1_000);
 /// Questions that one call may have open. A person answers one at a time.
 const MAX_QUESTIONS: usize = 16;
 
+/// The code of a refusal that says nothing against the server: should it pass
+/// the error on as its own, that is no failure of it.
+const NOT_NOW: i64 = -31_005;
+const SEVERAL: &str = "several calls are in flight and the question does not say which one it is for; \
+                       such calls come one at a time from now on";
+
 /// Takes what a server says beside its answers.
 pub(crate) struct Ear {
     events: Events,
     meter: Mutex<Meter>,
     /// How much time a sign of life gives a call.
     patience: Duration,
+    /// Set when it could not be told whose question one was.
+    is_confused: Arc<AtomicBool>,
 }
 
 /// A question of the server.
@@ -35,9 +44,9 @@ pub(crate) struct Asked {
 }
 
 impl Ear {
-    pub(crate) fn new(events: Events, patience: Duration) -> Self {
+    pub(crate) fn new(events: Events, patience: Duration, is_confused: Arc<AtomicBool>) -> Self {
         let (rate, burst) = NOTIFICATIONS;
-        Self { events, meter: Mutex::new(Meter::new(rate, burst)), patience }
+        Self { events, meter: Mutex::new(Meter::new(rate, burst)), patience, is_confused }
     }
 
     /// Tells that something has changed which the server did not say.
@@ -62,7 +71,8 @@ impl Ear {
             Notice::Progress => return self.progress(calls, params),
             Notice::Cancelled => return,
             kind @ (Notice::Log | Notice::Other) => {
-                if let Some(voice) = call.and_then(|call| calls.voice(call)) {
+                let voice = call.and_then(|call| calls.voice(call)).filter(|voice| voice.wants_notices());
+                if let Some(voice) = voice {
                     return voice.notice(method.as_str(), params.as_ref());
                 }
                 match kind {
@@ -89,17 +99,23 @@ impl Ear {
         if method == "ping" {
             return reply(&id, &Outcome::Result(Bytes::from_static(b"{}")));
         }
-        let able = match call {
-            Some(call) => calls.voice(call).map(|voice| (call, voice)),
-            None => sole(calls, method.as_str()),
+        let found = match call {
+            Some(call) => calls.voice(call).map_or(Found::Nobody, |voice| Found::One(call, voice)),
+            None => find(calls, method.as_str()),
         };
-        let outcome = match able.filter(|(_, voice)| voice.can_answer(method.as_str())) {
-            Some((call, voice)) => self.ask(calls, (call, &voice), method, params).await,
-            None => None,
+        let outcome = match found {
+            Found::One(call, voice) if voice.can_answer(method.as_str()) => {
+                self.ask(calls, (call, &voice), method, params).await
+            }
+            Found::One(..) | Found::Nobody => {
+                refusal(code::METHOD_NOT_FOUND, "the client has no such method")
+            }
+            Found::Several => {
+                self.is_confused.store(true, Ordering::Release);
+                refusal(NOT_NOW, SEVERAL)
+            }
         };
-        let refused =
-            || Outcome::Error(RpcError::own(code::METHOD_NOT_FOUND, "the client has no such method"));
-        reply(&id, &outcome.unwrap_or_else(refused))
+        reply(&id, &outcome)
     }
 
     async fn ask(
@@ -108,15 +124,22 @@ impl Ear {
         (call, voice): (u64, &SharedVoice),
         method: Text,
         params: Option<Bytes>,
-    ) -> Option<Outcome> {
+    ) -> Outcome {
         if !calls.open_question(call, MAX_QUESTIONS) {
-            return None;
+            return refusal(code::INTERNAL_ERROR, "the call has too many questions open");
         }
         let (question, answer) = Question::new(method, params);
         voice.ask(question);
-        let outcome = answer.await.ok();
-        calls.close_question(call, self.patience);
-        outcome
+        tokio::select! {
+            biased;
+            answer = answer => {
+                calls.close_question(call, self.patience);
+                answer.unwrap_or_else(|_| refusal(code::INTERNAL_ERROR, "the caller does not answer"))
+            }
+            () = calls.over(call) => {
+                refusal(code::INTERNAL_ERROR, "the call that this was asked for is over")
+            }
+        }
     }
 
     fn may_speak(&self) -> bool {
@@ -125,11 +148,32 @@ impl Ear {
     }
 }
 
+/// Whom a question is for.
+enum Found {
+    One(u64, SharedVoice),
+    Nobody,
+    /// More than one caller can answer, and the server does not say which.
+    Several,
+}
+
 /// The only call whose caller can answer.
-fn sole(calls: &Calls, method: &str) -> Option<(u64, SharedVoice)> {
+fn find(calls: &Calls, method: &str) -> Found {
     let mut able = calls.voices();
     able.retain(|(_, voice)| voice.can_answer(method));
-    if able.len() == 1 { able.pop() } else { None }
+    if able.len() > 1 {
+        // Who waits for an answer does not ask the next question.
+        let asked = calls.asked();
+        able.retain(|(call, _)| !asked.contains(call));
+    }
+    match (able.pop(), able.is_empty()) {
+        (Some((call, voice)), true) => Found::One(call, voice),
+        (Some(_), false) => Found::Several,
+        (None, _) => Found::Nobody,
+    }
+}
+
+fn refusal(code: i64, why: &str) -> Outcome {
+    Outcome::Error(RpcError::own(code, why))
 }
 
 fn reply(id: &Id, outcome: &Outcome) -> Vec<u8> {

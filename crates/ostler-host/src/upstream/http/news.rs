@@ -1,12 +1,13 @@
 //! A legacy session: what was agreed upon, and the stream of what nobody asked for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
 use ostler_core::fault::{Fault, FaultKind};
 use ostler_wire::headers::SESSION_ID;
-use ostler_wire::{ClientIdentity, Message};
+use ostler_wire::{ClientIdentity, Hello, Message};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -17,6 +18,7 @@ use super::session::Link;
 use super::shake;
 use super::stream::{EventStream, Place};
 use super::turn_down;
+use crate::upstream::heard::Heard;
 
 /// The longest wait between two attempts to get the stream.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -31,12 +33,36 @@ pub(crate) struct Agreed {
     /// Grows with every handshake.
     epoch: watch::Sender<u64>,
     identity: ClientIdentity,
+    /// The changes that the server announces.
+    announced: Heard,
+    /// Whether it tells of them on a stream that is open, or that can be picked
+    /// up where it ended.
+    is_heard: AtomicBool,
 }
 
 impl Agreed {
-    pub(crate) fn new(headers: HeaderMap, identity: ClientIdentity) -> Self {
-        let current = Mutex::new((headers, 0));
-        Self { current, renewing: tokio::sync::Mutex::default(), epoch: watch::Sender::new(0), identity }
+    pub(crate) fn new(headers: HeaderMap, identity: ClientIdentity, hello: &Hello) -> Self {
+        Self {
+            current: Mutex::new((headers, 0)),
+            renewing: tokio::sync::Mutex::default(),
+            epoch: watch::Sender::new(0),
+            identity,
+            announced: Heard::announced(hello),
+            is_heard: AtomicBool::new(false),
+        }
+    }
+
+    /// The stream has ended and can't be picked up where it was: whatever
+    /// changes before the next one is there goes unheard.
+    fn fall_silent(&self, link: &Link) {
+        if self.is_heard.swap(false, Ordering::AcqRel) {
+            self.announced.missed().for_each(|event| link.ear.tell(event));
+        }
+    }
+
+    /// Whether the server can tell of changes now.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.is_heard.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, (HeaderMap, u64)> {
@@ -97,11 +123,19 @@ pub(crate) async fn follow(link: Arc<Link>, agreed: Arc<Agreed>) {
         epoch.mark_unchanged();
         let wait = match link.road.get(agreed.headers(), place.clone()).await {
             Ok(Reply::Events(mut stream)) => {
+                agreed.is_heard.store(true, Ordering::Release);
                 let has_spoken = tokio::select! {
                     has_spoken = read(&link, &agreed, &mut stream) => has_spoken,
-                    _ = epoch.changed() => true,
+                    _ = epoch.changed() => {
+                        (place, failures) = (Place::default(), 0);
+                        agreed.fall_silent(&link);
+                        continue;
+                    }
                 };
                 place = stream.place.clone();
+                if place.last_id.is_none() {
+                    agreed.fall_silent(&link);
+                }
                 failures = if has_spoken { 0 } else { failures + 1 };
                 Some(pause(&place, failures))
             }
@@ -116,7 +150,10 @@ pub(crate) async fn follow(link: Arc<Link>, agreed: Arc<Agreed>) {
                 Some(pause(&place, failures))
             }
             // The server offers none, or has forgotten the session.
-            Ok(_) => None,
+            Ok(_) => {
+                agreed.fall_silent(&link);
+                None
+            }
         };
         let over = async {
             match wait {
@@ -131,6 +168,7 @@ pub(crate) async fn follow(link: Arc<Link>, agreed: Arc<Agreed>) {
                     return;
                 }
                 place = Place::default();
+                agreed.fall_silent(&link);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A session with a remote endpoint.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ostler_core::fault::{Fault, FaultKind};
@@ -17,6 +18,7 @@ use super::news::{self, Agreed};
 use super::road::Road;
 use super::shake::Opened;
 use super::wire;
+use crate::lists::Kind;
 use crate::upstream::{Ask, BoxFuture, Force, Plan, Session, Vitals};
 
 /// How long the end of a session may take to be said.
@@ -60,6 +62,8 @@ pub(crate) struct Beginning {
     pub(crate) identity: ClientIdentity,
     /// How much time a progress notification gives a call.
     pub(crate) patience: Duration,
+    /// Set when it could not be told whose question one was.
+    pub(crate) is_confused: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -110,11 +114,11 @@ impl Link {
 
 impl HttpSession {
     pub(crate) fn begin(opened: Opened, beginning: Beginning) -> Arc<dyn Session> {
-        let Beginning { road, plan, identity, patience } = beginning;
+        let Beginning { road, plan, identity, patience, is_confused } = beginning;
         let link = Arc::new(Link {
             road,
             calls: Calls::default(),
-            ear: Ear::new(plan.events, patience),
+            ear: Ear::new(plan.events, patience, is_confused),
             lost: watch::Sender::new(None),
             closed: watch::Sender::new(false),
         });
@@ -124,7 +128,7 @@ impl HttpSession {
                 (hello, Way::Modern { marks, listening: Listening::default() })
             }
             Opened::Legacy(hello, headers) => {
-                let agreed = Arc::new(Agreed::new(headers, identity));
+                let agreed = Arc::new(Agreed::new(headers, identity, &hello));
                 link.run(news::follow(Arc::clone(&link), Arc::clone(&agreed)));
                 (hello, Way::Legacy(agreed))
             }
@@ -228,6 +232,14 @@ impl Session for HttpSession {
     fn listen(&self, resources: &[String]) {
         if let Way::Modern { listening, .. } = &self.way {
             listening.begin(&self.link, &self.hello, resources);
+        }
+    }
+
+    fn hears_changes(&self, kind: Kind) -> bool {
+        match &self.way {
+            Way::Modern { listening, .. } => listening.hears(kind),
+            Way::Legacy(agreed) => agreed.is_heard(),
+            Way::Wire(_) => true,
         }
     }
 

@@ -52,7 +52,9 @@ pub(crate) async fn read(link: Arc<Link>, out: Road, mut stream: Box<EventStream
                 }
             }
             Ok(Message::Notification { method, params }) => {
-                link.ear.notice((&link.calls, &link.road.tally), (method, params), None);
+                // Everything comes on one stream, so it may be about any call.
+                let call = link.calls.sole_listener();
+                link.ear.notice((&link.calls, &link.road.tally), (method, params), call);
             }
             Ok(Message::Request { id, method, params }) => {
                 let asked = Asked { id: id.detached(), method, params, call: None };

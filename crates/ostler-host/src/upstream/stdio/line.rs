@@ -255,8 +255,7 @@ impl Line {
             // An answer to something that has not been asked yet is not an answer.
             match state.waiting.entry(number) {
                 Entry::Occupied(entry) if entry.get().is_sent => entry.remove(),
-                Entry::Occupied(_) => return false,
-                Entry::Vacant(_) => return state.listening.end(number),
+                Entry::Occupied(_) | Entry::Vacant(_) => return false,
             }
         };
         waiting.reply.send(reply).is_ok()

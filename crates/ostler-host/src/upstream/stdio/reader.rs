@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::ask::{self, Desk};
 use super::line::Line;
 use super::session::Beginning;
+use crate::upstream::heard::ACKNOWLEDGED;
 use crate::upstream::{Event, Events};
 
 /// Notifications a server may send per second, and in one burst.
@@ -28,9 +29,6 @@ const FLOOD: usize = 64 << 10;
 /// After so many lines without a pause others get a turn: a read may hold
 /// thousands of tiny ones.
 const MANY: usize = 1_000;
-
-/// How a modern server says that it will tell of changes.
-const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// What the reader counts; read by status.
 #[derive(Debug)]
@@ -173,7 +171,7 @@ impl Reader {
             Message::Response { id: Some(id), outcome } => {
                 // Who gets an answer must not find what had changed before it.
                 self.tell_changes();
-                if !self.line.answer(&id, Ok(outcome)) {
+                if !self.line.answer(&id, Ok(outcome)) && !self.end_listening(&id) {
                     self.skip();
                 }
             }
@@ -190,11 +188,22 @@ impl Reader {
         self.fail(ostler_wire::salvage_id(line).as_ref(), FaultKind::Malformed(error.to_string()));
     }
 
-    fn fail(&self, id: Option<&Id>, kind: FaultKind) {
-        if let Some(id) = id {
-            // The server has answered, if not in a way that can be used.
-            self.line.answer(id, Err(Fault { delivery: Delivery::Answered, kind }));
+    fn fail(&mut self, id: Option<&Id>, kind: FaultKind) {
+        let Some(id) = id else { return };
+        // The server has answered, if not in a way that can be used.
+        if !self.line.answer(id, Err(Fault { delivery: Delivery::Answered, kind })) {
+            self.end_listening(id);
         }
+    }
+
+    /// Whether it is a request for news that ends. What may change from now on
+    /// goes unheard, so it is taken for changed once more.
+    fn end_listening(&mut self, id: &Id) -> bool {
+        let Some(heard) = id.number().and_then(|number| self.line.end_listening(number)) else {
+            return false;
+        };
+        heard.missed().for_each(|event| self.note_change(event));
+        true
     }
 
     fn notice(&mut self, method: Text, params: Option<Bytes>) {
@@ -216,8 +225,12 @@ impl Reader {
             }
             Notice::Progress | Notice::Log | Notice::Cancelled | Notice::Other => return,
         };
-        // Never dropped, for nothing else would tell; but a thousand of them in
-        // one read are one.
+        self.note_change(event);
+    }
+
+    /// Never dropped, for nothing else would tell; but a thousand of them in
+    /// one read are one.
+    fn note_change(&mut self, event: Event) {
         if !self.changes.contains(&event) {
             self.changes.push(event);
         }
@@ -241,12 +254,10 @@ impl Reader {
     }
 
     /// The server takes a question back, or ends what it was asked to tell of.
-    fn take_back(&self, params: Option<&[u8]>) {
+    fn take_back(&mut self, params: Option<&[u8]>) {
         let Some(id) = params.and_then(ask::cancelled_id) else { return };
         self.line.withdraw_question(&id, self.patience);
-        if let Some(number) = id.number() {
-            self.line.end_listening(number);
-        }
+        self.end_listening(&id);
     }
 
     fn tell_changes(&mut self) {

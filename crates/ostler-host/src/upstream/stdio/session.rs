@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ostler_core::fault::{Fault, FaultKind};
 use ostler_core::supervisor::Failure;
-use ostler_wire::{Era, Hello, LineSplitter, Outcome, Params};
-use serde_json::{Map, Value, json};
+use ostler_wire::{Era, Hello, LineSplitter, Outcome};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -17,6 +16,7 @@ use super::process::{Handle, Process};
 use super::reader::{Reader, Tally};
 use super::writer;
 use crate::lists::Kind;
+use crate::upstream::heard::{no_wishes, wishes};
 use crate::upstream::{Ask, BoxFuture, Events, Force, Session, Vitals};
 
 /// How long the other sign of an end (exit, end of output) is waited for once
@@ -116,7 +116,7 @@ impl Session for StdioSession {
         match wishes(&self.hello, resources) {
             Some(params) => self.line.listen(&params),
             // To hear of nothing any more, it is asked for nothing.
-            None if self.line.is_listening() => self.line.listen(&listen_params(&json!({}))),
+            None if self.line.is_listening() => self.line.listen(&no_wishes()),
             None => {}
         }
     }
@@ -161,29 +161,6 @@ impl Session for StdioSession {
     fn signs(&self) -> (Option<Instant>, Option<Instant>) {
         (self.tally.last_heard(), self.line.oldest())
     }
-}
-
-/// The parameters that ask for every change a server announces and for these
-/// resources; `None` if that is nothing.
-fn wishes(hello: &Hello, resources: &[String]) -> Option<Params> {
-    let lists = [
-        ("toolsListChanged", Kind::Tools),
-        ("promptsListChanged", Kind::Prompts),
-        ("resourcesListChanged", Kind::Resources),
-    ];
-    let announced = lists.into_iter().filter(|(_, kind)| hello.has_capability(kind.announcement()));
-    let mut wanted: Map<String, Value> =
-        announced.map(|(member, _)| (member.to_owned(), Value::Bool(true))).collect();
-    if !resources.is_empty() {
-        wanted.insert("resourceSubscriptions".into(), json!(resources));
-    }
-    (!wanted.is_empty()).then(|| listen_params(&Value::Object(wanted)))
-}
-
-fn listen_params(wanted: &Value) -> Params {
-    let text = json!({ "notifications": wanted }).to_string();
-    // An object that was just written can be read.
-    Params::parse(text.into()).unwrap_or_else(|_| Params::empty())
 }
 
 /// Reads to the end, whichever sign of it comes first, and tells why.

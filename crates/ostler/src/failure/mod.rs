@@ -1,0 +1,244 @@
+//! Why a command failed, and the table of exit codes. The words beside the
+//! first line are in `words.rs`.
+
+mod words;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ostler_core::error::CallError;
+
+use crate::guard::BY_SIGNAL;
+use crate::output::{self, Style};
+use crate::reach::{Deadline, Trouble};
+use crate::spot::Note;
+
+pub(crate) use words::hint_of_list;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// A call, a list or a start brought no result.
+    #[error("{0}")]
+    Call(#[from] CallError),
+    /// The time of `--timeout` ran out.
+    #[error("{0}")]
+    Late(CallError),
+    /// A server did not tell its tools, so that no tool was called.
+    #[error("{}", unlisted(.0))]
+    Unlisted(CallError),
+    /// A call was lost with the server that had it.
+    #[error("{error}")]
+    Lost {
+        /// What became of the call.
+        error: CallError,
+        /// What the server said at its end, one line each.
+        last_words: Vec<String>,
+    },
+    /// The tool answered that it failed; its answer has been printed.
+    #[error("the tool `{0}` reported an error")]
+    ToolError(String),
+    /// The tool wants something that a command line can't give.
+    #[error("the tool `{tool}` answered with `{kind}` and not with a result")]
+    Unfinished {
+        /// The tool that answered.
+        tool: String,
+        /// The `resultType` it answered with.
+        kind: String,
+    },
+    /// None of several servers answered; each has been reported.
+    #[error("{}", none_of(*.0))]
+    NoneAnswered(usize),
+    /// What was typed makes no sense.
+    #[error("{what}")]
+    Usage {
+        /// What is wrong.
+        what: String,
+        /// What to type instead.
+        hint: Option<String>,
+    },
+    /// The config can't be used; its problems have been printed.
+    #[error("{} can't be used: {counted}", .file.display())]
+    Config {
+        /// The main file.
+        file: PathBuf,
+        /// How many errors and warnings.
+        counted: String,
+    },
+    /// The config can't be read at all.
+    #[error("{} can't be read", .file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// There is no config, and the command is of no use without one.
+    #[error("there is no config")]
+    NoConfig {
+        /// Where one was looked for.
+        looked_for: String,
+    },
+    /// A daemon that was named, or has just been seen, does not answer.
+    #[error("the daemon at {url} can't be reached")]
+    Unreachable {
+        /// Where it should be.
+        url: String,
+        /// What happened.
+        why: String,
+    },
+    /// A daemon refuses what it is asked, for a reason that is no call's.
+    #[error("the daemon refused: {what}")]
+    Refused {
+        /// What it said.
+        what: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// The command is of no use without a daemon.
+    #[error("no daemon runs for this config")]
+    NoDaemon {
+        /// What the command would do with one.
+        why: &'static str,
+    },
+    /// There is a daemon for this config.
+    #[error("a daemon for this config is already running{}", at(.0))]
+    AlreadyRunning(Option<Note>),
+    /// A daemon was started and did not come up.
+    #[error("the daemon did not start")]
+    Stillborn {
+        /// What happened.
+        why: String,
+        /// The end of its log.
+        last_words: Vec<String>,
+    },
+    /// The daemon went away under a client that was attached.
+    #[error("the connection to the daemon was lost")]
+    Detached {
+        /// Where it was.
+        url: String,
+    },
+    /// The address can't be listened on.
+    #[error("can't listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Others than this machine's users could reach the address, and nothing asks who they are.
+    #[error("{0} can be reached from other machines, and no credentials are set up")]
+    Exposed(SocketAddr),
+    /// A file that was asked for can't be written.
+    #[error("{} can't be written: {why}", .file.display())]
+    Unwritable {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: io::Error,
+    },
+    /// A signal asked the program to end.
+    #[error("interrupted")]
+    Interrupted {
+        /// Which one.
+        signal: i32,
+        /// A call was on its way.
+        may_have_run: bool,
+    },
+    /// Whoever reads our output has had enough.
+    #[error("the output was closed")]
+    OutputClosed,
+    /// Output could not be written.
+    #[error("the output could not be written: {0}")]
+    Output(io::Error),
+    /// The machine refused something that every program needs.
+    #[error("ostler could not start: {0}")]
+    Machine(io::Error),
+}
+
+impl Failure {
+    /// A call that brought no result; whose limit it was makes a difference to
+    /// the advice, and the time is the one that was typed.
+    pub(crate) fn of_call(trouble: Trouble, deadline: Option<Deadline>) -> Self {
+        let error = match trouble {
+            Trouble::Call(error) => error,
+            Trouble::Daemon(failure) => return failure,
+        };
+        match (error, deadline.filter(|deadline| deadline.is_over())) {
+            (CallError::TimedOut { server, delivery, .. }, Some(deadline)) => {
+                Self::Late(CallError::TimedOut { server, delivery, after: deadline.patience() })
+            }
+            (other, _) => Self::Call(other),
+        }
+    }
+
+    /// The same for the list of tools that comes before a call.
+    pub(crate) fn of_list(trouble: Trouble, deadline: Option<Deadline>) -> Self {
+        match Self::of_call(trouble, deadline) {
+            Self::Call(error) => Self::Unlisted(error),
+            late => late,
+        }
+    }
+
+    /// The exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::OutputClosed => 0,
+            Self::Output(_)
+            | Self::Machine(_)
+            | Self::Unwritable { .. }
+            | Self::AlreadyRunning(_)
+            | Self::Listen { .. } => 1,
+            Self::Usage { .. } => 2,
+            Self::Config { .. } | Self::Unreadable { .. } | Self::NoConfig { .. } | Self::Exposed(_) => 3,
+            Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
+            Self::Refused { .. } => 5,
+            Self::Call(error) | Self::Late(error) | Self::Lost { error, .. } => error.exit_code(),
+            Self::Unlisted(error) if may_have_run(error) => 6,
+            Self::Unlisted(error) => error.exit_code(),
+            Self::NoneAnswered(_) | Self::Detached { .. } => 6,
+            Self::ToolError(_) | Self::Unfinished { .. } => 7,
+            Self::Interrupted { signal, .. } => u8::try_from(BY_SIGNAL + signal).unwrap_or(1),
+        }
+    }
+
+    /// Says what happened, unless there is nobody to tell, and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        if !matches!(self, Self::OutputClosed) {
+            output::tell(&self.render(Style::stderr()));
+        }
+        ExitCode::from(self.exit_code())
+    }
+}
+
+/// Whether an error says so of a request. A list changes nothing.
+fn may_have_run(error: &CallError) -> bool {
+    error.exit_code() == 8
+}
+
+fn unlisted(error: &CallError) -> String {
+    match error {
+        CallError::OutcomeUnknown { server, .. } => format!("server `{server}` did not list its tools"),
+        other => other.to_string(),
+    }
+}
+
+fn at(note: &Option<Note>) -> String {
+    note.as_ref().map(|note| format!(" at {}", note.url)).unwrap_or_default()
+}
+
+fn none_of(servers: usize) -> String {
+    match servers {
+        1 => "the server could not be used".into(),
+        several => format!("none of the {several} servers could be used"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
