@@ -28,6 +28,7 @@ mod reply;
 mod rounds;
 mod route;
 mod state;
+mod sweep;
 mod template;
 mod voice;
 

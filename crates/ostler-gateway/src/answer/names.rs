@@ -10,21 +10,16 @@ use ostler_core::catalog::Table;
 use ostler_core::name::ServerName;
 use ostler_host::{Host, Item, Kind};
 use ostler_wire::headers::{self, ParamHeader};
-use tokio::time::Instant;
 
+use super::sweep::Sweeps;
 use super::template;
-
-/// How long after a sweep over all servers a name that is still unknown does
-/// not cause another.
-const SWEPT: Duration = Duration::from_secs(1);
 
 /// Resolves names by a table that follows the host's lists.
 #[derive(Debug)]
 pub(crate) struct Names {
     current: ArcSwap<Tables>,
     building: Mutex<()>,
-    /// When every server was last asked for its lists because of an unknown name, by kind.
-    swept: Mutex<HashMap<Kind, Instant>>,
+    sweeps: Sweeps,
 }
 
 /// What the host knew at one moment.
@@ -42,7 +37,7 @@ pub(crate) struct Tables {
 
 impl Names {
     pub(crate) fn new() -> Self {
-        Self { current: ArcSwap::default(), building: Mutex::default(), swept: Mutex::default() }
+        Self { current: ArcSwap::default(), building: Mutex::default(), sweeps: Sweeps::default() }
     }
 
     /// The tables as of now. A call to a known tool costs two loads here.
@@ -66,16 +61,7 @@ impl Names {
     /// Asks every server for its list because a name is not known, unless that
     /// was just done. Whether it was worth looking again.
     pub(crate) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
-        {
-            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            if swept.get(&kind).is_some_and(|last| now.duration_since(*last) < SWEPT) {
-                return false;
-            }
-            swept.insert(kind, now);
-        }
-        host.offers(caller, kind, patience).await;
-        true
+        self.sweeps.sweep(host, caller, kind, patience).await
     }
 }
 
