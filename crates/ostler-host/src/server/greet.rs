@@ -109,6 +109,7 @@ impl Slot {
             at_most: until,
             client: ClientMeta::Host,
             voice: None,
+            headers: &[],
         };
         let why = match live.session.request(ask).await {
             Ok(Outcome::Result(_)) => return,

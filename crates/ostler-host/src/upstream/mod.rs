@@ -166,6 +166,8 @@ pub struct Ask<'a> {
     pub voice: Option<&'a SharedVoice>,
     /// The hard end of the call.
     pub at_most: Instant,
+    /// What the client's headers say of arguments: `Mcp-Param-…` and nothing else.
+    pub headers: &'a [(String, String)],
 }
 
 impl fmt::Debug for Ask<'_> {
