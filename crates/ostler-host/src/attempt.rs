@@ -81,6 +81,7 @@ impl Host {
                 client: request.client(),
                 voice,
                 at_most: clock.end,
+                headers: &request.headers,
             };
             let result = lease.session().request(ask).await;
             now = Instant::now();

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::repeat::MethodKind;
+use ostler_wire::headers::PARAM_PREFIX;
 use ostler_wire::{Params, SessionMeta};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,6 +16,11 @@ use tokio::time::Instant;
 
 use crate::lists::Kind;
 use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
+
+/// Headers that are passed on with one request: more than any tool has marked arguments.
+const MAX_HEADERS: usize = 64;
+/// The longest value; servers commonly take no more in all of their headers.
+const MAX_VALUE: usize = 8 << 10;
 
 /// One request of a caller to one server.
 #[derive(Clone)]
@@ -26,6 +32,8 @@ pub struct Request<'a> {
     pub(crate) asked: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) voice: Option<SharedVoice>,
+    /// Headers that repeat arguments, for a remote server to look at. Bounded.
+    pub(crate) headers: Box<[(String, String)]>,
     /// Who the request speaks for: a client's session, or the parameters themselves.
     speaker: Speaker,
 }
@@ -41,6 +49,7 @@ impl<'a> Request<'a> {
             asked: Instant::now(),
             deadline: None,
             voice: None,
+            headers: Box::default(),
             speaker: Speaker::Host,
         }
     }
@@ -95,6 +104,20 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn from_session(mut self, meta: Arc<SessionMeta>) -> Self {
         self.speaker = Speaker::Session(meta);
+        self
+    }
+
+    /// Passes on what a client's headers say of arguments, to a modern server
+    /// behind a URL; others never see them. Only names with `Mcp-Param-` are
+    /// taken, 64 of them with values of at most 8 KiB, and what the host says
+    /// itself about an argument comes before them.
+    #[must_use]
+    pub fn with_headers(mut self, headers: Vec<(String, String)>) -> Self {
+        let is_fit = |(name, value): &(String, String)| {
+            let prefix = name.get(..PARAM_PREFIX.len());
+            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(PARAM_PREFIX)) && value.len() <= MAX_VALUE
+        };
+        self.headers = headers.into_iter().filter(is_fit).take(MAX_HEADERS).collect();
         self
     }
 

@@ -5,13 +5,28 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, Exit, Fault, FaultKind};
 use ostler_wire::{Outcome, RpcError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// What a scripted server does about one request, and when.
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub(crate) after: Duration,
+    /// What it does before, in order.
+    pub(crate) before: Vec<Step>,
     pub(crate) act: Act,
+}
+
+/// What a server does while a request is in its hands.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// It reports progress: the members beside the token, a piece of a JSON object.
+    Report(String),
+    /// It sends a notification that belongs to the request.
+    Say(String, String),
+    /// It asks the caller, and waits for what it says.
+    Ask(String, String),
+    /// It takes its time.
+    Pause(Duration),
 }
 
 #[derive(Debug, Clone)]
@@ -30,7 +45,7 @@ pub(crate) enum Act {
 
 impl Reply {
     fn at_once(act: Act) -> Self {
-        Self { after: Duration::ZERO, act }
+        Self { after: Duration::ZERO, before: Vec::new(), act }
     }
 
     /// Answers with this JSON text as the result.
@@ -92,6 +107,42 @@ impl Reply {
             Act::Fail(fault) => fault.delivery != Delivery::NotSent,
             Act::CrashUnread => false,
         }
+    }
+
+    fn first(mut self, step: Step) -> Self {
+        self.before.push(step);
+        self
+    }
+
+    /// The same, but the caller is asked first; what it says is written down.
+    #[must_use]
+    pub fn asking(self, method: &str, params: Value) -> Self {
+        self.first(Step::Ask(method.into(), params.to_string()))
+    }
+
+    /// The same, but progress is reported first: the text of a JSON object's
+    /// members, to which the token is added.
+    #[must_use]
+    pub fn reporting(self, members: &str) -> Self {
+        self.first(Step::Report(members.into()))
+    }
+
+    /// The same, but a line goes into the log first.
+    #[must_use]
+    pub fn logging(self, level: &str, line: &str) -> Self {
+        let params = json!({"level": level, "data": line});
+        self.first(Step::Say("notifications/message".into(), params.to_string()))
+    }
+
+    /// The same, but some time passes between what comes before and what follows.
+    #[must_use]
+    pub fn pausing(self, time: Duration) -> Self {
+        self.first(Step::Pause(time))
+    }
+
+    /// Whether the caller is asked anything; its time stands still meanwhile.
+    pub(crate) fn asks(&self) -> bool {
+        self.before.iter().any(|step| matches!(step, Step::Ask(..)))
     }
 
     /// The same, but only so long after the request came.

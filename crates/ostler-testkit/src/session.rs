@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ostler_core::fault::{Fault, FaultKind};
 use ostler_core::supervisor::Failure;
-use ostler_host::upstream::{Ask, BoxFuture, Event, Force, Plan, Session, Vitals};
-use ostler_wire::{Hello, Outcome};
+use ostler_host::upstream::{Ask, BoxFuture, Event, Force, Plan, Question, Session, Vitals};
+use ostler_wire::{Hello, Outcome, Progress};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::reply::{Act, CRASHED, Reply};
+use crate::reply::{Act, CRASHED, Reply, Step};
 use crate::stage::{Asked, Stage};
 
 /// How a session stands.
@@ -114,12 +114,13 @@ impl ScriptedSession {
         if reply.is_read() {
             self.stage.execute(&asked);
         }
+        let until = if reply.asks() { ask.at_most } else { ask.until };
         let result = tokio::select! {
             // What the server did before its end or the deadline counts.
             biased;
-            result = self.play(reply) => Some(result),
+            result = self.perform(&ask, reply) => Some(result),
             _ = self.fate() => None,
-            () = sleep_until(ask.until) => Some(Err(Fault::unknown(FaultKind::TimedOut(ask.until - began)))),
+            () = sleep_until(until) => Some(Err(Fault::unknown(FaultKind::TimedOut(ask.until - began)))),
         };
         let result =
             result.unwrap_or_else(|| Err(Fault::unknown(self.ending().unwrap_or(FaultKind::Closed))));
@@ -129,6 +130,42 @@ impl ScriptedSession {
             self.stage.book().answered += 1;
         }
         result
+    }
+
+    /// What comes before the answer, then the answer.
+    async fn perform(&self, ask: &Ask<'_>, reply: Reply) -> Result<Outcome, Fault> {
+        for step in &reply.before {
+            self.step(ask, step).await;
+        }
+        self.play(reply).await
+    }
+
+    async fn step(&self, ask: &Ask<'_>, step: &Step) {
+        match (step, ask.voice) {
+            (Step::Pause(time), _) => sleep(*time).await,
+            (Step::Report(members), Some(voice)) if voice.wants_progress() => {
+                let params = format!("{{\"progressToken\":{},{members}}}", self.plan.generation).into();
+                if let Some(progress) = Progress::parse(&params) {
+                    voice.progress(&progress);
+                }
+            }
+            (Step::Say(method, params), Some(voice)) if voice.wants_notices() => {
+                voice.notice(method, Some(&params.clone().into()));
+            }
+            (Step::Ask(method, params), voice) => {
+                let answer = match voice.filter(|voice| voice.can_answer(method)) {
+                    Some(voice) => {
+                        let (question, answer) =
+                            Question::new(method.as_str().into(), Some(params.clone().into()));
+                        voice.ask(question);
+                        answer.await.ok()
+                    }
+                    None => None,
+                };
+                self.stage.book().told.push(answer);
+            }
+            _ => {}
+        }
     }
 
     async fn play(&self, reply: Reply) -> Result<Outcome, Fault> {

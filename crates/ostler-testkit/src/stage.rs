@@ -8,6 +8,7 @@ use ostler_core::fault::FaultKind;
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
 use ostler_host::upstream::{Ask, BoxFuture, ClientMeta, Connector, Event, Plan, Session};
+use ostler_wire::Outcome;
 use tokio::time::Instant;
 
 use crate::script::Script;
@@ -52,6 +53,8 @@ pub(crate) struct Book {
     most_in_flight: usize,
     pub(crate) listened: Vec<Vec<String>>,
     pub(crate) notified: Vec<String>,
+    /// What callers said when they were asked; `None` is a refusal.
+    pub(crate) told: Vec<Option<Outcome>>,
     made: usize,
     newest: Weak<ScriptedSession>,
 }
@@ -138,6 +141,16 @@ impl Stage {
     /// The methods of the notifications that reached the server, in order.
     pub fn notified(&self) -> Vec<String> {
         self.book().notified.clone()
+    }
+
+    /// What callers said when the server asked them, in order: the text of the
+    /// result, or `None` where the question was refused.
+    pub fn told(&self) -> Vec<Option<String>> {
+        let text = |outcome: &Option<Outcome>| match outcome {
+            Some(Outcome::Result(text)) => Some(String::from_utf8_lossy(text).into_owned()),
+            Some(Outcome::Error(_)) | None => None,
+        };
+        self.book().told.iter().map(text).collect()
     }
 
     /// Requests at the server now.

@@ -117,7 +117,7 @@ async fn follow(gateway: Weak<Shared>, host: Host) {
             None => calm.due(Instant::now()).into_iter().for_each(|event| tell(&gateway, event)),
             Some(Ok(event)) if calm.admit(&event, Instant::now()) => tell(&gateway, event),
             Some(Ok(_)) => {}
-            Some(Err(RecvError::Lagged(_))) => drop(gateway.hub.listens.send(Told::Lost)),
+            Some(Err(RecvError::Lagged(_))) => tell_lost(&gateway),
             Some(Err(RecvError::Closed)) => return,
         }
     }
@@ -130,15 +130,39 @@ async fn at(wake: Option<Instant>) {
     }
 }
 
+fn each_session(gateway: &Shared, tell: impl Fn(&Arc<Session>)) {
+    gateway.sessions.each(&tell);
+    let lines: Vec<Weak<Session>> = gateway.hub.lines().clone();
+    lines.iter().filter_map(Weak::upgrade).for_each(|session| tell(&session));
+}
+
+/// Nobody knows what was said, so all that may have happened is said to have happened.
+fn tell_lost(gateway: &Shared) {
+    let lists = [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged];
+    let lists = lists.map(|event| notification(&event, None));
+    each_session(gateway, |session| {
+        lists.iter().for_each(|frame| session.push(frame.clone()));
+        for uri in gateway.subscriptions.of(session.id()) {
+            session.push(notification(&updated(&uri), None));
+        }
+    });
+    let _ = gateway.hub.listens.send(Told::Lost);
+}
+
+/// The event of one changed resource.
+pub(crate) fn updated(uri: &str) -> Event {
+    let mut params = b"{\"uri\":".to_vec();
+    ostler_wire::push_text(&mut params, uri);
+    params.push(b'}');
+    Event::ResourceUpdated(params.into())
+}
+
 fn tell(gateway: &Shared, event: ServerEvent) {
-    let tell_session = |session: &Arc<Session>| {
+    each_session(gateway, |session| {
         if let Some(frame) = frame_for(gateway, session, &event) {
             session.push(frame);
         }
-    };
-    gateway.sessions.each(tell_session);
-    let lines: Vec<Weak<Session>> = gateway.hub.lines().clone();
-    lines.iter().filter_map(Weak::upgrade).for_each(|session| tell_session(&session));
+    });
     let _ = gateway.hub.listens.send(Told::Said(Arc::new(event)));
 }
 

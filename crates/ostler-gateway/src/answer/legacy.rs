@@ -36,6 +36,11 @@ impl Subscriptions {
         held.is_some_and(|held| held.iter().any(|(from, _)| from == server))
     }
 
+    /// The resources that a session wants to hear of.
+    pub(crate) fn of(&self, session: &str) -> Vec<String> {
+        self.all().get(session).map(|uris| uris.keys().cloned().collect()).unwrap_or_default()
+    }
+
     /// Gives back what a session held.
     pub(crate) fn end(&self, session: &str) {
         let held = self.all().remove(session);

@@ -121,12 +121,7 @@ impl Listening {
             (self.wanted.resources_list_changed, Event::ResourcesChanged),
         ];
         let lists = lists.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, event)| event);
-        let updates = self.held.iter().map(|(_, uri, _)| {
-            let mut params = b"{\"uri\":".to_vec();
-            ostler_wire::push_text(&mut params, uri);
-            params.push(b'}');
-            Event::ResourceUpdated(params.into())
-        });
+        let updates = self.held.iter().map(|(_, uri, _)| hub::updated(uri));
         lists.chain(updates).map(|event| hub::notification(&event, Some(id))).collect()
     }
 }

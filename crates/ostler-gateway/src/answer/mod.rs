@@ -28,6 +28,8 @@ mod reply;
 mod rounds;
 mod route;
 mod state;
+mod sweep;
+mod template;
 mod voice;
 
 use bytes::Bytes;

@@ -10,19 +10,16 @@ use ostler_core::catalog::Table;
 use ostler_core::name::ServerName;
 use ostler_host::{Host, Item, Kind};
 use ostler_wire::headers::{self, ParamHeader};
-use tokio::time::Instant;
 
-/// How long after a sweep over all servers a name that is still unknown does
-/// not cause another.
-const SWEPT: Duration = Duration::from_secs(1);
+use super::sweep::Sweeps;
+use super::template;
 
 /// Resolves names by a table that follows the host's lists.
 #[derive(Debug)]
 pub(crate) struct Names {
     current: ArcSwap<Tables>,
     building: Mutex<()>,
-    /// When every server was last asked for its lists because of an unknown name, by kind.
-    swept: Mutex<HashMap<Kind, Instant>>,
+    sweeps: Sweeps,
 }
 
 /// What the host knew at one moment.
@@ -40,7 +37,7 @@ pub(crate) struct Tables {
 
 impl Names {
     pub(crate) fn new() -> Self {
-        Self { current: ArcSwap::default(), building: Mutex::default(), swept: Mutex::default() }
+        Self { current: ArcSwap::default(), building: Mutex::default(), sweeps: Sweeps::default() }
     }
 
     /// The tables as of now. A call to a known tool costs two loads here.
@@ -64,16 +61,7 @@ impl Names {
     /// Asks every server for its list because a name is not known, unless that
     /// was just done. Whether it was worth looking again.
     pub(crate) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
-        {
-            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            if swept.get(&kind).is_some_and(|last| now.duration_since(*last) < SWEPT) {
-                return false;
-            }
-            swept.insert(kind, now);
-        }
-        host.offers(caller, kind, patience).await;
-        true
+        self.sweeps.sweep(host, caller, kind, patience).await
     }
 }
 
@@ -118,7 +106,7 @@ impl Tables {
     /// lists it, those with a template that fits, those with others of its scheme.
     pub(crate) fn servers_of(&self, uri: &str) -> Vec<ServerName> {
         let lister = self.resources.get(uri);
-        let fitting = self.templates.iter().filter(|(template, _)| fits(template, uri));
+        let fitting = self.templates.iter().filter(|(template, _)| template::fits(template, uri));
         let mut found: Vec<&ServerName> =
             lister.into_iter().chain(fitting.map(|(_, server)| server)).collect();
         if found.is_empty() {
@@ -144,41 +132,4 @@ fn marks_of(item: &Item) -> Vec<ParamHeader> {
 
 fn scheme(uri: &str) -> &str {
     uri.split_once(':').map_or("", |(scheme, _)| scheme)
-}
-
-/// Whether a URI may come from a template of RFC 6570: its literal parts occur
-/// in order, and a plain `{name}` stands for something without a slash.
-fn fits(template: &str, uri: &str) -> bool {
-    let Some((literal, rest)) = template.split_once('{') else { return template == uri };
-    let Some(uri) = uri.strip_prefix(literal) else { return false };
-    let Some((expression, rest)) = rest.split_once('}') else { return false };
-    let is_plain = expression.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-    (0..=uri.len())
-        .filter(|&at| uri.is_char_boundary(at))
-        .take_while(|&at| !is_plain || !uri[..at].contains('/'))
-        .any(|at| (!is_plain || at > 0) && fits(rest, &uri[at..]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uri_fits_a_template_by_its_literal_parts() {
-        let table = [
-            ("test://template/{id}/data", "test://template/123/data", true),
-            ("test://template/{id}/data", "test://template/1/2/data", false),
-            ("test://template/{id}/data", "test://template//data", false),
-            ("file:///{+path}", "file:///a/b/c.txt", true),
-            ("file:///{+path}", "file:///", true),
-            ("a:{x}-{y}", "a:1-2-3", true),
-            ("a:{x}", "b:1", false),
-            ("plain:uri", "plain:uri", true),
-            ("broken:{x", "broken:1", false),
-            ("note://{name}", "note://Zürich", true),
-        ];
-        for (template, uri, does) in table {
-            assert_eq!(fits(template, uri), does, "{template} {uri}");
-        }
-    }
 }

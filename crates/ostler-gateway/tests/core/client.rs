@@ -32,11 +32,15 @@ pub(crate) fn gateway(world: &World, change: impl FnOnce(&mut GatewayOptions)) -
 
 impl Client {
     fn connect(gateway: &Gateway, face: Face, meta: Option<Value>) -> Self {
+        Self::connect_as(Caller::local(), gateway, face, meta)
+    }
+
+    fn connect_as(caller: Caller, gateway: &Gateway, face: Face, meta: Option<Value>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let gateway = gateway.clone();
         let serving = tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(theirs);
-            gateway.serve_stream(reader, writer, Caller::local(), face).await;
+            gateway.serve_stream(reader, writer, caller, face).await;
         });
         let (reader, out) = tokio::io::split(ours);
         let lines = BufReader::new(reader).lines();
@@ -68,6 +72,14 @@ impl Client {
         Self::connect(gateway, face, Some(meta))
     }
 
+    /// The same client, but somebody else's.
+    pub(crate) fn of_somebody_else(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
+        let mut client = Self::modern(gateway, face.clone(), capabilities);
+        let stranger = Caller::new("stranger", Caller::local().role());
+        let meta = client.meta.take();
+        Self::connect_as(stranger, gateway, face, meta)
+    }
+
     /// A legacy client that has opened its session.
     pub(crate) async fn legacy(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
         let mut client = Self::connect(gateway, face, None);
@@ -83,9 +95,12 @@ impl Client {
     }
 
     pub(crate) async fn say(&mut self, message: &Value) {
-        let mut line = message.to_string();
-        line.push('\n');
-        self.out.write_all(line.as_bytes()).await.unwrap();
+        self.say_line(&message.to_string()).await;
+    }
+
+    /// Says something byte for byte.
+    pub(crate) async fn say_line(&mut self, line: &str) {
+        self.out.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
     /// Sends a request and returns its id.
@@ -99,6 +114,30 @@ impl Client {
         self.next_id += 1;
         self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
         id
+    }
+
+    /// Repeats a call with answers to what its server wants to know.
+    pub(crate) async fn retry(&mut self, tool: &str, asked: &Value, responses: Value) -> Value {
+        let state = &asked["result"]["requestState"];
+        let params =
+            json!({"name": tool, "arguments": {}, "inputResponses": responses, "requestState": state});
+        self.ask("tools/call", params).await
+    }
+
+    /// What the client is asked next; everything else is kept in `heard`.
+    pub(crate) async fn question(&mut self) -> Value {
+        loop {
+            let message = self.hear().await;
+            if message.get("id").is_some() && message.get("method").is_some() {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    /// Answers a question.
+    pub(crate) async fn respond(&mut self, question: &Value, result: Value) {
+        self.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result})).await;
     }
 
     /// The next line, byte for byte.

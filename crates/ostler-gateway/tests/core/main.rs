@@ -3,7 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod client;
+mod completion;
 mod ending;
+mod legacy;
+mod listen;
 mod lists;
 mod names;
+mod parked;
+mod resources;
+mod rounds;
+mod tasks;
+mod voices;
 mod wording;

@@ -37,6 +37,9 @@ impl Host {
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<Known>, CallError> {
+        // Whom the server would refuse need not wait for the round of somebody
+        // who was let in before.
+        slot.check_open()?;
         let shelf = slot.shelf(kind);
         let before = shelf.rounds.load(Ordering::Acquire);
         let mut listing = shelf.listing.lock().await;

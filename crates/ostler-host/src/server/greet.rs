@@ -22,6 +22,11 @@ const CALLS_FIRST: Duration = Duration::from_millis(100);
 /// finds out what has changed meanwhile. Nobody waits for it.
 pub(super) fn greet(slot: &Arc<Slot>) {
     slot.listen();
+    repeat(slot);
+}
+
+/// The same for a session that goes on after its server has forgotten it.
+pub(super) fn repeat(slot: &Arc<Slot>) {
     if slot.level.wanted().is_some() || !slot.interests.resources().is_empty() {
         let slot = Arc::clone(slot);
         tokio::spawn(async move {
@@ -104,6 +109,7 @@ impl Slot {
             at_most: until,
             client: ClientMeta::Host,
             voice: None,
+            headers: &[],
         };
         let why = match live.session.request(ask).await {
             Ok(Outcome::Result(_)) => return,

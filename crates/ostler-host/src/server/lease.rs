@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ostler_core::breaker::{Permit, Refused};
+use ostler_core::breaker::{Circuit, Permit, Refused};
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::supervisor::{Entry, Failure, Phase, Supervisor};
@@ -200,6 +200,16 @@ impl Slot {
             Entry::Ejected(cause) => Err(self.unavailable(UnavailableState::Ejected, cause.to_owned(), None)),
             Entry::NeedsAuth { until, cause } => Err(self.needs_auth(until, cause)),
             Entry::Stopped => Err(self.stopped()),
+        }
+    }
+
+    /// Whether the server would take a caller now; nothing is taken by asking.
+    pub(crate) fn check_open(&self) -> Result<(), CallError> {
+        let desk = self.desk();
+        self.check_in(&desk)?;
+        match desk.supervisor.circuit(Instant::now().into_std()) {
+            Circuit::Open { retry_after } => Err(self.refusal(&desk.supervisor, retry_after)),
+            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => Ok(()),
         }
     }
 

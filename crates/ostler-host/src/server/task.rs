@@ -14,7 +14,7 @@ use ostler_core::supervisor::{Action, Failure, Manner};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::greet::greet;
+use super::greet::{greet, repeat};
 use super::pulse::Pulse;
 use super::slot::{Desk, Live, Slot};
 use super::stay::Stay;
@@ -229,8 +229,19 @@ async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
     };
     let lists = Arc::downgrade(&slot);
     let definitions = move |tool: &str| lists.upgrade()?.known(Kind::Tools)?.definition(tool);
-    let (events, definitions) = (Arc::new(events), Arc::new(definitions));
-    let plan = Plan { generation, events, stay: stay.clone(), definitions };
+    let forgotten = Arc::downgrade(&slot);
+    let renewed = move || {
+        if let Some(slot) = forgotten.upgrade() {
+            repeat(&slot);
+        }
+    };
+    let plan = Plan {
+        generation,
+        events: Arc::new(events),
+        stay: stay.clone(),
+        definitions: Arc::new(definitions),
+        renewed: Arc::new(renewed),
+    };
     let patience = slot.spec.start_timeout;
     match timeout(patience, slot.connector.connect(plan)).await {
         Ok(outcome) => Ok((outcome?, stay)),

@@ -62,6 +62,9 @@ pub struct Plan {
     pub stay: Stay,
     /// What is known of the server's tools.
     pub definitions: Definitions,
+    /// To be called when the server has forgotten what the session told it, and
+    /// the session goes on all the same.
+    pub renewed: Renewed,
 }
 
 impl fmt::Debug for Plan {
@@ -72,6 +75,9 @@ impl fmt::Debug for Plan {
 
 /// Looks up the definition of a tool in the server's last list, by its name.
 pub type Definitions = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
+
+/// Has a server told again what it has forgotten. Nobody waits for it.
+pub type Renewed = Arc<dyn Fn() + Send + Sync>;
 
 /// Takes what a server says without being asked.
 pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
@@ -160,6 +166,8 @@ pub struct Ask<'a> {
     pub voice: Option<&'a SharedVoice>,
     /// The hard end of the call.
     pub at_most: Instant,
+    /// What the client's headers say of arguments: `Mcp-Param-…` and nothing else.
+    pub headers: &'a [(String, String)],
 }
 
 impl fmt::Debug for Ask<'_> {

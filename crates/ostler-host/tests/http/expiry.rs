@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
+use ostler_host::LogLevel;
 use serde_json::{Value, json};
 
 use crate::remote::{Got, Remote, legacy, raw, respond};
-use crate::stage::{Stage, code};
+use crate::stage::{LONG, Stage, code};
 
 /// A server that does not know the session `s1` once the switch is on.
 fn forgetful(status: u16, body: Value) -> (Remote, Arc<AtomicBool>) {
@@ -36,6 +37,76 @@ async fn a_session_that_has_expired_is_opened_again_unnoticed() {
         assert_eq!(remote.of("initialize").len(), 2);
         assert_eq!(remote.of("tools/call").last().unwrap().header("mcp-session-id"), Some("s2"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_opened_again_is_told_what_the_one_before_was_told() {
+    let has_forgotten = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&has_forgotten);
+    let remote = Remote::start(legacy(move |got: &Got| {
+        if got.header("mcp-session-id") == Some("s1") && switch.load(Ordering::SeqCst) {
+            return Some(respond(404, &[], Value::Null));
+        }
+        match got.method() {
+            "initialize" => {
+                let id = if switch.load(Ordering::SeqCst) { "s2" } else { "s1" };
+                let mut response = got.result(json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}, "logging": {}, "resources": {"subscribe": true}},
+                    "serverInfo": {"name": "remote", "version": "1"},
+                }));
+                response.headers_mut().insert("mcp-session-id", id.parse().unwrap());
+                Some(response)
+            }
+            "resources/subscribe" | "logging/setLevel" => Some(got.result(json!({}))),
+            _ => None,
+        }
+    }));
+    let stage = Stage::of(&remote).await;
+    stage.text("echo").await;
+    stage.host.want_log_level("remote", LogLevel::Notice);
+    let _held = stage.host.subscribe(&stage.me, "remote", "file:///a").await.unwrap();
+    let told = |method: &str, session: &str| {
+        let of = remote.of(method).into_iter().filter(|got| got.header("mcp-session-id") == Some(session));
+        of.map(|got| got.body["params"].clone()).collect::<Vec<_>>()
+    };
+    ostler_testkit::eventually("the level is set", LONG, || told("logging/setLevel", "s1").len() == 1).await;
+    has_forgotten.store(true, Ordering::SeqCst);
+    stage.text("echo").await;
+    let is_told =
+        || !told("logging/setLevel", "s2").is_empty() && !told("resources/subscribe", "s2").is_empty();
+    ostler_testkit::eventually("it is told again", LONG, is_told).await;
+    assert_eq!(told("logging/setLevel", "s2")[0]["level"], "notice");
+    assert_eq!(told("resources/subscribe", "s2")[0]["uri"], "file:///a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_forgets_what_it_is_told_is_not_told_for_ever() {
+    let remote = Remote::start(legacy(|got| match got.method() {
+        "initialize" => None,
+        "resources/subscribe" if got.header("mcp-session-id") == Some("s1") => Some(got.result(json!({}))),
+        "resources/subscribe" => Some(respond(404, &[], Value::Null)),
+        _ if got.is_call() && got.header("mcp-session-id") == Some("s1") && got.tool() == "slow" => {
+            Some(respond(404, &[], Value::Null))
+        }
+        _ => None,
+    }));
+    let stage = Stage::of(&remote).await;
+    let began = Instant::now();
+    let _held = stage.host.subscribe(&stage.me, "remote", "file:///a").await.unwrap();
+    assert_eq!(stage.text("slow").await, "slow");
+    let told_again = || {
+        let told = remote.of("resources/subscribe");
+        told.iter().filter(|got| got.header("mcp-session-id") != Some("s1")).count()
+    };
+    ostler_testkit::eventually("it is told in two more sessions", LONG, || told_again() >= 2).await;
+    for _ in 0..50 {
+        stage.text("echo").await;
+    }
+    // On a machine that is slow enough it may be time for the next round.
+    let rounds = usize::try_from(began.elapsed().as_secs()).unwrap() / 10;
+    assert!(told_again() <= 2 + 2 * rounds);
+    assert!(remote.of("initialize").len() <= 3 + rounds);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use ostler_wire::Params;
 use serde_json::{Value, json};
 
 use crate::remote::{Remote, modern};
-use crate::stage::{Stage, code};
+use crate::stage::{Stage, code, spec_with};
 
 fn annotated(header: &str) -> Value {
     json!({"name": "route", "inputSchema": {"type": "object", "properties": {
@@ -103,4 +103,49 @@ async fn a_tool_with_invalid_marks_does_not_exist() {
     assert_eq!(tools.iter().map(|tool| tool.tool.name.as_str()).collect::<Vec<_>>(), ["route"]);
     assert_eq!(code(&stage.call("bad").await), "unknown-tool");
     assert_eq!(remote.calls(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_says_of_other_arguments_is_passed_on() {
+    let remote = Remote::start(modern(|got| match got.method() {
+        "tools/list" => Some(got.result(json!({"tools": [annotated("Region")]}))),
+        _ => None,
+    }));
+    let stage = Stage::with(spec_with(&remote.url(), &[("Mcp-Param-Tenant", "ours")])).await;
+    let said = [
+        ("mcp-param-new", "=?base64?S8O2bG4=?="),
+        ("Mcp-Param-Region", "forged"),
+        ("Mcp-Param-On", "true"),
+        ("Mcp-Param-Tenant", "forged"),
+        ("Mcp-Param-Broken\n", "x"),
+        ("Mcp-Param-Torn", "a\r\nb: c"),
+        ("Authorization", "Bearer theirs"),
+        ("Mcp-Name", "forged"),
+        ("Mcp-Parä", "x"),
+    ];
+    let said = said.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let arguments = json!({"region": "west", "new": "x"}).into();
+    let request = Request::tool(&stage.me, "remote", "route", arguments).unwrap();
+    stage.host.send(request.with_headers(said)).await.unwrap();
+    let call = &remote.of("tools/call")[0];
+    assert_eq!(call.header("mcp-param-new"), Some("=?base64?S8O2bG4=?="));
+    assert_eq!(call.header("mcp-param-region"), Some("west"));
+    assert_eq!(call.header("mcp-param-on"), None, "it is marked, and the argument is not there");
+    assert_eq!(call.header("mcp-param-tenant"), Some("ours"), "the operator's counts");
+    assert_eq!(call.header("mcp-name"), Some("route"));
+    let others = call.headers.keys().filter(|name| name.as_str().starts_with("mcp-par")).count();
+    assert_eq!((others, call.header("authorization")), (3, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_of_a_clients_headers_is_passed_on_than_fits() {
+    let remote = Remote::start(modern(|_| None));
+    let stage = Stage::of(&remote).await;
+    let long = ("Mcp-Param-Long".to_owned(), "x".repeat((8 << 10) + 1));
+    let many = (0..100).map(|n| (format!("Mcp-Param-{n}"), n.to_string()));
+    let request = stage.request("echo").with_headers(std::iter::once(long).chain(many).collect());
+    stage.host.send(request).await.unwrap();
+    let call = &remote.of("tools/call")[0];
+    let passed = call.headers.keys().filter(|name| name.as_str().starts_with("mcp-param-")).count();
+    assert_eq!((passed, call.header("mcp-param-63"), call.header("mcp-param-long")), (64, Some("63"), None));
 }

@@ -6,13 +6,15 @@ use ostler_core::error::UnavailableState;
 use serde_json::{Value, json};
 
 use crate::remote::{Remote, modern, respond, stream};
-use crate::stage::{Stage, code, spec, unavailable};
+use crate::stage::{LONG, Stage, code, spec, unavailable};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_asks_for_a_pause_gets_it() {
-    for (status, wait) in [(429, "30"), (503, "30")] {
+    // The date of a response is its server's, whatever the time is here.
+    let date = ("date", "Wed, 21 Oct 2015 07:27:30 GMT");
+    for (status, wait) in [(429, "30"), (503, "30"), (503, "Wed, 21 Oct 2015 07:28:00 GMT")] {
         let remote = Remote::start(modern(move |got| {
-            got.is_call().then(|| respond(status, &[("retry-after", wait)], Value::Null))
+            got.is_call().then(|| respond(status, &[("retry-after", wait), date], Value::Null))
         }));
         let stage = Stage::of(&remote).await;
         let (state, retry_after) = unavailable(stage.call("echo").await);
@@ -26,6 +28,30 @@ async fn a_server_that_asks_for_a_pause_gets_it() {
         assert_eq!(remote.calls(), 1, "no storm");
         assert_eq!(stage.status().state.as_str(), "ready", "the session stays");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_never_answers_the_handshake_is_left_alone_and_not_ejected() {
+    let feeds = std::sync::Mutex::new(Vec::new());
+    let remote = Remote::start(move |_| {
+        let (feed, response) = stream();
+        feeds.lock().unwrap().push(feed);
+        response
+    });
+    let mut spec = spec(&remote.url());
+    spec.start_timeout = Duration::from_millis(50);
+    spec.restart.max = 2;
+    (spec.restart.first_delay, spec.restart.max_delay) = (Duration::ZERO, Duration::ZERO);
+    let stage = Stage::with(spec).await;
+    let (host, me) = (stage.host.clone(), stage.me.clone());
+    let waiting = tokio::spawn(async move { host.call(&me, "remote", "echo", json!({})).await });
+    ostler_testkit::eventually("five starts", LONG, || stage.status().consecutive_failures == 5).await;
+    let status = stage.status();
+    assert_eq!((status.state.as_str(), status.ejected, status.restarts.used), ("backoff", false, 0));
+    let (state, retry_after) = unavailable(stage.call("echo").await);
+    assert_eq!(state, UnavailableState::BreakerOpen);
+    assert!(retry_after.unwrap() > Duration::from_secs(5), "as long as the breaker says");
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@
 mod api;
 mod call;
 mod config;
+mod crowd;
 mod daemon;
 mod edit;
 mod exits;

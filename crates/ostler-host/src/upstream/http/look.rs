@@ -40,6 +40,7 @@ impl HttpSession {
                 at_most: until,
                 client: ClientMeta::Host,
                 voice: None,
+                headers: &[],
             };
             let id = self.link.calls.number();
             let Ok(Outcome::Result(list)) = self.say(&ask, id, &[]).await else { return None };

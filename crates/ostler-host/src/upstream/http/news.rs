@@ -18,10 +18,14 @@ use super::session::Link;
 use super::shake;
 use super::stream::{EventStream, Place};
 use super::turn_down;
+use crate::upstream::Renewed;
 use crate::upstream::heard::Heard;
 
 /// The longest wait between two attempts to get the stream.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// The least time between two occasions on which a server is told what it has
+/// forgotten. One that forgets at once would be told, and asked, for ever.
+const RETELLING: Duration = Duration::from_secs(10);
 /// How long another handshake may take.
 const RENEWAL: Duration = Duration::from_secs(20);
 
@@ -111,6 +115,18 @@ impl Agreed {
         *self.lock() = (headers, stale + 1);
         self.epoch.send_replace(stale + 1);
         Ok(())
+    }
+}
+
+/// Has the server told again what it has forgotten, each time that it has.
+/// What happens before the future is polled counts too.
+pub(crate) fn retell(agreed: &Agreed, renewed: Renewed) -> impl Future<Output = ()> + Send + use<> {
+    let mut epoch = agreed.epoch.subscribe();
+    async move {
+        while epoch.changed().await.is_ok() {
+            renewed();
+            sleep(RETELLING).await;
+        }
     }
 }
 

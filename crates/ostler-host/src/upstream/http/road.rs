@@ -100,6 +100,11 @@ impl Road {
         all
     }
 
+    /// Whether the operator has set a header.
+    pub(crate) fn has_own(&self, name: &HeaderName) -> bool {
+        self.headers.contains_key(name)
+    }
+
     async fn sort(&self, response: Response, place: Place) -> Result<Reply, Fault> {
         self.tally.hear();
         let status = response.status();

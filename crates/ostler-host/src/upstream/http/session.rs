@@ -129,6 +129,7 @@ impl HttpSession {
             }
             Opened::Legacy(hello, headers) => {
                 let agreed = Arc::new(Agreed::new(headers, identity, &hello));
+                link.run(news::retell(&agreed, plan.renewed));
                 link.run(news::follow(Arc::clone(&link), Arc::clone(&agreed)));
                 (hello, Way::Legacy(agreed))
             }

@@ -140,7 +140,21 @@ impl HttpSession {
                 all.insert(name, value);
             }
         }
+        self.pass_on(ask.headers, marked, &mut all);
         all
+    }
+
+    /// Adds what the client says of arguments that nothing is known of here.
+    fn pass_on(&self, said: &[(String, String)], marked: &[ParamHeader], all: &mut HeaderMap) {
+        let is_marked = |name: &str| marked.iter().any(|marked| marked.name.eq_ignore_ascii_case(name));
+        for (name, value) in said.iter().filter(|(name, _)| !is_marked(name)) {
+            let header = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value));
+            if let (Ok(name), Ok(value)) = header
+                && !self.link.road.has_own(&name)
+            {
+                all.insert(name, value);
+            }
+        }
     }
 }
 

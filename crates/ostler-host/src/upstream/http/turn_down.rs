@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::fault::{Delivery, Fault, FaultKind};
-use reqwest::header::{HeaderMap, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Error, StatusCode};
 
 use super::client::chain;
@@ -11,7 +11,9 @@ use super::client::chain;
 /// Longest pause that a server is granted. One that asks for more is asked
 /// again after an hour; it may have come back long before.
 const MAX_PAUSE: Duration = Duration::from_secs(3_600);
-/// The pause after a 429 that names none.
+/// Shortest one. Who has just asked for a pause is not asked again at once.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// The pause where the server does not say how long, or not in a way that can be used.
 const USUAL_PAUSE: Duration = Duration::from_secs(5);
 /// How much of a server's words goes into an error.
 const WORDS: usize = 200;
@@ -60,14 +62,17 @@ pub(crate) fn while_reading(kind: FaultKind) -> Fault {
 /// Statuses with a meaning of their own, whatever the body says.
 pub(crate) fn held_back(status: StatusCode, headers: &HeaderMap) -> Option<FaultKind> {
     let code = status.as_u16();
-    let wait = headers.get(RETRY_AFTER).and_then(|value| seconds(value.to_str().ok()?));
-    match (code, wait) {
-        (401 | 403, _) => {
+    let paused = || {
+        let wait = pause_in(headers).unwrap_or(USUAL_PAUSE).clamp(MIN_PAUSE, MAX_PAUSE);
+        Some(FaultKind::Paused { code, wait })
+    };
+    match code {
+        401 | 403 => {
             let challenge = headers.get(WWW_AUTHENTICATE).map(|value| words(value.as_bytes()));
             Some(FaultKind::NeedsAuth { code, challenge: challenge.unwrap_or_default() })
         }
-        (429, wait) => Some(FaultKind::Paused { code, wait: wait.unwrap_or(USUAL_PAUSE).min(MAX_PAUSE) }),
-        (503, Some(wait)) => Some(FaultKind::Paused { code, wait: wait.min(MAX_PAUSE) }),
+        429 => paused(),
+        503 if headers.contains_key(RETRY_AFTER) => paused(),
         _ => None,
     }
 }
@@ -82,10 +87,18 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Fault {
     }
 }
 
-/// `Retry-After` in seconds. A date is not understood: it needs two clocks to
-/// agree, and the usual pause does as well.
-fn seconds(value: &str) -> Option<Duration> {
-    value.trim().parse().ok().map(Duration::from_secs)
+/// The pause that `Retry-After` asks for, in seconds or up to a date. A date is
+/// compared with the response's own, so that no two clocks need to agree; a
+/// response without one has not said how long.
+fn pause_in(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let asked = text(RETRY_AFTER)?;
+    if let Ok(seconds) = asked.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let (until, now) = (date(asked)?, date(text(DATE)?)?);
+    Some(until.duration_since(now).unwrap_or_default())
 }
 
 /// A server's words for a person: one short line, and nothing of a web page.
@@ -113,6 +126,11 @@ mod tests {
         pairs.iter().map(header).collect()
     }
 
+    /// A pause up to a date, said at half past 26 minutes.
+    fn dated(until: &'static str) -> HeaderMap {
+        headers(&[("retry-after", until), ("date", "Wed, 21 Oct 2026 07:26:30 GMT")])
+    }
+
     #[test]
     fn each_status_has_its_meaning() {
         let status = |code| StatusCode::from_u16(code).unwrap();
@@ -123,8 +141,17 @@ mod tests {
             (403, headers(&[]), auth(403, "")),
             (429, headers(&[("retry-after", "7")]), pause(429, 7)),
             (429, headers(&[]), pause(429, 5)),
-            (429, headers(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")]), pause(429, 5)),
+            (503, headers(&[("retry-after", "7")]), pause(503, 7)),
             (503, headers(&[("retry-after", "999999999")]), pause(503, 3_600)),
+            (429, headers(&[("retry-after", "99999999999999999999999")]), pause(429, 5)),
+            (429, dated("Wed, 21 Oct 2026 07:28:00 GMT"), pause(429, 90)),
+            (503, dated("Wed, 21 Oct 2026 07:28:00 GMT"), pause(503, 90)),
+            (503, dated("Wednesday, 21-Oct-26 07:28:00 GMT"), pause(503, 90)),
+            (503, dated("Thu, 22 Oct 2026 07:28:00 GMT"), pause(503, 3_600)),
+            (503, dated("Wed, 21 Oct 2026 07:00:00 GMT"), pause(503, 1)),
+            (503, dated("tomorrow"), pause(503, 5)),
+            (429, headers(&[("retry-after", "0")]), pause(429, 1)),
+            (429, headers(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")]), pause(429, 5)),
             (503, headers(&[]), None),
             (500, headers(&[("retry-after", "7")]), None),
             (404, headers(&[]), None),

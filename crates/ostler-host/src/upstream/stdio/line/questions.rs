@@ -185,6 +185,7 @@ mod tests {
             client: ClientMeta::Host,
             voice: Some(&voice),
             at_most: until + Duration::from_secs(60),
+            headers: &[],
         };
         let (call, _answer) = line.enter(&ask).await.unwrap();
         // What has not been sent is not what the server asks about.

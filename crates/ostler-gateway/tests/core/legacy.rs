@@ -1,0 +1,127 @@
+//! What only legacy clients ask for: a log level and subscriptions.
+
+use bytes::Bytes;
+use ostler_gateway::{Face, Gateway};
+use ostler_host::upstream::Event;
+use ostler_testkit::{Reply, Script, World, settle};
+use serde_json::{Value, json};
+
+use crate::client::{Client, gateway, one};
+
+fn script() -> Script {
+    Script::echo()
+        .capabilities(r#"{"tools":{"listChanged":true},"logging":{},"resources":{"subscribe":true}}"#)
+        .on("resources/list", |_| Reply::result(r#"{"resources":[{"uri":"a:1","name":"1"}]}"#))
+        .on("resources/templates/list", |_| Reply::result(r#"{"resourceTemplates":[]}"#))
+        .on("resources/subscribe", |_| Reply::result("{}"))
+        .on("resources/unsubscribe", |_| Reply::result("{}"))
+        .on("logging/setLevel", |_| Reply::result("{}"))
+}
+
+async fn world() -> (World, Gateway) {
+    let world = World::new().server_with("a", script(), |spec| spec.lazy = false).open().await;
+    let gateway = gateway(&world, |_| {});
+    (world, gateway)
+}
+
+/// What a client has heard by the time a ping is answered.
+async fn heard(client: &mut Client) -> Vec<Value> {
+    settle().await;
+    client.heard.clear();
+    client.ask("ping", json!({})).await;
+    std::mem::take(&mut client.heard)
+}
+
+fn log(level: &str) -> Event {
+    Event::Log(Bytes::from(json!({"level": level, "data": "x"}).to_string()))
+}
+
+fn updated(uri: &str) -> Event {
+    Event::ResourceUpdated(Bytes::from(json!({"uri": uri}).to_string()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_level_is_asked_of_the_server_and_kept_for_the_session() {
+    let (world, gateway) = world().await;
+    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut other = Client::legacy(&gateway, Face::All, json!({})).await;
+    let set = client.ask("logging/setLevel", json!({"level": "warning"})).await;
+    assert_eq!(set["result"], json!({}), "{set}");
+    settle().await;
+    assert_eq!(world.stage("a").count("logging/setLevel"), 1);
+    world.stage("a").announce(log("info"));
+    world.stage("a").announce(log("error"));
+    let told = heard(&mut client).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["params"]["level"], "error");
+    assert!(heard(&mut other).await.is_empty(), "who set no level hears no log that belongs to no call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_level_that_does_not_exist_is_refused() {
+    let (_world, gateway) = world().await;
+    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let refused = client.ask("logging/setLevel", json!({"level": "loud"})).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_go_to_subscribers_only() {
+    let (world, gateway) = world().await;
+    for face in [Face::All, one("a")] {
+        let mut client = Client::legacy(&gateway, face.clone(), json!({})).await;
+        let mut other = Client::legacy(&gateway, face, json!({})).await;
+        let done = client.ask("resources/subscribe", json!({"uri": "a:1"})).await;
+        assert_eq!(done["result"], json!({}), "{done}");
+        world.stage("a").announce(updated("a:1"));
+        world.stage("a").announce(updated("a:2"));
+        let told = heard(&mut client).await;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0]["params"]["uri"], "a:1");
+        assert!(heard(&mut other).await.is_empty());
+        client.ask("resources/unsubscribe", json!({"uri": "a:1"})).await;
+        world.stage("a").announce(updated("a:1"));
+        assert!(heard(&mut client).await.is_empty(), "it has unsubscribed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_session_unsubscribes_once_nobody_is_left() {
+    let (world, gateway) = world().await;
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+        client.ask("resources/subscribe", json!({"uri": "a:1"})).await;
+        clients.push(client);
+    }
+    assert_eq!(world.stage("a").count("resources/subscribe"), 1, "the server is asked once");
+    for left in [0, 1] {
+        let mut client = clients.pop().unwrap();
+        client.hang_up().await;
+        client.ended().await;
+        settle().await;
+        assert_eq!(world.stage("a").count("resources/unsubscribe"), left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_nobody_has_can_not_be_subscribed_to() {
+    let (_world, gateway) = world().await;
+    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let refused = client.ask("resources/subscribe", json!({"uri": "nobody:1"})).await;
+    assert_eq!(refused["error"]["code"], -32002, "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_that_lost_events_are_told_that_lists_may_have_changed() {
+    let (world, gateway) = world().await;
+    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    client.ask("resources/subscribe", json!({"uri": "a:1"})).await;
+    for _ in 0..3_000 {
+        world.stage("a").announce(updated("a:2"));
+    }
+    let told = heard(&mut client).await;
+    let methods: Vec<_> = told.iter().map(|message| message["method"].as_str().unwrap()).collect();
+    assert!(methods.contains(&"notifications/tools/list_changed"), "{methods:?}");
+    assert!(methods.contains(&"notifications/resources/updated"), "{methods:?}");
+}
