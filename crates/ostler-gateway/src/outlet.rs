@@ -11,6 +11,9 @@ use crate::queue::{Bounds, Queue};
 /// What may wait for a client that reads slowly.
 const WAITING: Bounds = Bounds { frames: 256, bytes: 1 << 20 };
 
+/// What frames of the size of the next one may make wait on a connection.
+const MAX_LINE: usize = 16 << 20;
+
 /// Takes frames, each one JSON-RPC message without a line break, that go to
 /// the client on the stream of one request, before the answer.
 #[derive(Debug, Clone)]
@@ -46,7 +49,12 @@ impl Outlet {
     pub(crate) fn send(&self, frame: impl Into<Bytes>) -> bool {
         match &self.0 {
             Way::Queue(queue) => queue.push(frame.into()),
-            Way::Line(line) => line.try_send(frame.into()).is_ok(),
+            Way::Line(line) => {
+                let frame = frame.into();
+                let waiting = line.max_capacity() - line.capacity();
+                let fits = frame.len().saturating_mul(waiting + 1) <= MAX_LINE;
+                fits && line.try_send(frame).is_ok()
+            }
         }
     }
 }

@@ -228,7 +228,7 @@ impl State {
 
     /// Makes everything behind the frame `last` unread again, as far as it is held.
     fn rewind(&mut self, last: u64) {
-        let seen = (last + 1).saturating_sub(self.first).min(self.frames.len() as u64);
+        let seen = last.saturating_add(1).saturating_sub(self.first).min(self.frames.len() as u64);
         self.unread = self.frames.len() - seen as usize;
         self.waiting = self.frames.iter().skip(seen as usize).map(Bytes::len).sum();
     }

@@ -13,7 +13,7 @@ const TAG: usize = 16;
 
 /// The longest text that is opened: a request state of a server may be large,
 /// but nobody makes us hash megabytes.
-const MAX_SEALED: usize = 256 * 1024;
+const MAX_SEALED: usize = 8 << 20;
 
 /// Seals texts under one key.
 ///

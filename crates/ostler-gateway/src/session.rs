@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{ClientIdentity, Id, MODERN_VERSION, Outcome, SessionMeta, code};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::calls::Calls;
 use crate::face::Face;
@@ -197,7 +198,7 @@ impl Session {
     pub(crate) fn touch(self: &Arc<Self>, now: u64) -> InUse {
         self.used.store(now, Ordering::Relaxed);
         self.users.fetch_add(1, Ordering::Relaxed);
-        InUse(Arc::clone(self))
+        InUse { session: Arc::clone(self), now, began: Instant::now() }
     }
 
     /// When it was last used, unless it is in use now.
@@ -217,18 +218,25 @@ impl Session {
 
 /// A session in use.
 #[derive(Debug)]
-pub(crate) struct InUse(Arc<Session>);
+pub(crate) struct InUse {
+    session: Arc<Session>,
+    /// When it began, on the clock of all sessions and on the machine's.
+    now: u64,
+    began: Instant,
+}
 
 impl std::ops::Deref for InUse {
     type Target = Arc<Session>;
     fn deref(&self) -> &Arc<Session> {
-        &self.0
+        &self.session
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.users.fetch_sub(1, Ordering::Relaxed);
+        let took = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.session.used_at(self.now.saturating_add(took));
+        self.session.users.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

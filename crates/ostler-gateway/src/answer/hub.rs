@@ -20,6 +20,9 @@ use crate::session::Session;
 /// Events that a listener may be behind before it loses the oldest.
 const BACKLOG: usize = 256;
 
+/// Lists beyond this many are forgotten once they are calm.
+const MANY: usize = 1_024;
+
 /// A list may change this often for those who listen.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -84,6 +87,9 @@ impl Calm {
     }
 
     fn due(&mut self, now: Instant) -> Vec<ServerEvent> {
+        if self.0.len() > MANY {
+            self.0.retain(|_, (coalescer, _)| coalescer.next_wake().is_some());
+        }
         let due = self
             .0
             .values_mut()
@@ -186,7 +192,12 @@ fn frame_for(gateway: &Shared, session: &Session, event: &ServerEvent) -> Option
             let level = LogLevel::parse(&ostler_wire::text_member(params, "level")?)?;
             (level >= wanted).then_some(())?;
         }
-        Event::Other { .. } if *session.face() == Face::All => return None,
+        // What becomes of a task is its maker's business.
+        Event::Other { method, .. }
+            if *session.face() == Face::All || method.as_str().starts_with("notifications/tasks") =>
+        {
+            return None;
+        }
         _ => {}
     }
     Some(notification(&event.event, None))

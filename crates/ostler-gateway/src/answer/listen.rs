@@ -19,8 +19,9 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// The method of a listen.
 pub(crate) const LISTEN: &str = "subscriptions/listen";
 
-/// Resources that one listen may name.
-const RESOURCES: usize = 1_024;
+/// Resources that one listen may name. Should events be lost, all of them are
+/// told of at once, and that must fit what may wait for a client.
+const RESOURCES: usize = 200;
 
 /// What a client wants to hear of.
 #[derive(Debug, Default, serde::Deserialize)]

@@ -23,6 +23,7 @@ use ostler_host::upstream::Question;
 use ostler_host::{Answer, Request};
 use ostler_wire::{Change, Era, Outcome, Params};
 use sha2::{Digest, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::relay::{Route, finish_modern};
@@ -38,7 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(10 * 60);
 #[derive(Debug)]
 pub(crate) struct Lot {
     calls: Mutex<HashMap<[u8; 16], Parked>>,
-    max: usize,
+    /// One for every call that may have to be parked, taken before it is sent:
+    /// a call that has begun always finds room.
+    places: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -68,6 +71,7 @@ struct Running {
     questions: Questions,
     /// Numbers the questions of a call.
     asked: u32,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Drop for Running {
@@ -78,7 +82,7 @@ impl Drop for Running {
 
 impl Lot {
     pub(crate) fn new(max: usize) -> Self {
-        Self { calls: Mutex::default(), max }
+        Self { calls: Mutex::default(), places: Arc::new(Semaphore::new(max)) }
     }
 
     /// How many calls wait.
@@ -99,6 +103,11 @@ pub(crate) async fn run(
     voice: Arc<ClientVoice>,
     mut questions: Questions,
 ) -> Reply {
+    let Ok(place) = Arc::clone(&gateway.0.lot.places).try_acquire_owned() else {
+        let what = "too many calls are under way whose servers may ask their clients".into();
+        let error = CallError::Overloaded { what, retry_after: Duration::from_secs(10) };
+        return Reply::failed(&error, Era::Modern);
+    };
     let host = gateway.0.host.clone();
     let (caller, method) = (exchange.caller.clone(), exchange.method.clone());
     let Route { server, params } = route.clone();
@@ -112,7 +121,7 @@ pub(crate) async fn run(
         result = &mut work => return finish_modern(gateway, exchange, &route.server, result),
         Some(question) = questions.recv() => question,
     };
-    let call = Running { task: tokio::spawn(work), questions, asked: 0 };
+    let call = Running { task: tokio::spawn(work), questions, asked: 0, _place: place };
     park(gateway, exchange, &route, call, vec![question])
 }
 
@@ -179,12 +188,6 @@ fn park(
     let body = input_required(&open, &state::seal_parked(gateway, exchange, &route.server, ticket));
     {
         let mut calls = gateway.0.lot.calls();
-        if calls.len() >= gateway.0.lot.max {
-            let what = format!("{} calls wait for answers of their clients", calls.len());
-            let error = CallError::Overloaded { what, retry_after: Duration::from_secs(10) };
-            drop(calls);
-            return Reply::failed(&error, Era::Modern);
-        }
         let expiry = forget_later(Arc::downgrade(&gateway.0), ticket);
         calls.insert(ticket, Parked { call, open, digest: digest(&route.params), _expiry: expiry });
     }

@@ -7,11 +7,14 @@ use std::time::Duration;
 use memchr::memmem::Finder;
 use ostler_core::error::CallError;
 use ostler_host::Answer;
-use ostler_wire::{Change, Era, Outcome, Params, ResultHead, ResultKind};
+use ostler_wire::{Change, Era, Outcome, Params, ResultHead, ResultKind, RpcError};
 
 use super::voice::capability_of;
 use crate::exchange::{Exchange, Reply};
 use crate::session::Session;
+
+/// How long the person in front of a client may think.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 /// Rounds of questions that one call may have.
 const ROUNDS: u32 = 10;
@@ -83,7 +86,9 @@ async fn ask_all(
             let what = capability_of(&method).unwrap_or(&method);
             return Err(complaint(answer, format!("it asks for `{what}`, which the client does not offer")));
         }
-        let outcome = session.ask(&exchange.outlet, &method, ostler_wire::member(request, "params")).await;
+        let asking = session.ask(&exchange.outlet, &method, ostler_wire::member(request, "params"));
+        // A client that has died does not say so, and its session must not stay for ever.
+        let outcome = tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| unanswered());
         let value = match outcome {
             Outcome::Result(value) => value,
             // Whoever can't be asked has not agreed.
@@ -99,6 +104,10 @@ async fn ask_all(
     }
     responses.push(b'}');
     Ok(responses)
+}
+
+fn unanswered() -> Outcome {
+    Outcome::Error(RpcError::own(ostler_wire::INTERNAL_ERROR, "the client did not answer in time"))
 }
 
 fn complaint(answer: &Answer, detail: String) -> Reply {

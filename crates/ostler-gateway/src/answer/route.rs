@@ -45,6 +45,10 @@ pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> 
                 _ => return Reply::invalid("unknown task"),
             }
         }
+        // A modern client has only seen sealed ids; another one is somebody else's.
+        (_, true, Some(_)) if matches!(exchange.client, Client::Modern) => {
+            return Reply::invalid("unknown task");
+        }
         (Face::One(server), ..) => Some(Route { server: server.clone(), params }),
         (Face::All, true, Some(_)) => return Reply::invalid("unknown task"),
         (Face::All, ..) => None,
