@@ -59,7 +59,7 @@ impl Names {
     }
 
     /// Asks every server for its list because a name is not known, unless that
-    /// was just done. Whether it was worth looking again.
+    /// was just done. Whether another sweep might bring more.
     pub(crate) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
         self.sweeps.sweep(host, caller, kind, patience).await
     }

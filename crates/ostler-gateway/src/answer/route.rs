@@ -17,6 +17,9 @@ use crate::gateway::Gateway;
 /// Servers that are asked for a resource nobody lists.
 const GUESSES: usize = 8;
 
+/// How often one request looks at all lists while servers are being replaced.
+const SWEEPS: usize = 3;
+
 /// Answers a request that is for one server.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     if let Face::One(server) = &exchange.face {
@@ -106,13 +109,19 @@ async fn find(gateway: &Gateway, caller: &Caller, kind: Kind, exposed: &str) -> 
         let table = if kind == Kind::Tools { &tables.tools } else { &tables.prompts };
         table.resolve(exposed).map(|(server, name)| (server.clone(), name.to_owned()))
     };
-    let found = match look() {
-        Some(found) => Some(found),
-        None => {
-            let sweep = shared.names.sweep(&shared.host, caller, kind, shared.options.list_patience);
-            if Box::pin(sweep).await { look() } else { None }
+    let mut found = look();
+    for _ in 0..SWEEPS {
+        if found.is_some() {
+            break;
         }
-    };
+        let sweep = shared.names.sweep(&shared.host, caller, kind, shared.options.list_patience);
+        let has_swept = Box::pin(sweep).await;
+        // Also where there was nothing to sweep: somebody may have since the first look.
+        found = look();
+        if !has_swept {
+            break;
+        }
+    }
     found.filter(|(server, name)| shared.host.may_use(caller, server.as_str(), kind, name))
 }
 
@@ -169,11 +178,9 @@ pub(crate) async fn servers_of(gateway: &Gateway, caller: &Caller, uri: &str) ->
         return servers;
     }
     let patience = shared.options.list_patience;
-    let has_swept = shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
-    if has_swept | shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await {
-        return look();
-    }
-    servers
+    shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
+    shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await;
+    look()
 }
 
 pub(crate) fn not_found(uri: &str, client: &Client) -> Reply {

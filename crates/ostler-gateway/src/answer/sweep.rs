@@ -20,33 +20,29 @@ pub(super) struct Sweeps([Turn<Option<Last>>; 4]);
 #[derive(Debug)]
 struct Last {
     ended: Instant,
-    /// What was known then.
+    /// What was known when it began: what has come since may be another server.
     version: u64,
 }
 
 impl Sweeps {
-    /// Asks every server for its list, unless that was just done. Whether it
-    /// is worth looking again.
+    /// Asks every server for its list, unless that was just done. Whether
+    /// another sweep might bring more.
     pub(super) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
-        let came = Instant::now();
         let turn = match kind {
             Kind::Tools => &self.0[0],
             Kind::Prompts => &self.0[1],
             Kind::Resources => &self.0[2],
             Kind::Templates => &self.0[3],
         };
-        // One sweep takes as long as its patience; who waits longer waits for nothing.
+        // A sweep takes as long as its patience; who waits longer waits for nothing.
         let Ok(mut last) = timeout(patience * 2, turn.lock()).await else { return false };
-        if let Some(last) = &*last {
-            if last.ended >= came && last.version == host.lists_version() {
-                return true;
-            }
-            if last.ended.elapsed() < SWEPT && last.version == host.lists_version() {
-                return false;
-            }
+        let version = host.lists_version();
+        let is_fresh = |last: &Last| last.ended.elapsed() < SWEPT && last.version == version;
+        if last.as_ref().is_some_and(is_fresh) {
+            return false;
         }
         host.offers(caller, kind, patience).await;
-        *last = Some(Last { ended: Instant::now(), version: host.lists_version() });
+        *last = Some(Last { ended: Instant::now(), version });
         true
     }
 }
