@@ -9,6 +9,9 @@ use super::relay::Route;
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::Gateway;
 
+/// How headers that repeat arguments begin.
+const PREFIX: &str = "mcp-param-";
+
 /// Compares `Mcp-Param-*` headers with the arguments they repeat. A proxy may
 /// have decided by the one what the server does by the other.
 pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, route: &Route) -> Result<(), Reply> {
@@ -34,6 +37,16 @@ pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, route: &Route)
             Err(Reply::error(HEADER_MISMATCH, &why, None))
         }
     }
+}
+
+/// What the client's headers say of arguments, to be passed on: a server may
+/// know marks that are not in the list we know. Most requests have none.
+pub(crate) fn said(exchange: &Exchange) -> Vec<(String, String)> {
+    let all = exchange.headers.iter().flatten();
+    let params = all.filter(|(name, _)| name.as_str().starts_with(PREFIX));
+    params
+        .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())))
+        .collect()
 }
 
 fn agrees(mark: &ParamHeader, headers: &HeaderMap, arguments: &[u8]) -> bool {

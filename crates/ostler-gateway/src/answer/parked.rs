@@ -27,8 +27,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::relay::{Route, finish_modern};
-use super::state;
 use super::voice::{ClientVoice, Questions};
+use super::{headers, state};
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::{Gateway, Shared};
 
@@ -111,9 +111,10 @@ pub(crate) async fn run(
     let host = gateway.0.host.clone();
     let (caller, method) = (exchange.caller.clone(), exchange.method.clone());
     let Route { server, params } = route.clone();
+    let said = headers::said(exchange);
     let mut work = Box::pin(async move {
         let request = Request::new(&caller, server.as_str(), method.as_str(), params);
-        host.send(request.from_modern_client().with_voice(voice)).await
+        host.send(request.from_modern_client().with_headers(said).with_voice(voice)).await
     });
     // A call that asks nothing needs no task of its own.
     let question = tokio::select! {

@@ -55,7 +55,8 @@ async fn modern(gateway: &Gateway, exchange: &Exchange, mut route: Route) -> Rep
     };
     let request =
         Request::new(&exchange.caller, route.server.as_str(), exchange.method.as_str(), route.params);
-    let request = speak(request.from_modern_client(), voice);
+    let request = request.from_modern_client().with_headers(headers::said(exchange));
+    let request = speak(request, voice);
     let result = gateway.0.host.send(request).await;
     finish_modern(gateway, exchange, &route.server, result)
 }

@@ -5,5 +5,6 @@ mod calls;
 mod gates;
 mod legacy;
 mod modern;
+mod passing;
 #[allow(dead_code, reason = "shared with another test binary, which uses the rest")]
 mod world;
