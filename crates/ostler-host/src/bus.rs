@@ -93,7 +93,11 @@ impl Host {
     /// Whether a caller may hear of an event: it may see the server, and the
     /// session is everybody's or its own.
     pub fn may_hear(&self, caller: &Caller, event: &ServerEvent) -> bool {
+        if !self.shared().registry.load().contains_key(event.server.as_str()) {
+            // What a server that is gone had to offer is gone for everybody.
+            return true;
+        }
         self.visible_server(caller, event.server.as_str())
-            .is_ok_and(|server| *server.partition(caller) == *event.partition)
+            .is_ok_and(|server| event.partition.is_empty() || *server.partition(caller) == *event.partition)
     }
 }

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::name::ServerName;
 use ostler_core::policy::Verdict;
 use ostler_core::spec::{ServerSpec, Transport};
 use ostler_core::supervisor::Phase;
 use tokio::time::timeout;
 
+use crate::bus::ServerEvent;
 use crate::host::{Host, Registry};
 use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::state::shutting_down;
 use crate::server::{Binding, Fittings, Server};
-use crate::upstream::Connector;
 use crate::upstream::http::HttpConnector;
 use crate::upstream::stdio::StdioConnector;
+use crate::upstream::{Connector, Event};
 
 /// How long calls may finish when the host shuts down. With the five seconds
 /// of the stop sequence everything is gone well within ten.
@@ -242,7 +244,25 @@ impl Host {
             registry
         });
         self.shared().bus.raise_version();
+        self.tell_difference(&before);
         before
+    }
+
+    /// Whoever listens is told that the lists are not what they were: servers
+    /// have come, gone or been replaced.
+    fn tell_difference(&self, before: &Registry) {
+        let after = self.shared().registry.load_full();
+        let is_other = |name: &&ServerName| match (before.get(*name), after.get(*name)) {
+            (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+            _ => true,
+        };
+        for name in
+            before.keys().chain(after.keys().filter(|name| !before.contains_key(*name))).filter(is_other)
+        {
+            for event in [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged] {
+                self.shared().bus.tell(ServerEvent { server: name.clone(), partition: "".into(), event });
+            }
+        }
     }
 
     fn forget(&self, server: &Arc<Server>) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use ostler_core::caller::Caller;
 use ostler_core::catalog::Table;
+use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{Host, Item, Kind};
 use ostler_wire::headers::{self, ParamHeader};
@@ -61,7 +62,25 @@ impl Names {
     /// Asks every server for its list because a name is not known, unless that
     /// was just done. Whether another sweep might bring more.
     pub(crate) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
-        self.sweeps.sweep(host, caller, kind, patience).await
+        self.sweeps.sweep(host, caller, (kind, None), patience).await.is_news
+    }
+
+    /// Asks the servers that an exposed name may belong to. Whether it is worth
+    /// looking again, and why one of them can't say what it has.
+    pub(crate) async fn sweep_for(
+        &self,
+        host: &Host,
+        caller: &Caller,
+        (kind, exposed): (Kind, &str),
+        patience: Duration,
+    ) -> (bool, Option<CallError>) {
+        let (mut is_news, mut error) = (false, None);
+        for server in host.servers(caller).iter().filter(|server| may_be_of(server, exposed)) {
+            let swept = self.sweeps.sweep(host, caller, (kind, Some(server)), patience).await;
+            is_news |= swept.is_news;
+            error = error.or(swept.error);
+        }
+        (is_news, error)
     }
 }
 
@@ -122,6 +141,14 @@ impl Tables {
     pub(crate) fn server_of_template(&self, template: &str) -> Option<&ServerName> {
         self.templates.iter().find(|(known, _)| **known == *template).map(|(_, server)| server)
     }
+}
+
+/// Exposed names begin with the name of their server, as far as they hold it.
+fn may_be_of(server: &ServerName, exposed: &str) -> bool {
+    const KEPT: usize = 31;
+    let server = server.as_str().as_bytes();
+    let kept = &server[..server.len().min(KEPT)];
+    exposed.as_bytes().starts_with(kept)
 }
 
 /// A schema whose marks can't be used has none: the server will say what it thinks of a call.

@@ -22,6 +22,11 @@ const SWEEPS: usize = 3;
 
 /// Answers a request that is for one server.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
+    // A server may take this for its own failure, and callers must not make servers fail.
+    let is_wrong = |arguments: &[u8]| !arguments.starts_with(b"{") && arguments != b"null";
+    if exchange.params.arguments().is_some_and(is_wrong) {
+        return Reply::invalid("`arguments` is not an object");
+    }
     if let Face::One(server) = &exchange.face {
         let route = Route { server: server.clone(), params: take(&mut exchange.params) };
         return relay::relay(gateway, exchange, route).await;
@@ -92,17 +97,24 @@ async fn named(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply 
         return Reply::invalid("`name` is missing or not a string");
     };
     match find(gateway, &exchange.caller, kind, &exposed).await {
-        Some((server, name)) => {
+        Ok(Some((server, name))) => {
             let route = Route { server, params: params.with_name(&name) };
             relay::relay(gateway, exchange, route).await
         }
-        None => unknown(gateway, exchange, kind, &exposed),
+        Ok(None) => unknown(gateway, exchange, kind, &exposed),
+        Err(error) => Reply::failed(&error, exchange.client.era()),
     }
 }
 
-/// Looks a name up; one that is not known makes every server say once more
-/// what it has. What the caller may not use is not found.
-async fn find(gateway: &Gateway, caller: &Caller, kind: Kind, exposed: &str) -> Option<(ServerName, String)> {
+/// Looks a name up; one that is not known makes the servers that it may belong
+/// to say once more what they have. What the caller may not use is not found; a
+/// server whose list was never known says why.
+async fn find(
+    gateway: &Gateway,
+    caller: &Caller,
+    kind: Kind,
+    exposed: &str,
+) -> Result<Option<(ServerName, String)>, CallError> {
     let shared = &gateway.0;
     let look = || {
         let tables = shared.names.tables(&shared.host);
@@ -114,15 +126,19 @@ async fn find(gateway: &Gateway, caller: &Caller, kind: Kind, exposed: &str) -> 
         if found.is_some() {
             break;
         }
-        let sweep = shared.names.sweep(&shared.host, caller, kind, shared.options.list_patience);
-        let has_swept = Box::pin(sweep).await;
+        let patience = shared.options.list_patience;
+        let sweep = shared.names.sweep_for(&shared.host, caller, (kind, exposed), patience);
+        let (is_news, error) = Box::pin(sweep).await;
         // Also where there was nothing to sweep: somebody may have since the first look.
         found = look();
-        if !has_swept {
+        if let (None, Some(error)) = (&found, error) {
+            return Err(error);
+        }
+        if !is_news {
             break;
         }
     }
-    found.filter(|(server, name)| shared.host.may_use(caller, server.as_str(), kind, name))
+    Ok(found.filter(|(server, name)| shared.host.may_use(caller, server.as_str(), kind, name)))
 }
 
 fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) -> Reply {
@@ -202,8 +218,10 @@ async fn completion(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     };
     let caller = &exchange.caller;
     if let Some(exposed) = ostler_wire::text_member(reference, "name") {
-        let Some((server, name)) = find(gateway, caller, Kind::Prompts, &exposed).await else {
-            return unknown(gateway, exchange, Kind::Prompts, &exposed);
+        let (server, name) = match find(gateway, caller, Kind::Prompts, &exposed).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return unknown(gateway, exchange, Kind::Prompts, &exposed),
+            Err(error) => return Reply::failed(&error, exchange.client.era()),
         };
         let mut value = Vec::new();
         ostler_wire::push_text(&mut value, &name);

@@ -1,20 +1,30 @@
-//! Looking at every server's list because a name is not known.
+//! Looking at servers' lists because a name is not known.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
 use ostler_host::{Host, Kind};
-use tokio::sync::Mutex as Turn;
 use tokio::time::{Instant, timeout};
 
-/// How long after a sweep over all servers a name that is still unknown does
-/// not cause another, as long as nothing else has changed.
+/// How long after a sweep a name that is still unknown does not cause another,
+/// as long as nothing else has changed.
 const SWEPT: Duration = Duration::from_secs(1);
 
-/// The last sweeps, by kind. Whoever comes while one is under way waits for it
-/// and looks again: a server that was just replaced is unknown to many at once.
+/// Sweeps that are remembered; beyond that some are made twice.
+const MAX_SWEEPS: usize = 1_024;
+
+/// The last sweeps, by kind and by the server that was asked, if it was one.
+/// Whoever comes while one is under way waits for it and looks again: a server
+/// that was just replaced is unknown to many at once.
 #[derive(Debug, Default)]
-pub(super) struct Sweeps([Turn<Option<Last>>; 4]);
+pub(super) struct Sweeps(Mutex<HashMap<(Kind, Option<ServerName>), Sweep>>);
+
+/// Held while a sweep is under way.
+type Sweep = Arc<tokio::sync::Mutex<Option<Last>>>;
 
 /// A sweep that is over.
 #[derive(Debug)]
@@ -22,27 +32,54 @@ struct Last {
     ended: Instant,
     /// What was known when it began: what has come since may be another server.
     version: u64,
+    /// Why one server's list is not known at all.
+    error: Option<CallError>,
+}
+
+/// What a sweep has brought.
+#[derive(Debug)]
+pub(super) struct Swept {
+    /// Another one might bring more.
+    pub(super) is_news: bool,
+    /// Why one server's list is not known at all.
+    pub(super) error: Option<CallError>,
 }
 
 impl Sweeps {
-    /// Asks every server for its list, unless that was just done. Whether
-    /// another sweep might bring more.
-    pub(super) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
-        let turn = match kind {
-            Kind::Tools => &self.0[0],
-            Kind::Prompts => &self.0[1],
-            Kind::Resources => &self.0[2],
-            Kind::Templates => &self.0[3],
-        };
+    /// Asks one server for its list, or all of them, unless that was just done.
+    pub(super) async fn sweep(
+        &self,
+        host: &Host,
+        caller: &Caller,
+        (kind, server): (Kind, Option<&ServerName>),
+        patience: Duration,
+    ) -> Swept {
+        let sweep = self.of(kind, server);
         // A sweep takes as long as its patience; who waits longer waits for nothing.
-        let Ok(mut last) = timeout(patience * 2, turn.lock()).await else { return false };
+        let Ok(mut last) = timeout(patience * 2, sweep.lock()).await else {
+            return Swept { is_news: false, error: None };
+        };
         let version = host.lists_version();
-        let is_fresh = |last: &Last| last.ended.elapsed() < SWEPT && last.version == version;
-        if last.as_ref().is_some_and(is_fresh) {
-            return false;
+        let is_fresh = |last: &&Last| last.ended.elapsed() < SWEPT && last.version == version;
+        if let Some(last) = last.as_ref().filter(is_fresh) {
+            return Swept { is_news: false, error: last.error.clone() };
         }
-        host.offers(caller, kind, patience).await;
-        *last = Some(Last { ended: Instant::now(), version });
-        true
+        let error = match server {
+            Some(server) => host.offer(caller, server.as_str(), kind, patience).await.err(),
+            None => {
+                host.offers(caller, kind, patience).await;
+                None
+            }
+        };
+        *last = Some(Last { ended: Instant::now(), version, error: error.clone() });
+        Swept { is_news: true, error }
+    }
+
+    fn of(&self, kind: Kind, server: Option<&ServerName>) -> Sweep {
+        let mut sweeps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sweeps.len() >= MAX_SWEEPS {
+            sweeps.clear();
+        }
+        Arc::clone(sweeps.entry((kind, server.cloned())).or_default())
     }
 }

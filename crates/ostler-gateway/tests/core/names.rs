@@ -75,3 +75,52 @@ async fn many_unknown_names_do_not_make_servers_list_again_and_again() {
     }
     assert!(world.stage("time").count("tools/list") <= 2, "{}", world.stage("time").count("tools/list"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_asks_only_the_server_it_may_belong_to() {
+    let hung = Script::echo().on("tools/list", |_| ostler_testkit::Reply::never());
+    let world = World::new().server("good", Script::echo()).server("hung", hung).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let began = tokio::time::Instant::now();
+    assert!(client.call("good__echo", json!({})).await.get("result").is_some());
+    assert_eq!(client.call("good__none", json!({})).await["error"]["data"]["code"], "unknown-tool");
+    assert_eq!(client.call("none__echo", json!({})).await["error"]["data"]["code"], "unknown-tool");
+    assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(world.stage("hung").connects(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_of_a_server_that_can_not_start_fails_with_the_reason() {
+    let world = World::new().server("dead", Script::echo().failing_starts(|_| true)).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let answer = client.call("dead__echo", json!({})).await;
+    assert_ne!(answer["error"]["data"]["code"], "unknown-tool", "{answer}");
+    assert_eq!(answer["error"]["data"]["server"], "dead", "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_that_are_no_object_do_not_reach_the_server() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let gateway = gateway(&world, |_| {});
+    for (face, name) in [(Face::All, "a__echo"), (crate::client::one("a"), "echo")] {
+        let mut client = Client::modern(&gateway, face, json!({}));
+        for arguments in [json!(5), json!([]), json!("x")] {
+            let answer = client.call(name, arguments).await;
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        }
+    }
+    assert_eq!(world.stage("a").count("echo"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_hear_of_servers_that_come_and_go() {
+    let mut world = World::new().server("a", Script::echo()).open().await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    world.spawn(World::spec("b").lazy(), Script::echo()).await.unwrap();
+    while client.hear().await["method"] != "notifications/tools/list_changed" {}
+    assert_eq!(names(&client.ask("tools/list", json!({})).await), ["a__echo", "b__echo"]);
+    world.advance(std::time::Duration::from_secs(2)).await;
+    world.host.remove("b").await.unwrap();
+    while client.hear().await["method"] != "notifications/tools/list_changed" {}
+    assert_eq!(names(&client.ask("tools/list", json!({})).await), ["a__echo"]);
+}
