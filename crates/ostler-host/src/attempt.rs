@@ -16,6 +16,7 @@ use crate::answer::Answer;
 use crate::host::Host;
 use crate::request::Request;
 use crate::server::slot::Slot;
+use crate::server::turn::Turn;
 use crate::upstream::Ask;
 
 /// The times of one call.
@@ -58,11 +59,11 @@ impl Host {
             let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
         }
-        let in_turn = slot.take_turn(request, clock.until).await?;
-        if in_turn.is_some() {
+        let turn = slot.take_turn(request, clock.until).await?;
+        if !matches!(turn, Turn::Free) {
             now = Instant::now();
         }
-        let voice = in_turn.as_ref().or(request.voice.as_ref());
+        let voice = turn.voice().or(request.voice.as_ref());
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;

@@ -13,9 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, timeout_at};
 
 use super::slot::{Desk, Live, Slot};
-use super::turn::InTurn;
+use super::turn::{InTurn, Turn};
 use crate::request::Request;
-use crate::upstream::{Session, SharedVoice};
+use crate::upstream::{Session, whose};
 
 /// How soon a caller that found a full queue may come back. Queues of this
 /// size empty within a second at the call rates they are made for.
@@ -148,28 +148,31 @@ impl Slot {
         Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), _place: place })
     }
 
-    /// Waits until no other interactive call is at a server that does not say
-    /// which of them it asks; the turn is in the voice that is returned. Other
-    /// calls pass, and so do all calls of servers that never asked in vain.
-    pub(crate) async fn take_turn(
-        &self,
-        request: &Request<'_>,
-        until: Instant,
-    ) -> Result<Option<SharedVoice>, CallError> {
-        if !self.connector.takes_turns() || !request.is_interactive() {
-            return Ok(None);
+    /// Waits for a turn at a server that does not say which of its callers it
+    /// asks: a call whose caller can answer is there alone, the others are
+    /// there together. Calls of servers that never asked in vain pass, and so
+    /// do requests that can't cause a question.
+    pub(crate) async fn take_turn(&self, request: &Request<'_>, until: Instant) -> Result<Turn, CallError> {
+        if !self.connector.takes_turns() || !whose::can_cause(request.method) {
+            return Ok(Turn::Free);
         }
-        let Some(voice) = &request.voice else { return Ok(None) };
-        match Box::pin(timeout_at(until, Arc::clone(&self.turn).lock_owned())).await {
-            Ok(turn) => Ok(Some(Arc::new(InTurn::new(Arc::clone(voice), Arc::clone(&self.turn), turn)))),
-            Err(_) => {
-                let what = format!(
-                    "server `{}` asks its callers questions, so they take turns, and the one before has not ended",
-                    self.key.server
-                );
-                Err(CallError::Overloaded { what, retry_after: COME_BACK })
+        let door = Arc::clone(&self.turn);
+        let turn = async {
+            match request.voice.as_ref().filter(|_| request.is_interactive()) {
+                Some(voice) => {
+                    let turn = Arc::clone(&door).write_owned().await;
+                    Turn::Alone(Arc::new(InTurn::new(Arc::clone(voice), door, turn)))
+                }
+                None => Turn::Shared { _guard: door.read_owned().await },
             }
-        }
+        };
+        Box::pin(timeout_at(until, turn)).await.map_err(|_| {
+            let what = format!(
+                "server `{}` asks its callers questions, so they take turns, and the one before has not ended",
+                self.key.server
+            );
+            CallError::Overloaded { what, retry_after: COME_BACK }
+        })
     }
 
     async fn wait_for_session(

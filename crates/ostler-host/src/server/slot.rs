@@ -54,7 +54,7 @@ pub(crate) struct Slot {
     pub(crate) moved: Notify,
     /// Places for calls at the server.
     pub(crate) places: Arc<Semaphore>,
-    /// Held by the one interactive call where such calls take turns.
+    /// Where calls take turns: held by one interactive call, or by any number of others.
     pub(crate) turn: super::turn::Door,
     /// Callers that wait for a place.
     pub(crate) queued: AtomicUsize,

@@ -5,6 +5,7 @@ mod heard;
 pub mod http;
 pub mod stdio;
 mod voice;
+pub(crate) mod whose;
 
 use std::fmt;
 use std::future::Future;

@@ -133,12 +133,45 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_goes_to_the_only_call_that_can_answer_it() {
+async fn a_question_goes_to_the_only_call_that_can_have_caused_it() {
     let scene = Scene::new().await;
-    let calls = [scene.begin(None), scene.begin(Some(person("Ada"))), scene.begin(None)];
-    scene.until("all are there", |behind| behind.calls.len() == 3).await;
+    let calls = [scene.begin(Some(person("Ada")))];
+    scene.until("it is there", |behind| behind.calls.len() == 1).await;
     assert_eq!(scene.told("q1").await, json!({"name": "Ada"}));
     assert_eq!(scene.told("q2").await, json!({"name": "Ada"}));
+    scene.finish_all(calls).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_a_silent_call_may_have_caused_is_shown_to_nobody() {
+    let scene = Scene::new().await;
+    let ada = Arc::new(Person::default());
+    let calls = [scene.begin(None), scene.begin(Some(Arc::clone(&ada)))];
+    scene.until("both are there", |behind| behind.calls.len() == 2).await;
+    assert_eq!(scene.told("q1").await, -31005, "it could be the other's");
+    assert!(ada.kept.lock().unwrap().is_empty());
+    scene.finish_all(calls).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_questions_of_one_call_are_both_answered_where_calls_take_turns() {
+    let scene = Scene::new().await;
+    let calls = [scene.begin(None), scene.begin(Some(person("Ada")))];
+    scene.until("both are there", |behind| behind.calls.len() == 2).await;
+    assert_eq!(scene.told("q1").await, -31005, "it could be either's");
+    scene.finish_all(calls).await;
+
+    let ada = Arc::new(Person::default());
+    let calls = [scene.begin(Some(Arc::clone(&ada)))];
+    scene.until("it is there", |behind| behind.calls.len() == 1).await;
+    scene.ask("q2");
+    scene.ask("q3");
+    ostler_testkit::eventually("both questions", LONG, || ada.kept.lock().unwrap().len() == 2).await;
+    for question in std::mem::take(&mut *ada.kept.lock().unwrap()) {
+        assert!(question.answer(Outcome::Result("{}".into())));
+    }
+    assert_eq!(scene.answer("q2").await, json!({}));
+    assert_eq!(scene.answer("q3").await, json!({}));
     scene.finish_all(calls).await;
 }
 

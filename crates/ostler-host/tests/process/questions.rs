@@ -78,17 +78,40 @@ async fn a_question_that_is_dropped_is_refused() {
 }
 
 #[tokio::test]
-async fn a_call_without_such_a_caller_does_not_confuse_anybody() {
+async fn a_question_that_a_call_of_somebody_else_may_have_caused_is_shown_to_nobody() {
+    for can_answer in [None, Some("roots/list")] {
+        let stage = legacy(&[]).await;
+        let ann = Listener::to(ELICIT);
+        let waiting = stage.begin_heard("fake", "hang", none(), &ann);
+        stage.until("fake", "has the call that waits", |status| status.in_flight == 1).await;
+        let refused = match can_answer {
+            None => stage.call("fake", "input", none()).await,
+            Some(method) => stage.begin_heard("fake", "input", none(), &Listener::to(method)).await.unwrap(),
+        };
+        assert_eq!(seen(refused)["error"]["code"], -31005);
+        assert_eq!(ann.open(), 0, "it was not asked for this one");
+        waiting.abort();
+        let _ = waiting.await;
+
+        // From now on nobody is there beside a call whose caller can answer.
+        let holder = stage.begin_heard("fake", "input", none(), &ann);
+        let question = ann.question().await;
+        assert_eq!(stage.text("fake", "text", json!({"text": "t"})).await, "t", "while a person thinks");
+        question.answer(yes("{}"));
+        assert_eq!(seen(holder.await.unwrap())["result"], none());
+        stage.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_asked_for_meanwhile_does_not_confuse_anybody() {
     let stage = legacy(&[]).await;
-    let (ann, bob) = (Listener::to(ELICIT), Listener::to("roots/list"));
-    let quiet = stage.begin("fake", "hang", none());
-    let other = stage.begin_heard("fake", "hang", none(), &bob);
+    let ann = Listener::to(ELICIT);
     let call = stage.begin_heard("fake", "input", none(), &ann);
-    ann.question().await.answer(yes("{}"));
+    let question = ann.question().await;
+    stage.host.tools(&stage.me, "fake").await.unwrap();
+    question.answer(yes("{}"));
     assert_eq!(seen(call.await.unwrap())["result"], none());
-    assert_eq!(bob.open(), 0);
-    quiet.abort();
-    other.abort();
     stage.close().await;
 }
 
@@ -115,14 +138,18 @@ async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
     let holder = stage.begin_heard("fake", "hang", none(), &ann);
     stage.until_lines("ledger", 3).await;
     let first = stage.begin_heard("fake", "input", none(), &bob);
-    // Calls of those who can't answer pass.
-    for _ in 0..3 {
-        assert_eq!(stage.text("fake", "text", json!({"text": "t"})).await, "t");
-    }
+    // Lists pass, and calls of those who can't answer wait like the others.
+    stage.host.tools(&stage.me, "fake").await.unwrap();
+    let request = ostler_host::Request::tool(&stage.me, "fake", "text", json!({"text": "t"}).into()).unwrap();
+    let late = stage.host.send(request.within(Duration::from_millis(50))).await;
+    assert_eq!(late.unwrap_err().code(), "overloaded");
     assert_eq!(bob.open(), 0, "it waits for its turn");
     assert_eq!(stage.lines("ledger").iter().filter(|line| line.contains("input")).count(), 1);
     holder.abort();
     let question = bob.question().await;
+    for _ in 0..3 {
+        assert_eq!(stage.text("fake", "text", json!({"text": "t"})).await, "t", "nobody is there now");
+    }
 
     // While one person thinks, another has a turn.
     let second = stage.begin_heard("fake", "input", none(), &ann);

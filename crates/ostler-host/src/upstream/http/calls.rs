@@ -9,6 +9,7 @@ use ostler_wire::{FIRST_SESSION_ID, Outcome};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use crate::upstream::whose::{self, Candidate};
 use crate::upstream::{Ask, SharedVoice};
 
 /// The answer to one call.
@@ -39,6 +40,8 @@ struct Waiting {
     /// Questions of the server that the caller has not answered.
     questions: usize,
     voice: Option<SharedVoice>,
+    /// Whether it can make the server ask or tell something.
+    can_cause: bool,
     /// For answers that come on another stream than the call's own.
     reply: oneshot::Sender<Answer>,
 }
@@ -63,6 +66,7 @@ impl Calls {
             at_most: ask.at_most,
             questions: 0,
             voice: ask.voice.cloned(),
+            can_cause: whose::can_cause(ask.method),
             reply,
         };
         let mut state = self.lock();
@@ -145,25 +149,16 @@ impl Calls {
         }
     }
 
-    /// The only call that takes notices, if there is just one.
-    pub(crate) fn sole_listener(&self) -> Option<u64> {
-        let mut voices = self.voices();
-        voices.retain(|(_, voice)| voice.wants_notices());
-        if let [(call, _)] = voices[..] { Some(call) } else { None }
-    }
-
-    /// The calls with a question open.
-    pub(crate) fn asked(&self) -> Vec<u64> {
+    /// The calls that can have caused what the server says.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let state = self.lock();
-        let asked = state.waiting.iter().filter(|(_, waiting)| waiting.questions > 0);
-        asked.map(|(id, _)| *id).collect()
-    }
-
-    /// The voices of all calls.
-    pub(crate) fn voices(&self) -> Vec<(u64, SharedVoice)> {
-        let state = self.lock();
-        let voices = state.waiting.iter().filter_map(|(id, waiting)| Some((*id, waiting.voice.clone()?)));
-        voices.collect()
+        let able = state.waiting.iter().filter(|(_, waiting)| waiting.can_cause);
+        able.map(|(id, waiting)| Candidate {
+            call: *id,
+            voice: waiting.voice.clone(),
+            is_asked: waiting.questions > 0,
+        })
+        .collect()
     }
 
     /// When the oldest call that waits was made.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::calls::Calls;
 use super::tally::Tally;
+use crate::upstream::whose::{self, Whose};
 use crate::upstream::{Event, Events, Question, SharedVoice};
 
 /// Notifications a server may send per second, and in one burst.
@@ -92,25 +93,25 @@ impl Ear {
     }
 
     /// Answers a question: the message to be sent back. One that came on a
-    /// call's stream is that call's; any other goes to the one call whose
-    /// caller can answer it, and with several of them nobody can tell.
+    /// call's stream is that call's; any other goes to the only call that can
+    /// have caused it, and with several of them nobody can tell.
     pub(crate) async fn answer(&self, calls: &Calls, asked: Asked) -> Vec<u8> {
         let Asked { id, method, params, call } = asked;
         if method == "ping" {
             return reply(&id, &Outcome::Result(Bytes::from_static(b"{}")));
         }
         let found = match call {
-            Some(call) => calls.voice(call).map_or(Found::Nobody, |voice| Found::One(call, voice)),
-            None => find(calls, method.as_str()),
+            Some(call) => calls.voice(call).map_or(Whose::Nobody, |voice| Whose::One(call, voice)),
+            None => whose::find(calls.candidates(), method.as_str()),
         };
         let outcome = match found {
-            Found::One(call, voice) if voice.can_answer(method.as_str()) => {
+            Whose::One(call, voice) if voice.can_answer(method.as_str()) => {
                 self.ask(calls, (call, &voice), method, params).await
             }
-            Found::One(..) | Found::Nobody => {
+            Whose::One(..) | Whose::Nobody => {
                 refusal(code::METHOD_NOT_FOUND, "the client has no such method")
             }
-            Found::Several => {
+            Whose::Several => {
                 self.is_confused.store(true, Ordering::Release);
                 refusal(NOT_NOW, SEVERAL)
             }
@@ -145,30 +146,6 @@ impl Ear {
     fn may_speak(&self) -> bool {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
         meter.take(Instant::now().into_std())
-    }
-}
-
-/// Whom a question is for.
-enum Found {
-    One(u64, SharedVoice),
-    Nobody,
-    /// More than one caller can answer, and the server does not say which.
-    Several,
-}
-
-/// The only call whose caller can answer.
-fn find(calls: &Calls, method: &str) -> Found {
-    let mut able = calls.voices();
-    able.retain(|(_, voice)| voice.can_answer(method));
-    if able.len() > 1 {
-        // Who waits for an answer does not ask the next question.
-        let asked = calls.asked();
-        able.retain(|(call, _)| !asked.contains(call));
-    }
-    match (able.pop(), able.is_empty()) {
-        (Some((call, voice)), true) => Found::One(call, voice),
-        (Some(_), false) => Found::Several,
-        (None, _) => Found::Nobody,
     }
 }
 

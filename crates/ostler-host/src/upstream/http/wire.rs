@@ -15,6 +15,7 @@ use super::road::{Reply, Road};
 use super::session::Link;
 use super::stream::EventStream;
 use super::turn_down;
+use crate::upstream::whose;
 
 /// Sends a request and waits for its answer, which comes on the stream. A
 /// server that does not know the stream any more has not looked at the request:
@@ -53,7 +54,7 @@ pub(crate) async fn read(link: Arc<Link>, out: Road, mut stream: Box<EventStream
             }
             Ok(Message::Notification { method, params }) => {
                 // Everything comes on one stream, so it may be about any call.
-                let call = link.calls.sole_listener();
+                let call = whose::sole_listener(link.calls.candidates()).map(|(call, _)| call);
                 link.ear.notice((&link.calls, &link.road.tally), (method, params), call);
             }
             Ok(Message::Request { id, method, params }) => {

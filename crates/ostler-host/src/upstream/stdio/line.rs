@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout_at};
 use self::listening::Listening;
 use self::questions::Open;
 pub(crate) use self::questions::{Asked, Attribution};
-use crate::upstream::{Ask, ClientMeta, SharedVoice};
+use crate::upstream::{Ask, ClientMeta, SharedVoice, whose};
 
 /// Bytes that may wait for a server that does not read. A frame is taken as
 /// long as the buffer is below this, so one large frame always fits.
@@ -78,6 +78,8 @@ struct Waiting {
     reply: oneshot::Sender<Reply>,
     since: Instant,
     is_sent: bool,
+    /// Whether it can make the server ask or tell something.
+    can_cause: bool,
     /// Moved by progress and by questions, up to `at_most`.
     until: Instant,
     at_most: Instant,
@@ -188,6 +190,7 @@ impl Line {
             reply,
             since: Instant::now(),
             is_sent: false,
+            can_cause: whose::can_cause(ask.method),
             until: ask.until,
             at_most: ask.at_most,
             voice: ask.voice.cloned(),

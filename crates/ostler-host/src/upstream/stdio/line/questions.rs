@@ -1,8 +1,8 @@
 //! Whose question it is.
 //!
 //! A legacy server that asks something during a call does not say which call
-//! it means. The question belongs to the one call in flight whose caller can
-//! answer it; with several of them nobody can tell, and it is refused.
+//! it means. The question belongs to the only call in flight that can have caused
+//! it; with several of them nobody can tell, and it is refused.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::{Line, State};
 use crate::upstream::SharedVoice;
+use crate::upstream::whose::{self, Candidate, Whose};
 
 /// Questions that one call may have open. A person answers one at a time.
 const MAX_OPEN: usize = 16;
@@ -31,7 +32,7 @@ pub(crate) enum Attribution {
     To(Asked),
     /// No caller here can answer it.
     Nobody,
-    /// More than one caller can, and the server does not say which.
+    /// More than one call can have caused it, and the server does not say which.
     Several,
     /// The call has too many questions open.
     TooMany,
@@ -53,42 +54,28 @@ impl Line {
             return Attribution::Nobody;
         }
         // Voices are other people's code and are asked without the lock.
-        let mut able = self.voices();
-        able.retain(|(_, voice)| voice.can_answer(method));
-        if able.len() > 1 {
-            // Who waits for an answer does not ask the next question.
-            let asked = self.asked();
-            able.retain(|(call, _)| !asked.contains(call));
-        }
-        match (able.pop(), able.is_empty()) {
-            (Some((call, voice)), true) => self.open_question(call, voice, id),
-            (Some(_), false) => Attribution::Several,
-            (None, _) => Attribution::Nobody,
+        match whose::find(self.candidates(), method) {
+            Whose::One(call, voice) => self.open_question(call, voice, id),
+            Whose::Several => Attribution::Several,
+            Whose::Nobody => Attribution::Nobody,
         }
     }
 
-    /// The voice that a notice is for, if there is only one that takes notices.
+    /// The voice that a notice is for: that of the only call it can be about.
     pub(crate) fn sole_voice(&self) -> Option<SharedVoice> {
-        let mut voices = self.voices();
-        voices.retain(|(_, voice)| voice.wants_notices());
-        match voices.len() {
-            1 => voices.pop().map(|(_, voice)| voice),
-            _ => None,
-        }
+        whose::sole_listener(self.candidates()).map(|(_, voice)| voice)
     }
 
-    /// The voices of all calls that have been sent.
-    fn voices(&self) -> Vec<(u64, SharedVoice)> {
+    /// The calls that have been sent and can have caused what the server says.
+    fn candidates(&self) -> Vec<Candidate> {
         let state = self.lock();
-        let sent = state.waiting.iter().filter(|(_, waiting)| waiting.is_sent);
-        sent.filter_map(|(call, waiting)| Some((*call, waiting.voice.clone()?))).collect()
-    }
-
-    /// The calls with a question open.
-    fn asked(&self) -> Vec<u64> {
-        let state = self.lock();
-        let asked = state.waiting.iter().filter(|(_, waiting)| !waiting.questions.is_empty());
-        asked.map(|(call, _)| *call).collect()
+        let sent = state.waiting.iter().filter(|(_, waiting)| waiting.is_sent && waiting.can_cause);
+        sent.map(|(call, waiting)| Candidate {
+            call: *call,
+            voice: waiting.voice.clone(),
+            is_asked: !waiting.questions.is_empty(),
+        })
+        .collect()
     }
 
     fn open_question(&self, call: u64, voice: SharedVoice, id: &Id) -> Attribution {
