@@ -1,13 +1,17 @@
 //! Whether files are still the ones that were read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Files, by what the file system says of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Stamps(BTreeMap<PathBuf, Option<Stamp>>);
+
+/// As many links in a row as Linux follows.
+const MOST_LINKS: usize = 40;
 
 /// Size, time and number: no two writes leave all of them the same. A file
 /// that can't be asked has none.
@@ -34,6 +38,26 @@ impl Stamps {
     pub(crate) fn folders(&self) -> BTreeSet<PathBuf> {
         let ends = self.0.keys().flat_map(|file| [Some(file.clone()), file.canonicalize().ok()]);
         ends.flatten().filter_map(|file| file.parent().map(Path::to_owned)).collect()
+    }
+
+    /// The names under which a change of them shows: their own, and every part
+    /// of the links to them, any of which may be turned.
+    pub(crate) fn names(&self) -> BTreeSet<OsString> {
+        let mut names = BTreeSet::new();
+        for file in self.0.keys() {
+            names.extend(file.file_name().map(OsString::from));
+            let mut end = file.clone();
+            for _ in 0..MOST_LINKS {
+                let Ok(target) = fs::read_link(&end) else { break };
+                names.extend(target.components().filter_map(|part| match part {
+                    Component::Normal(name) => Some(name.to_owned()),
+                    _ => None,
+                }));
+                end = end.parent().unwrap_or(Path::new("/")).join(target);
+            }
+            names.extend(file.canonicalize().ok().and_then(|file| file.file_name().map(OsString::from)));
+        }
+        names
     }
 }
 
@@ -79,5 +103,20 @@ mod tests {
         let mut stamps = Stamps::default();
         stamps.add(&root.join("a"));
         assert_eq!(stamps.folders(), BTreeSet::from([root.clone(), root.join("real")]));
+    }
+
+    #[test]
+    fn every_part_of_a_chain_of_links_has_a_name_that_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir(root.join("first")).unwrap();
+        fs::write(root.join("first/real"), "").unwrap();
+        std::os::unix::fs::symlink("first", root.join("current")).unwrap();
+        std::os::unix::fs::symlink("current/real", root.join("middle")).unwrap();
+        std::os::unix::fs::symlink("middle", root.join("a")).unwrap();
+        let mut stamps = Stamps::default();
+        stamps.add(&root.join("a"));
+        let names = ["a", "current", "middle", "real"].map(OsString::from);
+        assert_eq!(stamps.names(), BTreeSet::from(names));
     }
 }

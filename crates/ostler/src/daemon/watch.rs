@@ -1,17 +1,20 @@
 //! Watching the config: an edit applies by itself.
 //!
 //! Editors write in many ways: in place, beside and renamed, through a symbolic
-//! link that is turned. What is watched is therefore the directories, and what
-//! counts is whether the files are still the ones that were read.
+//! link that is turned. What is watched is therefore the directories, for events
+//! that name one of the files or a part of a link to them, and what counts is
+//! whether the files are still the ones that were read.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::Daemon;
 use crate::output::tell;
@@ -20,6 +23,8 @@ use crate::stamps::Stamps;
 /// How long the files must have been left alone before they are read: an
 /// editor that writes in steps is not read in the middle of one.
 const QUIET: Duration = Duration::from_millis(200);
+/// How long that is waited for: a file that is never left alone is read anyway.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Applies edits for as long as the daemon runs.
 pub(super) async fn run(daemon: Arc<Daemon>) {
@@ -38,7 +43,8 @@ pub(super) async fn run(daemon: Arc<Daemon>) {
         }
         bell.notified().await;
         // Every further event begins the wait anew.
-        while tokio::time::timeout(QUIET, bell.notified()).await.is_ok() {}
+        let quiet = async { while timeout(QUIET, bell.notified()).await.is_ok() {} };
+        let _ = timeout(LONGEST_WAIT, quiet).await;
     }
 }
 
@@ -46,17 +52,39 @@ pub(super) async fn run(daemon: Arc<Daemon>) {
 struct Eyes {
     watcher: RecommendedWatcher,
     folders: BTreeSet<PathBuf>,
+    names: Names,
+}
+
+/// The names that count, shared with the thread that hears of events. Paths
+/// would not do: the same file is spelt in several ways.
+#[derive(Debug, Clone, Default)]
+struct Names(Arc<Mutex<BTreeSet<OsString>>>);
+
+impl Names {
+    fn set(&self, names: BTreeSet<OsString>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Whether an event may be a change of the files. One that names nothing
+    /// says that events were lost.
+    fn concern(&self, event: &Event) -> bool {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |path: &PathBuf| path.file_name().is_none_or(|name| names.contains(name));
+        is_change(event.kind) && (event.paths.is_empty() || event.paths.iter().any(is_known))
+    }
 }
 
 impl Eyes {
     fn open(bell: Arc<Notify>) -> Option<Self> {
+        let names = Names::default();
+        let heard = names.clone();
         let on_event = move |event: notify::Result<Event>| {
-            if event.map_or(true, |event| is_change(event.kind)) {
+            if event.map_or(true, |event| heard.concern(&event)) {
                 bell.notify_one();
             }
         };
         match notify::recommended_watcher(on_event) {
-            Ok(watcher) => Some(Self { watcher, folders: BTreeSet::new() }),
+            Ok(watcher) => Some(Self { watcher, folders: BTreeSet::new(), names }),
             Err(error) => {
                 say_blind(&error);
                 None
@@ -66,6 +94,9 @@ impl Eyes {
 
     fn look_at(&mut self, stamps: &Stamps) {
         let wanted = stamps.folders();
+        // What becomes of a directory itself shows by its own name.
+        let folders = wanted.iter().filter_map(|folder| folder.file_name().map(OsString::from));
+        self.names.set(stamps.names().into_iter().chain(folders).collect());
         for folder in self.folders.difference(&wanted) {
             // One that is gone is not watched any more anyway.
             let _ = self.watcher.unwatch(folder);
@@ -96,4 +127,25 @@ fn say_blind(error: &notify::Error) {
     tell(&format!(
         "warning: the config can't be watched: {error}\n  hint: after an edit, run `ostler reload` or send SIGHUP"
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, ModifyKind};
+
+    use super::*;
+
+    #[test]
+    fn what_happens_beside_the_files_is_nobodys_concern() {
+        let names = Names::default();
+        names.set(BTreeSet::from(["ostler.toml".into()]));
+        let event = |kind, path: &str| Event::new(kind).add_path(path.into());
+        let (write, create) = (EventKind::Modify(ModifyKind::Any), EventKind::Create(CreateKind::File));
+        assert!(names.concern(&event(write, "/a/ostler.toml")));
+        assert!(names.concern(&event(write, "/a/.ostler.toml.swp").add_path("/a/ostler.toml".into())));
+        assert!(names.concern(&Event::new(EventKind::Other)));
+        assert!(!names.concern(&event(write, "/a/app.log")));
+        assert!(!names.concern(&event(create, "/a/4913")));
+        assert!(!names.concern(&event(EventKind::Access(AccessKind::Read), "/a/ostler.toml")));
+    }
 }

@@ -119,3 +119,30 @@ fn included_files_are_watched_and_a_signal_reads_everything_again() {
     daemon.signal(Signal::SIGHUP);
     until("the signal is heard", || daemon.ask("GET /api/v1/servers/three", "").status == 200);
 }
+
+#[test]
+fn an_edit_applies_however_busy_its_directory_is() {
+    let home = Home::new();
+    home.write("ostler.toml", &table("one", ""));
+    let daemon = Daemon::start(&home);
+    // From here on it waits for events.
+    home.write("ostler.toml", &table("first", ""));
+    until_applied(&daemon, "applied");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Neither what lies beside the config nor the config itself is ever left alone.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                home.write("busy.log", "x");
+                home.write("new.toml", &table("two", ""));
+                std::fs::rename(home.path("new.toml"), home.path("ostler.toml")).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("the edit is seen", || daemon.ask("GET /api/v1/servers/two", "").status == 200);
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        assert!(seen.is_ok(), "the edit is not seen");
+    });
+}
