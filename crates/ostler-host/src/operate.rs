@@ -151,19 +151,27 @@ impl Host {
 
     /// Stops a server and forgets it. Returns when nothing of it is left.
     pub async fn remove(&self, name: &str) -> Result<(), CallError> {
-        let server = {
-            let _turn = self.shared().turns.take(&self.server(name)?.spec.name).await;
-            let server = self.server(name)?;
-            self.change_registry(|registry| {
-                registry.remove(&server.spec.name);
-            });
-            self.forget(&server);
-            server
-        };
+        let server = self.take_out(name).await?;
         for slot in server.slots() {
             slot.until_gone().await;
         }
         Ok(())
+    }
+
+    /// The same, but returns as soon as the name is free for another; calls in
+    /// flight finish and the server ends by itself.
+    pub async fn dismiss(&self, name: &str) -> Result<(), CallError> {
+        self.take_out(name).await.map(drop)
+    }
+
+    async fn take_out(&self, name: &str) -> Result<Arc<Server>, CallError> {
+        let _turn = self.shared().turns.take(&self.server(name)?.spec.name).await;
+        let server = self.server(name)?;
+        self.change_registry(|registry| {
+            registry.remove(&server.spec.name);
+        });
+        self.forget(&server);
+        Ok(server)
     }
 
     /// Keeps a server up until the binding is dropped, starting it if needed.

@@ -57,9 +57,10 @@ impl Daemon {
     async fn carry_out(self: &Arc<Self>, plan: &Plan) -> Vec<Failed> {
         for server in &plan.removed {
             self.roster.note_removed(server);
-            let (host, server) = (self.host.clone(), server.clone());
-            // Calls in flight may finish, which others need not wait for.
-            tokio::spawn(async move { host.remove(server.as_str()).await });
+            // Its name is free afterwards, so that a later edit can bring it back;
+            // calls in flight may finish, which others need not wait for. One that
+            // the host has refused is not there.
+            let _ = self.host.dismiss(server.as_str()).await;
         }
         let specs = self.roster.specs();
         let wanted = |server: &ServerName| specs.iter().find(|spec| spec.name == *server).cloned();

@@ -146,3 +146,25 @@ fn an_edit_applies_however_busy_its_directory_is() {
         assert!(seen.is_ok(), "the edit is not seen");
     });
 }
+
+#[test]
+fn a_server_that_is_taken_out_comes_back_while_its_calls_finish() {
+    let home = Home::new();
+    let config = |rest: &str| format!("watch = false\n{}{rest}", table("same", ""));
+    let fake = table("fake", "args = [\"--ledger\", \"ledger\"]");
+    home.write("ostler.toml", &config(&fake));
+    let daemon = Daemon::start(&home);
+    let mut hanging = home.command(&["call", "fake__hang"]).spawn().unwrap();
+    until("the call arrives", || home.lines("ledger").len() == 1);
+    let before = daemon.server("fake")["pid"].clone();
+    home.write("ostler.toml", &config(""));
+    assert_eq!(daemon.ask("POST /api/v1/config/reload", "").status, 200);
+    assert_eq!(daemon.ask("GET /api/v1/servers/fake", "").status, 404);
+    home.write("ostler.toml", &config(&fake));
+    assert_eq!(daemon.ask("POST /api/v1/config/reload", "").status, 200);
+    assert!(hanging.try_wait().unwrap().is_none(), "the call is still in flight");
+    assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0));
+    assert_ne!(daemon.server("fake")["pid"], before);
+    hanging.kill().unwrap();
+    hanging.wait().unwrap();
+}
