@@ -30,6 +30,9 @@ use crate::folders;
 /// How long a daemon tries for its lock. Whoever looks for a daemon touches the
 /// lock for some microseconds; who still holds it after this is a daemon.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+/// How long it tries while nobody says where the daemon is that holds the lock:
+/// one that has just begun will say so, and one that ends has let go by then.
+const ENDING_PATIENCE: Duration = Duration::from_secs(12);
 /// How often it tries.
 const LOCK_EVERY: Duration = Duration::from_millis(5);
 /// The largest note and the longest token that are read.
@@ -91,18 +94,23 @@ impl Spot {
         make_private_folder(&self.runtime)?;
         make_private_folder(&self.state)?;
         let lock = private().write(true).create(true).truncate(false).open(self.lock_file())?;
-        let end = Instant::now() + LOCK_PATIENCE;
+        let began = Instant::now();
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if Instant::now() >= end => return Ok(None),
+                Err(TryLockError::WouldBlock) if began.elapsed() >= self.patience() => return Ok(None),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
             }
         }
         // What is there is of a daemon that was killed.
         let _ = fs::remove_file(self.note_file());
         Ok(Some(Claim { spot: self.clone(), _lock: lock }))
+    }
+
+    /// How long the lock is worth waiting for.
+    fn patience(&self) -> Duration {
+        if self.note_file().exists() { LOCK_PATIENCE } else { ENDING_PATIENCE }
     }
 
     /// The admin token, if there is one.
@@ -160,6 +168,11 @@ impl Claim {
         write_whole(&self.spot.note_file(), serde_json::to_string(note)?.as_bytes())
     }
 
+    /// Says no more where the daemon is reached, and stays the one that may be it.
+    pub(crate) fn withdraw(&self) {
+        let _ = fs::remove_file(self.spot.note_file());
+    }
+
     /// The admin token of this spot, the same over restarts; made if there is none.
     pub(crate) fn token(&self) -> io::Result<String> {
         if let Some(token) = self.spot.token() {
@@ -186,7 +199,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.spot.note_file());
+        self.withdraw();
     }
 }
 
@@ -266,12 +279,30 @@ mod tests {
         let spot = spot(folder.path());
         assert_eq!(spot.running(), None);
         let claim = spot.claim().unwrap().unwrap();
-        assert!(spot.claim().unwrap().is_none());
         claim.announce(&note()).unwrap();
+        assert!(spot.claim().unwrap().is_none());
         assert_eq!(spot.running(), Some(note()));
         drop(claim);
         assert_eq!(spot.running(), None);
         assert!(spot.claim().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_daemon_that_ends_is_not_found_and_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        let claim = spot.claim().unwrap().unwrap();
+        claim.announce(&note()).unwrap();
+        claim.withdraw();
+        assert_eq!(spot.running(), None);
+        let (send, claimed) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| send.send(spot.claim().unwrap().is_some()).unwrap());
+            let early = claimed.recv_timeout(2 * LOCK_PATIENCE);
+            assert!(early.is_err(), "{early:?}");
+            drop(claim);
+            assert_eq!(claimed.recv(), Ok(true));
+        });
     }
 
     #[test]

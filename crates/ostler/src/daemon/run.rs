@@ -74,7 +74,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     if interrupts.until(deserted).await.is_err() {
         tell("ending; Ctrl-C again leaves the servers to their guard");
     }
-    drop(claim);
+    // Nobody finds it any more; the spot is free when its servers are gone.
+    claim.withdraw();
     // Whoever listens gets the end of it before connections are closed.
     daemon.gateway.drain();
     drop(stop);
@@ -83,7 +84,9 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
         Ok(())
     };
-    interrupts.until(ending).await
+    let ended = interrupts.until(ending).await;
+    drop(claim);
+    ended
 }
 
 fn router(daemon: &Arc<Daemon>, is_counted: bool) -> Router {
