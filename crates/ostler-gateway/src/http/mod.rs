@@ -28,7 +28,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
 use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
@@ -48,6 +48,12 @@ impl Gateway {
     /// merged into another router.
     pub fn router(&self) -> Router {
         Router::new().route("/mcp", any(all)).route("/servers/{name}/mcp", any(one)).with_state(self.clone())
+    }
+
+    /// Refuses a request that a stranger's page makes, as the endpoints do: for
+    /// routes that are served beside them.
+    pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        gate::check(&self.0.options, uri, headers)
     }
 }
 
@@ -77,7 +83,7 @@ struct Ask {
 
 async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    if let Err(refusal) = gate::check(&gateway.0.options, &parts.uri, &parts.headers) {
+    if let Err(refusal) = gateway.admit(&parts.uri, &parts.headers) {
         return *refusal;
     }
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);

@@ -2,13 +2,23 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::middleware::Next;
 use axum::response::Response;
 use serde_json::json;
 
 use super::Daemon;
 use super::api::reply;
+
+/// Lets in whom the endpoints of clients let in: no stranger's page learns which
+/// servers there are.
+pub(super) async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
+    match daemon.gateway.admit(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => *refusal,
+    }
+}
 
 /// The process is up.
 pub(super) async fn alive() -> Response {

@@ -97,7 +97,8 @@ fn router(daemon: &Arc<Daemon>, is_counted: bool) -> Router {
     };
     // Whoever asks whether the daemon is well does not keep it alive.
     let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
-    app.merge(health.with_state(Arc::clone(daemon)))
+    let guarded = middleware::from_fn_with_state(Arc::clone(daemon), health::let_in);
+    app.merge(health.layer(guarded).with_state(Arc::clone(daemon)))
 }
 
 /// Says where the daemon is: to other commands, to scripts and to people.

@@ -43,6 +43,12 @@ fn the_config_says_whom_and_what_the_endpoints_take() {
     assert_eq!(post(&["Host: other.example"], hello), 403);
     assert_eq!(post(&["Origin: https://app.example"], hello), 200);
     assert_eq!(post(&["Origin: https://other.example"], hello), 403);
+    for path in ["GET /healthz", "GET /readyz"] {
+        let get = |header: &str| http::ask(daemon.port, path, &[header], "").status;
+        assert_eq!((get("Host: box.example"), get("Host: other.example")), (200, 403), "{path}");
+        let origins = (get("Origin: https://app.example"), get("Origin: https://other.example"));
+        assert_eq!(origins, (200, 403), "{path}");
+    }
     assert_eq!(post(&[], &format!("{hello}{}", " ".repeat(1_024))), 413);
     home.write("ostler.toml", "[gateway]\nmax_body = \"2KiB\"\n");
     let last = || daemon.ask("GET /api/v1/config", "").json()["last_change"].clone();
