@@ -44,7 +44,7 @@ pub(crate) fn run(shared: &cli::Shared) -> Result<(), Failure> {
     let found = config_file::find(shared.config.as_deref())?;
     let spot = Spot::of(found.file())?;
     let (address, token) = match &shared.daemon {
-        Some(address) => (address.clone(), crate::reach::token_of(&spot)),
+        Some(address) => (address.clone(), crate::reach::token_for(address, Some(&spot))),
         None => {
             let note = match spot.running() {
                 Some(note) => note,
@@ -142,7 +142,7 @@ fn attach(address: &Address, token: Option<&str>) -> Result<BufReader<TcpStream>
         Some("101") => Ok(reader),
         Some("401") => Err(Failure::Refused {
             what: "the admin token is missing or wrong".into(),
-            hint: Some("give it in OSTLER_ADMIN_TOKEN, or the daemon's config with --config".into()),
+            hint: Some(address.token_hint().into()),
         }),
         _ => {
             let line = head.lines().next().unwrap_or_default();

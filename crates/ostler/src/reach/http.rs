@@ -1,6 +1,7 @@
 //! HTTP to a daemon: one connection per request, since commands are short.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -52,6 +53,22 @@ impl Address {
     /// `HOST:PORT`.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
+    }
+
+    /// Whether it is on this machine, whatever a name server says.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, _)| host);
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        host.eq_ignore_ascii_case("localhost")
+            || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+    }
+
+    /// What to do when the daemon wants another token.
+    pub(crate) fn token_hint(&self) -> &'static str {
+        match self.is_loopback() {
+            true => "give the token in OSTLER_ADMIN_TOKEN, or the daemon's config with --config",
+            false => "give the token of that machine's daemon in OSTLER_ADMIN_TOKEN",
+        }
     }
 }
 
@@ -132,3 +149,21 @@ mod tests {
         }
     }
 }
+
+    #[test]
+    fn only_addresses_of_this_machine_are_taken_for_such() {
+        let is_loopback = |text: &str| text.parse::<Address>().unwrap().is_loopback();
+        for here in
+            ["http://127.0.0.1:1", "http://LOCALHOST:1", "http://[::1]:1", "http://[::ffff:127.0.0.1]:1"]
+        {
+            assert!(is_loopback(here), "{here}");
+        }
+        for elsewhere in [
+            "http://192.0.2.1:1",
+            "http://localhost.evil.example:1",
+            "http://127.0.0.1.evil.example:1",
+            "http://[::]:1",
+        ] {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
+    }

@@ -110,7 +110,8 @@ pub(crate) struct Item {
 pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
     let found = config_file::find(shared.config.as_deref());
     if let Some(address) = &shared.daemon {
-        let token = token_in_environment().or_else(|| Spot::of(found.ok()?.file()).ok()?.token());
+        let spot = found.ok().and_then(|found| Spot::of(found.file()).ok());
+        let token = token_for(address, spot.as_ref());
         return Ok(Way::There(There::new(address.clone(), token)));
     }
     let found = found?;
@@ -120,9 +121,10 @@ pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
     }
 }
 
-/// The admin token of a daemon that is named: the environment's, or that of the config.
-pub(crate) fn token_of(spot: &Spot) -> Option<String> {
-    token_in_environment().or_else(|| spot.token())
+/// The admin token for a daemon that is named: the environment's, or that of the
+/// config. The config's is a secret of this machine, and goes to no other.
+pub(crate) fn token_for(address: &Address, spot: Option<&Spot>) -> Option<String> {
+    token_in_environment().or_else(|| spot.filter(|_| address.is_loopback())?.token())
 }
 
 fn token_in_environment() -> Option<String> {

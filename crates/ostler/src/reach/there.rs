@@ -290,9 +290,7 @@ impl There {
         };
         let what = error.message.clone();
         let hint = match status {
-            StatusCode::UNAUTHORIZED => {
-                Some("give the token in OSTLER_ADMIN_TOKEN, or the daemon's config with --config".to_owned())
-            }
+            StatusCode::UNAUTHORIZED => Some(self.address.token_hint().to_owned()),
             _ => error.hint.clone(),
         };
         Err(error.error().map_or_else(|| Failure::Refused { what, hint }.into(), Trouble::Call))
