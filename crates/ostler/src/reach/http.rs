@@ -88,24 +88,40 @@ pub(super) struct Ask<'a> {
     pub(super) path: &'a str,
     pub(super) token: Option<&'a str>,
     pub(super) body: Bytes,
-    /// How long the whole answer may take.
+    /// How long the answer may take: the whole, or its head if that is waited for.
     pub(super) patience: Duration,
 }
 
 /// Sends a request and reads the whole answer.
 pub(super) async fn fetch(address: &Address, ask: Ask<'_>) -> Result<(StatusCode, Bytes), Lost> {
-    let patience = ask.patience;
-    let exchange = async {
-        let response = send(address, ask).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST).collect().await;
-        Ok((status, body.map_err(|error| Lost::After(error.to_string()))?.to_bytes()))
-    };
-    timeout(patience, exchange).await.unwrap_or_else(|_| Err(Lost::After("it does not answer".into())))
+    within(ask.patience, async { read(send(address, ask).await?).await }).await
 }
 
-/// Sends a request; the body of the answer is read by whoever asks.
-pub(super) async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
+/// Sends a request and waits for the head of the answer; the body is read by
+/// whoever asks, and may take as long as it likes.
+pub(super) async fn begin(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
+    within(ask.patience, send(address, ask)).await
+}
+
+/// Reads the whole of an answer that has begun.
+pub(super) async fn finish(
+    response: Response<Incoming>,
+    patience: Duration,
+) -> Result<(StatusCode, Bytes), Lost> {
+    within(patience, read(response)).await
+}
+
+async fn within<T>(patience: Duration, work: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
+    timeout(patience, work).await.unwrap_or_else(|_| Err(Lost::After("it does not answer".into())))
+}
+
+async fn read(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Lost> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), LONGEST).collect().await;
+    Ok((status, body.map_err(|error| Lost::After(error.to_string()))?.to_bytes()))
+}
+
+async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
     let before = |error: &dyn fmt::Display| Lost::Before(error.to_string());
     let mut request = Request::builder()
         .method(ask.method)
@@ -148,7 +164,6 @@ mod tests {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }
-}
 
     #[test]
     fn only_addresses_of_this_machine_are_taken_for_such() {
@@ -167,3 +182,4 @@ mod tests {
             assert!(!is_loopback(elsewhere), "{elsewhere}");
         }
     }
+}

@@ -30,6 +30,8 @@ use crate::told::Told;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long for a call without a timeout of its own, whatever its server allows.
 const CALL_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long until it begins to show a log, which it has at hand.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
 /// How much longer than the call itself its answer may take.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -241,13 +243,12 @@ impl There {
             return Err(CallError::unknown_server(server, std::iter::empty()).into());
         }
         let path = format!("/api/v1/servers/{server}/logs?follow={is_followed}");
-        let ask = self.ask(Method::GET, &path, Bytes::new(), PATIENCE);
-        let lost = |lost| self.lost(lost);
-        let mut response = http::send(&self.address, ask).await.map_err(lost)?;
+        let ask = self.ask(Method::GET, &path, Bytes::new(), LOG_PATIENCE);
+        let mut response = http::begin(&self.address, ask).await.map_err(|lost| self.lost(lost))?;
         if response.status() != StatusCode::OK {
-            let status = response.status();
-            let body = response.into_body().collect().await.map_err(|error| self.confused(error))?;
-            self.check(status, &body.to_bytes())?;
+            let (status, text) =
+                http::finish(response, LOG_PATIENCE).await.map_err(|lost| self.lost(lost))?;
+            self.check(status, &text)?;
             return Ok(());
         }
         while let Some(frame) = response.frame().await {

@@ -163,3 +163,14 @@ fn a_call_whose_daemon_is_killed_may_have_run() {
     assert!(run.stderr.contains("may have been executed"), "{run}");
     drop(daemon);
 }
+
+#[test]
+fn a_log_is_not_waited_for_for_ever() {
+    let home = Home::new();
+    // Connections are taken by the system, and nobody answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let run = home.run(&["logs", "fake", "--follow", "--daemon", &url]);
+    assert_eq!(run.code, Some(4), "{run}");
+    assert!(run.stderr.contains("it does not answer"), "{run}");
+}
