@@ -6,14 +6,48 @@ use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::fault::Delivery;
 use ostler_wire::Params;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
 
 use super::Kind;
 use super::pages::Pages;
 use crate::host::Host;
 use crate::request::Request;
 use crate::server::known::Known;
+use crate::server::shelf::LastRound;
 use crate::server::slot::Slot;
+
+/// The longest that all pages of one list may take together.
+const MAX_ROUND: Duration = Duration::from_secs(120);
+
+/// A place in the asking for a list.
+pub(super) enum Round {
+    /// Another one was under way, and this is what it has brought.
+    Shared(Result<Arc<Known>, CallError>),
+    /// Nobody asks now, nor can anybody as long as this is held.
+    Own(OwnedMutexGuard<LastRound>),
+}
+
+impl Slot {
+    /// Waits for the round that is under way, if there is one.
+    pub(super) async fn join_round(&self, kind: Kind) -> Result<Round, CallError> {
+        // Whom the server would refuse need not wait for the round of somebody
+        // who was let in before.
+        self.check_open()?;
+        let shelf = self.shelf(kind);
+        let before = shelf.rounds.load(Ordering::Acquire);
+        let listing = Arc::clone(&shelf.listing).lock_owned().await;
+        let is_over = shelf.rounds.load(Ordering::Acquire) != before;
+        match &*listing {
+            Some(outcome) if is_over && !outcome.as_ref().is_ok_and(|known| known.is_outdated()) => {
+                Ok(Round::Shared(outcome.clone()))
+            }
+            _ => Ok(Round::Own(listing)),
+        }
+    }
+}
 
 impl Host {
     /// The list, asked for again unless it is known to be good.
@@ -37,21 +71,29 @@ impl Host {
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<Known>, CallError> {
-        // Whom the server would refuse need not wait for the round of somebody
-        // who was let in before.
-        slot.check_open()?;
-        let shelf = slot.shelf(kind);
-        let before = shelf.rounds.load(Ordering::Acquire);
-        let mut listing = shelf.listing.lock().await;
-        if shelf.rounds.load(Ordering::Acquire) != before
-            && let Some(outcome) = &*listing
-            && !outcome.as_ref().is_ok_and(|known| known.is_outdated())
-        {
-            return outcome.clone();
+        match slot.join_round(kind).await? {
+            Round::Shared(outcome) => outcome,
+            Round::Own(listing) => self.ask_round(slot, (caller, kind), listing).await,
         }
-        let outcome = self.learn_list(slot, caller, kind).await;
+    }
+
+    /// Makes a round of requests, and leaves what it brings to those who wait.
+    pub(super) async fn ask_round(
+        &self,
+        slot: &Arc<Slot>,
+        (caller, kind): (&Caller, Kind),
+        mut listing: OwnedMutexGuard<LastRound>,
+    ) -> Result<Arc<Known>, CallError> {
+        let longest = (slot.spec.start_timeout + slot.spec.call_timeout).min(MAX_ROUND);
+        let outcome = match timeout(longest, self.learn_list(slot, caller, kind)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let (server, delivery) = (slot.key.server.clone(), Delivery::Unknown);
+                Err(CallError::TimedOut { server, after: longest, delivery })
+            }
+        };
         *listing = Some(outcome.clone());
-        shelf.rounds.fetch_add(1, Ordering::Release);
+        slot.shelf(kind).rounds.fetch_add(1, Ordering::Release);
         outcome
     }
 

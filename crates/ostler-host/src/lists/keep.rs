@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
 
-/// A kept file beyond this is not read.
+/// A kept file beyond this is neither written nor read.
 const MAX_FILE: u64 = 32 << 20;
 
 /// The lists of one server; one that was never asked for is absent.
@@ -103,6 +103,13 @@ fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
         *lists.list(kind) = Some(items?);
     }
     let text = serde_json::to_vec(&lists)?;
+    if text.len() as u64 > MAX_FILE {
+        // What is there is older than what is known.
+        return match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    }
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }

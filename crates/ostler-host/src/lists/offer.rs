@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Kind;
+use super::fetch::Round;
 use crate::host::Host;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
@@ -104,8 +105,8 @@ impl Host {
         slot.known(kind)
     }
 
-    /// The list, or the last known one and why it is that. The asking is a
-    /// task of its own and goes on when the patience has ended.
+    /// The list, or the last known one and why it is that. The asking goes
+    /// on when the patience has ended.
     async fn list_within(
         &self,
         slot: &Arc<Slot>,
@@ -117,25 +118,36 @@ impl Host {
             return (Some(known), None);
         }
         self.recall_lists(slot).await;
-        let in_flight = match self.count_in() {
-            Ok(in_flight) => in_flight,
-            Err(error) => return (slot.known(kind), Some(error)),
-        };
         let patience = if slot.known(kind).is_some() { patience.min(KNOWN_PATIENCE) } else { patience };
-        in_flight.hand_over();
-        let counted = Counted(self.clone());
-        let (asked, caller) = (Arc::clone(slot), caller.clone());
-        let asking = tokio::spawn(async move { counted.0.fetch_list(&asked, &caller, kind).await });
-        match timeout(patience, asking).await {
-            Ok(Ok(Ok(known))) => (Some(known), None),
-            Ok(Ok(Err(error))) => (slot.known(kind), Some(error)),
-            Ok(Err(_)) => (slot.known(kind), Some(slot.vanished())),
+        match timeout(patience, self.share_round(slot, caller, kind)).await {
+            Ok(Ok(known)) => (Some(known), None),
+            Ok(Err(error)) => (slot.known(kind), Some(error)),
             Err(_) => {
                 slot.shelf(kind).is_missed.store(true, Ordering::Release);
                 let (server, delivery) = (slot.key.server.clone(), Delivery::Unknown);
                 (slot.known(kind), Some(CallError::TimedOut { server, after: patience, delivery }))
             }
         }
+    }
+
+    /// Waits for the round that is under way, or makes one in a task of its
+    /// own. Only that task outlives whoever wanted the list, so there is never
+    /// more than one of them for a list.
+    async fn share_round(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+    ) -> Result<Arc<Known>, CallError> {
+        let listing = match slot.join_round(kind).await? {
+            Round::Shared(outcome) => return outcome,
+            Round::Own(listing) => listing,
+        };
+        self.count_in()?.hand_over();
+        let counted = Counted(self.clone());
+        let (asked, caller) = (Arc::clone(slot), caller.clone());
+        let round = tokio::spawn(async move { counted.0.ask_round(&asked, (&caller, kind), listing).await });
+        round.await.unwrap_or_else(|_| Err(slot.vanished()))
     }
 
     /// What the caller may use of a list.

@@ -14,6 +14,8 @@ use crate::server::known::{Item, Known};
 
 /// Pages of one list that are followed.
 const MAX_PAGES: usize = 1_000;
+/// Bytes of one list, all pages together.
+const MAX_LIST: usize = 64 << 20;
 
 /// The pages of one list, as far as they have been read.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(super) struct Pages {
     kind: Kind,
     items: Vec<Item>,
     cursors: Vec<String>,
+    /// The bytes of all pages.
+    size: usize,
     /// The shortest time that any page is good for.
     ttl: Option<Duration>,
     /// Whether every page may be seen by everybody.
@@ -29,7 +33,7 @@ pub(super) struct Pages {
 
 impl Pages {
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, items: Vec::new(), cursors: Vec::new(), ttl: None, is_public: true }
+        Self { kind, items: Vec::new(), cursors: Vec::new(), size: 0, ttl: None, is_public: true }
     }
 
     pub(super) fn is_first(&self) -> bool {
@@ -45,6 +49,10 @@ impl Pages {
     pub(super) fn add(&mut self, answer: &Answer) -> Result<bool, CallError> {
         let (server, noun) = (&answer.server, self.kind.noun());
         let complain = |detail: String| CallError::UpstreamProtocol { server: server.clone(), detail };
+        self.size = self.size.saturating_add(answer.body.len());
+        if self.size > MAX_LIST {
+            return Err(complain(format!("its {noun} list has more than {} MiB", MAX_LIST >> 20)));
+        }
         let page = ListPage::open(&answer.body, self.kind.member(), self.kind.name_member())
             .map_err(|error| complain(format!("its {noun} list can't be read: {error}")))?;
         for dropped in &page.dropped {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_wire::{Era, Outcome, Params};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::slot::{Live, Slot};
 use crate::lists::Kind;
@@ -17,6 +17,9 @@ use crate::upstream::{Ask, ClientMeta};
 /// How long lists are left alone after a start: whoever waited for the session
 /// goes first.
 const CALLS_FIRST: Duration = Duration::from_millis(100);
+
+/// How long a server may take to hear that a resource is not of interest.
+const UNSUBSCRIBING: Duration = Duration::from_secs(5);
 
 /// Tells a session that has just begun what those before it were told, and
 /// finds out what has changed meanwhile. Nobody waits for it.
@@ -90,7 +93,8 @@ impl Slot {
     /// Tells a legacy server that nobody wants to hear of a resource any more.
     pub(crate) async fn unsubscribe(&self, uri: &str) {
         let Some(live) = self.live() else { return };
-        self.tell_legacy(&live, "resources/unsubscribe", json!({"uri": uri}).to_string()).await;
+        let told = self.tell_legacy(&live, "resources/unsubscribe", json!({"uri": uri}).to_string());
+        let _ = timeout(UNSUBSCRIBING, told).await;
     }
 
     /// A request that belongs to nobody. It is no call, so it takes no lease;

@@ -6,7 +6,7 @@ pub(crate) mod interest;
 pub(crate) mod known;
 pub(crate) mod lease;
 mod pulse;
-mod shelf;
+pub(crate) mod shelf;
 pub(crate) mod slot;
 pub(crate) mod state;
 mod stay;

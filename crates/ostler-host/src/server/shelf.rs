@@ -8,12 +8,15 @@ use ostler_core::error::CallError;
 
 use super::known::Known;
 
+/// What the last round of asking for a list has brought.
+pub(crate) type LastRound = Option<Result<Arc<Known>, CallError>>;
+
 /// One list of a server: the last one known, and the round of asking for it.
 #[derive(Default)]
 pub(crate) struct Shelf {
     known: ArcSwapOption<Known>,
     /// Held while the list is asked for; what the last round has brought.
-    pub(crate) listing: tokio::sync::Mutex<Option<Result<Arc<Known>, CallError>>>,
+    pub(crate) listing: Arc<tokio::sync::Mutex<LastRound>>,
     /// Rounds of asking for the list that are over.
     pub(crate) rounds: AtomicU64,
     /// Somebody was answered without the list, because it took too long.

@@ -1,6 +1,6 @@
 //! More callers than a server or the host can take.
 
-use ostler_host::Request;
+use ostler_host::{Kind, Request};
 use ostler_testkit::{Reply, Script, World, settle};
 use ostler_wire::Params;
 
@@ -107,4 +107,30 @@ async fn a_shared_read_is_counted_until_it_ends_and_so_is_everybody_who_waits_fo
     assert_eq!(world.stage("a").in_flight(), 2, "the first read goes on without its callers");
     assert_eq!(read("x:3").await.unwrap().unwrap_err().code(), "overloaded");
     third.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_for_the_list_of_somebody_else_leaves_nothing_behind() {
+    let script =
+        Script::echo().capabilities(r#"{"tools":{},"prompts":{}}"#).on("prompts/list", |_| Reply::never());
+    let world = World::new().options(|options| options.max_in_flight = 2).server("a", script).open().await;
+    world.call("a", "echo").await.unwrap();
+    for _ in 0..10 {
+        let late = world.host.offer(&world.me, "a", Kind::Prompts, secs(1)).await.unwrap_err();
+        assert_eq!(late.code(), "timed-out");
+    }
+    assert_eq!(world.stage("a").count("prompts/list"), 1);
+    world.call("a", "echo").await.expect("only the one round is counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_end_is_given_up_in_time() {
+    let script = Script::echo().capabilities(r#"{"tools":{},"prompts":{}}"#).on("prompts/list", |asked| {
+        Reply::result(format!(r#"{{"prompts":[],"nextCursor":"{}"}}"#, asked.nth)).after(secs(5))
+    });
+    let world = World::new().server("a", script).open().await;
+    let began = tokio::time::Instant::now();
+    let endless = world.host.offer(&world.me, "a", Kind::Prompts, secs(4_000)).await.unwrap_err();
+    assert_eq!(endless.code(), "timed-out");
+    assert!(began.elapsed() <= secs(125), "{:?}", began.elapsed());
 }

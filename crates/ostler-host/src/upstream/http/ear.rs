@@ -129,12 +129,13 @@ impl Ear {
         if !calls.open_question(call, MAX_QUESTIONS) {
             return refusal(code::INTERNAL_ERROR, "the call has too many questions open");
         }
+        // Also when the stream ends on which it was asked, and this with it.
+        let _open = OpenQuestion { calls, call, patience: self.patience };
         let (question, answer) = Question::new(method, params);
         voice.ask(question);
         tokio::select! {
             biased;
             answer = answer => {
-                calls.close_question(call, self.patience);
                 answer.unwrap_or_else(|_| refusal(code::INTERNAL_ERROR, "the caller does not answer"))
             }
             () = calls.over(call) => {
@@ -146,6 +147,19 @@ impl Ear {
     fn may_speak(&self) -> bool {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
         meter.take(Instant::now().into_std())
+    }
+}
+
+/// A question that is open; dropping it lets the call's time run again.
+struct OpenQuestion<'a> {
+    calls: &'a Calls,
+    call: u64,
+    patience: Duration,
+}
+
+impl Drop for OpenQuestion<'_> {
+    fn drop(&mut self) {
+        self.calls.close_question(self.call, self.patience);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_core::fault::{Fault, FaultKind};
 use ostler_core::supervisor::Failure;
 use ostler_wire::{ClientIdentity, Hello, Outcome};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::calls::{Calls, Ticket};
@@ -26,11 +26,17 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// How long something that nobody waits for may take to be sent.
 const ERRAND: Duration = Duration::from_secs(10);
 
+/// Messages that nobody waits for and that are under way at once; what is
+/// beyond is dropped.
+const MAX_ERRANDS: usize = 32;
+
 /// What all parts of a session share.
 pub(crate) struct Link {
     pub(crate) road: Road,
     pub(crate) calls: Calls,
     pub(crate) ear: Ear,
+    /// Places for messages that nobody waits for.
+    errands: Arc<Semaphore>,
     /// Why the session is over, once it is.
     lost: watch::Sender<Option<Failure>>,
     /// Whether the host has closed it.
@@ -119,6 +125,7 @@ impl HttpSession {
             road,
             calls: Calls::default(),
             ear: Ear::new(plan.events, patience, is_confused),
+            errands: Arc::new(Semaphore::new(MAX_ERRANDS)),
             lost: watch::Sender::new(None),
             closed: watch::Sender::new(false),
         });
@@ -178,7 +185,7 @@ impl HttpSession {
         }
     }
 
-    /// Sends a message that nobody waits for.
+    /// Sends a message that nobody waits for, unless too many are under way.
     pub(crate) fn send(&self, body: Vec<u8>) {
         let link = Arc::clone(&self.link);
         let (road, headers) = match &self.way {
@@ -186,7 +193,9 @@ impl HttpSession {
             Way::Legacy(agreed) => (self.link.road.clone(), agreed.headers()),
             Way::Wire(out) => (out.clone(), http::HeaderMap::new()),
         };
+        let Ok(place) = Arc::clone(&link.errands).try_acquire_owned() else { return };
         link.run(async move {
+            let _place = place;
             let _ = timeout(ERRAND, road.post(body, headers)).await;
         });
     }

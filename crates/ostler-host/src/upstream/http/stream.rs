@@ -13,6 +13,9 @@ use super::turn_down::broken;
 /// How long to wait before a stream that has ended is asked for again, unless
 /// the server says otherwise.
 const USUAL_RETRY: Duration = Duration::from_secs(1);
+/// The shortest wait that a server may ask for: one that ends every stream at
+/// once must not keep its client busy.
+const MIN_RETRY: Duration = Duration::from_millis(500);
 /// The longest wait that a server may ask for.
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
@@ -78,7 +81,7 @@ impl Place {
             self.last_id = Some(id.clone()).filter(|id| !id.is_empty());
         }
         if let Some(retry) = event.retry {
-            self.retry = retry.min(MAX_RETRY);
+            self.retry = retry.clamp(MIN_RETRY, MAX_RETRY);
         }
     }
 }

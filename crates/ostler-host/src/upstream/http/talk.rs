@@ -82,7 +82,7 @@ impl HttpSession {
             Said::Outcome(outcome) => return Ok(outcome),
             Said::Refused(status, text) => (status, text),
         };
-        if !agreed.has_id() || !is_expired(status, &text) {
+        if !agreed.has_id() || !is_expired(status, &text, id) {
             return settle(status, &text, id);
         }
         agreed.renew(&self.link, epoch).await?;
@@ -160,10 +160,14 @@ impl HttpSession {
 
 /// Whether a refusal means that the session is gone. Servers that keep to the
 /// letter say 404; a widespread library says 400, with an error that answers no
-/// request. Either way the request was not looked at.
-fn is_expired(status: StatusCode, body: &Bytes) -> bool {
+/// request. Either way the request was not looked at, unless the body answers it.
+fn is_expired(status: StatusCode, body: &Bytes, id: u64) -> bool {
+    let answered = || match Message::parse(body.clone()) {
+        Ok(Message::Response { id, .. }) => id.and_then(|id| id.number()),
+        _ => None,
+    };
     match status.as_u16() {
-        404 => true,
+        404 => answered() != Some(id),
         400 => matches!(Message::parse(body.clone()), Ok(Message::Response { id: None, .. })),
         _ => false,
     }
