@@ -118,7 +118,10 @@ impl Host {
             return (Some(known), None);
         }
         self.recall_lists(slot).await;
-        let patience = if slot.known(kind).is_some() { patience.min(KNOWN_PATIENCE) } else { patience };
+        // A server that was waited for in vain before is not waited for as long again.
+        let has_missed = slot.shelf(kind).is_missed.load(Ordering::Acquire);
+        let is_brief = has_missed || slot.known(kind).is_some();
+        let patience = if is_brief { patience.min(KNOWN_PATIENCE) } else { patience };
         match timeout(patience, self.share_round(slot, caller, kind)).await {
             Ok(Ok(known)) => (Some(known), None),
             Ok(Err(error)) => (slot.known(kind), Some(error)),
