@@ -39,6 +39,9 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
     }
 }
 
+/// What an id that nobody sealed begins with at its server.
+const UNSEALED: &str = "unknown to ostler: ";
+
 /// Answers a request of any other method. One server's endpoint passes it on;
 /// over all servers only a task tells whose it is.
 pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
@@ -53,9 +56,11 @@ pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> 
                 _ => return Reply::invalid("unknown task"),
             }
         }
-        // A modern client has only seen sealed ids; another one is somebody else's.
-        (_, true, Some(_)) if matches!(exchange.client, Client::Modern) => {
-            return Reply::invalid("unknown task");
+        // A modern client has only seen sealed ids. Another one may be somebody
+        // else's, so the server is asked for one that it can't have given.
+        (Face::One(server), true, Some(task)) if matches!(exchange.client, Client::Modern) => {
+            let params = with(&params, "taskId", &format!("{UNSEALED}{task}"));
+            Some(Route { server: server.clone(), params })
         }
         (Face::One(server), ..) => Some(Route { server: server.clone(), params }),
         (Face::All, true, Some(_)) => return Reply::invalid("unknown task"),
