@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The principal and the role of callers on this machine without a credential.
 const LOCAL: &str = "local";
 
+/// The principal and the role of whoever runs the host.
+const OPERATOR: &str = "operator";
+
 /// A principal and its role, from a credential and never from a message.
 ///
 /// Cloning is cheap, and clones share one dispatch budget.
@@ -13,6 +16,8 @@ const LOCAL: &str = "local";
 pub struct Caller {
     principal: Arc<str>,
     role: Arc<str>,
+    /// Whether it is whoever runs the host: no name makes anybody that.
+    is_operator: bool,
     /// The client session it asks from, where there is one.
     session: Option<Arc<str>>,
     /// Calls left to this dispatch, shared by all clones; without one nothing is counted.
@@ -27,12 +32,29 @@ pub struct Spent;
 impl Caller {
     /// A caller as its credential names it, without a dispatch budget.
     pub fn new(principal: impl Into<Arc<str>>, role: impl Into<Arc<str>>) -> Self {
-        Self { principal: principal.into(), role: role.into(), session: None, budget: None }
+        Self {
+            principal: principal.into(),
+            role: role.into(),
+            is_operator: false,
+            session: None,
+            budget: None,
+        }
     }
 
     /// A caller on this machine that showed no credential.
     pub fn local() -> Self {
         Self::new(LOCAL, LOCAL)
+    }
+
+    /// Whoever runs the host. The rules of roles are for others: who could
+    /// change them need not be held back by them.
+    pub fn operator() -> Self {
+        Self { is_operator: true, ..Self::new(OPERATOR, OPERATOR) }
+    }
+
+    /// Whether it is whoever runs the host.
+    pub fn is_operator(&self) -> bool {
+        self.is_operator
     }
 
     /// Who it is: the partition of private answers.

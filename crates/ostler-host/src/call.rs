@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
+use ostler_core::policy::Verdict;
 use ostler_wire::{ResultHead, ResultKind};
 
 use crate::answer::Answer;
@@ -29,14 +30,18 @@ impl Host {
 
     /// Sends any request through the same gates. Dropping the future cancels.
     pub async fn send(&self, request: Request<'_>) -> Result<Answer, CallError> {
-        let recording = Recording::begin(&request, self.recorder());
-        let result = self.walk(&request).await;
+        let mut recording = Recording::begin(&request, self.recorder());
+        let result = self.walk(&request, &mut recording).await;
         recording.end(&result);
         result
     }
 
-    async fn walk(&self, request: &Request<'_>) -> Result<Answer, CallError> {
-        let (server, slot) = self.resolve(request)?;
+    async fn walk(
+        &self,
+        request: &Request<'_>,
+        recording: &mut Recording<'_, '_>,
+    ) -> Result<Answer, CallError> {
+        let (server, slot) = self.resolve(request, recording)?;
         self.charge(request.caller)?;
         if let Some(answer) = self.recall(&slot, request) {
             return Ok(answer);
@@ -48,20 +53,30 @@ impl Host {
         result
     }
 
-    /// Finds the server and asks every rule about it and the tool. What a
-    /// caller may not use is, to it, what does not exist.
-    fn resolve(&self, request: &Request<'_>) -> Result<(Arc<Server>, Arc<Slot>), CallError> {
-        let server = self.visible_server(request.caller, request.server)?;
+    /// Finds the server and asks every rule about it and what is wanted of it.
+    /// What a caller may not use is, to it, what does not exist; only the
+    /// record knows better.
+    fn resolve(
+        &self,
+        request: &Request<'_>,
+        recording: &mut Recording<'_, '_>,
+    ) -> Result<(Arc<Server>, Arc<Slot>), CallError> {
+        let server = match self.visible_server(request.caller, request.server) {
+            Ok(server) => server,
+            Err(error) => {
+                recording.denied(self.why_hidden(request.caller, request.server, None));
+                return Err(error);
+            }
+        };
         let slot = server.slot(request.caller)?;
-        if let Some(tool) = request.tool_name()
-            && !self.may_call(request.caller, &server, &tool).is_allowed()
-        {
-            return Err(self.unknown(request, &server, slot.known(Kind::Tools).as_deref()));
-        }
         if let Some((kind, name)) = request.wanted()
-            && !self.may_use_item(request.caller, &server, kind, &name)
+            && let Verdict::Deny { reason } = self.may_use_item(request.caller, &server, kind, &name)
         {
-            return Err(unknown_item(kind, &name));
+            recording.denied(Some(reason));
+            return Err(match kind {
+                Kind::Tools => self.unknown(request, &server, slot.known(kind).as_deref()),
+                _ => unknown_item(kind, &name),
+            });
         }
         Ok((server, slot))
     }

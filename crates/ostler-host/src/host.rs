@@ -10,7 +10,7 @@ use ostler_core::cache::{Bounds, Cache, Stats};
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::policy::{Hook, Verdict};
+use ostler_core::policy::Hook;
 
 use crate::bus::Bus;
 use crate::guard::client::Warden;
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) turns: Turns,
     cache: Arc<Mutex<Cache>>,
     pub(crate) bus: Arc<Bus>,
-    hook: ArcSwapOption<Box<Hook>>,
+    pub(crate) hook: ArcSwapOption<Box<Hook>>,
     recorder: ArcSwapOption<Recorder>,
     pub(crate) room: Arc<Room>,
     pub(crate) ledger: Arc<Ledger>,
@@ -94,12 +94,6 @@ impl Host {
             registrations: AtomicU64::new(0),
             options,
         }))
-    }
-
-    /// A rule of the embedding program, asked for every server and tool beside
-    /// the configured ones; `None` takes it away.
-    pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
-        self.0.hook.store(hook.map(Arc::new));
     }
 
     /// Takes one record per request from now on.
@@ -175,7 +169,7 @@ impl Host {
     pub(crate) fn visible_server(&self, caller: &Caller, name: &str) -> Result<Arc<Server>, CallError> {
         let registry = self.0.registry.load();
         match registry.get(name) {
-            Some(server) if self.may_see(caller, server) => Ok(Arc::clone(server)),
+            Some(server) if self.may_see(caller, server).is_allowed() => Ok(Arc::clone(server)),
             _ => Err(self.unknown_server(Some(caller), name)),
         }
     }
@@ -183,34 +177,15 @@ impl Host {
     /// All servers that the caller may see, by name.
     pub(crate) fn visible_servers(&self, caller: &Caller) -> Vec<Arc<Server>> {
         let registry = self.0.registry.load();
-        registry.values().filter(|server| self.may_see(caller, server)).cloned().collect()
+        registry.values().filter(|server| self.may_see(caller, server).is_allowed()).cloned().collect()
     }
 
     pub(crate) fn unknown_server(&self, caller: Option<&Caller>, name: &str) -> CallError {
         let registry = self.0.registry.load();
-        let visible =
-            registry.values().filter(|server| caller.is_none_or(|caller| self.may_see(caller, server)));
+        let visible = registry
+            .values()
+            .filter(|server| caller.is_none_or(|caller| self.may_see(caller, server).is_allowed()));
         CallError::unknown_server(name, visible.map(|server| server.spec.name.as_str()))
-    }
-
-    fn may_see(&self, caller: &Caller, server: &Server) -> bool {
-        self.ask_hook(caller, &server.spec.name, None) == Verdict::Allow
-    }
-
-    /// What the rules say about a tool. A server's own filter comes first: it
-    /// says which tools exist here at all.
-    pub(crate) fn may_call(&self, caller: &Caller, server: &Server, tool: &str) -> Verdict {
-        match server.spec.tools.decide(tool) {
-            Verdict::Allow => self.ask_hook(caller, &server.spec.name, Some(tool)),
-            deny => deny,
-        }
-    }
-
-    pub(crate) fn ask_hook(&self, caller: &Caller, server: &ServerName, tool: Option<&str>) -> Verdict {
-        match self.0.hook.load().as_deref() {
-            Some(hook) => hook(caller, server.as_str(), tool),
-            None => Verdict::Allow,
-        }
     }
 }
 

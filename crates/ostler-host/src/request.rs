@@ -158,9 +158,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The prompt or resource that rules are asked about, if it is a request for one.
+    /// The tool, prompt or resource that rules are asked about, if it is a request for one.
     pub(crate) fn wanted(&self) -> Option<(Kind, Cow<'_, str>)> {
         match self.method {
+            "tools/call" => Some((Kind::Tools, self.params.name().unwrap_or_default())),
             "prompts/get" => Some((Kind::Prompts, self.params.name().unwrap_or_default())),
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
                 Some((Kind::Resources, self.params.uri().unwrap_or_default()))

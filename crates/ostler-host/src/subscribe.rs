@@ -46,7 +46,7 @@ impl Host {
     ) -> Result<Subscription, CallError> {
         let name = server;
         let server = self.visible_server(caller, name)?;
-        if !self.may_use_item(caller, &server, Kind::Resources, uri) {
+        if !self.may_use_item(caller, &server, Kind::Resources, uri).is_allowed() {
             return Err(unknown_item(Kind::Resources, uri));
         }
         let binding = self.bind(caller, name).await?;

@@ -155,7 +155,10 @@ impl Host {
 
     /// What the caller may use of a list.
     fn filter(&self, caller: &Caller, server: &Server, kind: Kind, known: &Known) -> Offer {
-        let usable = known.items.iter().filter(|item| self.may_use_item(caller, server, kind, &item.name));
+        let usable = known
+            .items
+            .iter()
+            .filter(|item| self.may_use_item(caller, server, kind, &item.name).is_allowed());
         Offer {
             server: server.spec.name.clone(),
             items: usable.cloned().collect(),
@@ -175,21 +178,6 @@ impl Host {
     pub fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<Item>)> {
         let registry = self.shared().registry.load();
         registry.values().map(|server| (server.spec.name.clone(), server.known_items(kind))).collect()
-    }
-
-    /// Whether the caller may use it: a tool or prompt by name, a resource by
-    /// its URI, by the same rules as [`send`](Self::send).
-    pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {
-        self.visible_server(caller, server).is_ok_and(|server| self.may_use_item(caller, &server, kind, name))
-    }
-
-    pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {
-        let subject = match kind {
-            Kind::Tools => return self.may_call(caller, server, name).is_allowed(),
-            Kind::Prompts => format!("prompt:{name}"),
-            Kind::Resources | Kind::Templates => format!("resource:{name}"),
-        };
-        self.ask_hook(caller, &server.spec.name, Some(&subject)).is_allowed()
     }
 }
 
