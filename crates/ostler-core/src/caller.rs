@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// The principal and the role of callers on this machine without a credential.
 const LOCAL: &str = "local";
@@ -22,6 +23,17 @@ pub struct Caller {
     session: Option<Arc<str>>,
     /// Calls left to this dispatch, shared by all clones; without one nothing is counted.
     budget: Option<Arc<AtomicU32>>,
+    /// What its credential allows it in a sliding window, beside its role's budget.
+    window: Option<Window>,
+}
+
+/// A number of calls in a sliding window of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Calls that may begin within the time.
+    pub calls: u64,
+    /// The length of the window.
+    pub per: Duration,
 }
 
 /// The dispatch has no calls left.
@@ -38,6 +50,7 @@ impl Caller {
             is_operator: false,
             session: None,
             budget: None,
+            window: None,
         }
     }
 
@@ -83,6 +96,18 @@ impl Caller {
     pub fn with_budget(mut self, calls: u32) -> Self {
         self.budget = Some(Arc::new(AtomicU32::new(calls)));
         self
+    }
+
+    /// Limits whoever has this principal to `calls` calls in each `per`. The
+    /// caller only carries the limit; who charges counts by principal.
+    pub fn with_window(mut self, calls: u64, per: Duration) -> Self {
+        self.window = Some(Window { calls, per });
+        self
+    }
+
+    /// What its credential allows it in a sliding window.
+    pub fn window(&self) -> Option<Window> {
+        self.window
     }
 
     /// Takes one call from the dispatch budget, before it is sent.
@@ -139,6 +164,15 @@ mod tests {
         inner.spend().unwrap();
         inner.spend().unwrap();
         assert_eq!(outer.spend(), Ok(()));
+    }
+
+    #[test]
+    fn a_window_goes_with_every_clone_and_costs_no_dispatch_budget() {
+        let caller = Caller::new("token:ci", "ci").with_window(3, Duration::from_secs(60));
+        let clone = caller.clone().in_session("one");
+        assert_eq!(clone.window(), Some(Window { calls: 3, per: Duration::from_secs(60) }));
+        assert!((0..10).all(|_| clone.spend().is_ok()));
+        assert_eq!(Caller::local().window(), None);
     }
 
     #[test]
