@@ -20,6 +20,7 @@ pub mod fault;
 pub mod liveness;
 pub mod meter;
 pub mod name;
+pub mod pins;
 pub mod policy;
 pub mod pool;
 pub mod repeat;

@@ -1,0 +1,176 @@
+//! What a tool's definition is recognized by.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::json::Json;
+
+/// The longest definition that can be pinned. One of this length fills a model's context several times over.
+pub const MAX_DEFINITION: usize = 1 << 20;
+
+/// The SHA-256 of a definition's canonical form, written `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// The hash of these very bytes.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The digest itself.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is not a [`Hash`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a hash is written as `sha256:` and 64 hexadecimal digits in lower case")]
+pub struct NotAHash;
+
+impl FromStr for Hash {
+    type Err = NotAHash;
+
+    fn from_str(text: &str) -> Result<Self, NotAHash> {
+        let digits = text.strip_prefix("sha256:").ok_or(NotAHash)?.as_bytes();
+        if digits.len() != 64 {
+            return Err(NotAHash);
+        }
+        let mut hash = [0; 32];
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// One spelling for each hash: capitals are refused, so that a lock file has one form.
+fn nibble(digit: u8) -> Result<u8, NotAHash> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        _ => Err(NotAHash),
+    }
+}
+
+/// A definition without one meaning: no object, a key that occurs twice, a number beyond a
+/// double's range, too deep or too long. Nobody can say
+/// which tool it describes, so it can't be approved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the definition can't be pinned: {why}")]
+pub struct NotAnObject {
+    why: String,
+}
+
+/// The approved definition of one tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// Of `definition`.
+    pub hash: Hash,
+    /// Canonical JSON, without `_meta`.
+    pub definition: Bytes,
+}
+
+impl Pin {
+    /// The pin of a definition as a server sends it.
+    pub fn of(definition: &[u8]) -> Result<Self, NotAnObject> {
+        let form = canonical_definition(definition)?;
+        Ok(Self::of_canonical(form))
+    }
+
+    /// The pin of a definition that has been read.
+    pub(super) fn of_canonical(form: String) -> Self {
+        Self { hash: Hash::of(form.as_bytes()), definition: form.into() }
+    }
+}
+
+/// The hash of a definition: of the RFC 8785 form of everything but its own `_meta`. Numbers that this form
+/// would round count as they are written.
+pub fn hash(definition: &[u8]) -> Result<Hash, NotAnObject> {
+    canonical_definition(definition).map(|form| Hash::of(form.as_bytes()))
+}
+
+fn canonical_definition(definition: &[u8]) -> Result<String, NotAnObject> {
+    read_definition(definition).map(|json| json.canonical())
+}
+
+/// The tree of a definition, without `_meta`.
+pub(super) fn read_definition(definition: &[u8]) -> Result<Json, NotAnObject> {
+    let refuse = |why: String| NotAnObject { why };
+    if definition.len() > MAX_DEFINITION {
+        return Err(refuse(format!("it has more than {MAX_DEFINITION} bytes")));
+    }
+    let text = std::str::from_utf8(definition).map_err(|_| refuse("it is not UTF-8".into()))?;
+    let mut json = Json::parse(text).map_err(|error| refuse(error.to_string()))?;
+    let Json::Object(members) = &mut json else {
+        return Err(refuse("it is not a JSON object".into()));
+    };
+    members.retain(|(key, _)| key != "_meta");
+    Ok(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_canonical_text() {
+        // printf '{"description":"x","name":"a"}' | sha256sum
+        let expected = "sha256:65fb4710c03bd0916615858be11197c36702700ae8938d6578ecf373a15550de";
+        let found = hash(br#"{ "name": "a", "_meta": {"build": 7}, "description": "x" }"#).unwrap();
+        assert_eq!(found.to_string(), expected);
+    }
+
+    #[test]
+    fn only_the_meta_of_the_tool_itself_does_not_count() {
+        let plain = hash(br#"{"name":"a","inputSchema":{}}"#).unwrap();
+        assert_eq!(hash(br#"{"_meta":{"x":1},"name":"a","inputSchema":{}}"#).unwrap(), plain);
+        assert_ne!(hash(br#"{"name":"a","inputSchema":{"_meta":{"x":1}}}"#).unwrap(), plain);
+    }
+
+    #[test]
+    fn a_definition_without_one_meaning_has_no_hash() {
+        let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(MAX_DEFINITION));
+        for text in [
+            r#"[]"#,
+            r#""x""#,
+            "",
+            r#"{"name":"a","name":"a"}"#,
+            r#"{"_meta":{"a":1,"a":2},"name":"a"}"#,
+            &long,
+        ] {
+            assert!(hash(text.as_bytes()).is_err(), "{}", &text[..text.len().min(40)]);
+        }
+        assert!(hash(b"{\"name\":\"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn a_hash_has_one_spelling() {
+        let hash = Hash::of(b"");
+        let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(hash.to_string(), text);
+        assert_eq!(text.parse(), Ok(hash));
+        for wrong in
+            [&text[7..], &text.to_uppercase(), &text[..70], "", &format!("{text}0"), &text.replace('e', "é")]
+        {
+            assert_eq!(wrong.parse::<Hash>(), Err(NotAHash), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The lock file: which definitions somebody has approved.
+//!
+//! It is made to be committed and reviewed, so it holds the definitions themselves beside their hashes. Nothing
+//! in it is passed over: what is unknown, doubled or does not fit its hash is an error, so that nothing
+//! unapproved hides in it.
+
+use std::collections::BTreeMap;
+
+use super::hash::{Hash, MAX_DEFINITION, Pin};
+use super::json::{Json, JsonError};
+use crate::name::ServerName;
+
+/// The version of the format that is written here, and the newest that is read.
+pub const VERSION: u64 = 1;
+
+/// The longest lock file that is read. A thousand tools with long definitions fit several times over.
+pub const MAX_LOCK: usize = 16 << 20;
+
+/// What has been approved, for all servers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lock {
+    /// By the operator's names.
+    pub servers: BTreeMap<ServerName, LockedServer>,
+}
+
+/// What has been approved of one server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LockedServer {
+    /// How the server was reached when its tools were approved; see [`transport_of`](super::transport_of).
+    pub transport: String,
+    /// By the server's own names.
+    pub tools: BTreeMap<String, Pin>,
+}
+
+/// Why a text is not a lock file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// Longer than [`MAX_LOCK`].
+    #[error("the lock file has {0} bytes, and at most {MAX_LOCK} are read")]
+    TooLarge(usize),
+    /// Git could not merge two versions of it.
+    #[error("line {line} of the lock file is a merge conflict's marker")]
+    Conflict {
+        /// Where the first marker stands.
+        line: usize,
+    },
+    /// Not JSON, or a key twice in one object.
+    #[error("the lock file can't be read: {0}")]
+    NotJson(String),
+    /// Another version's format.
+    #[error("the lock file has version {0}, and this Ostler reads version {VERSION}")]
+    Version(String),
+    /// Something missing, of the wrong type or unknown.
+    #[error("`{place}` in the lock file {why}")]
+    Shape {
+        /// The keys that lead there.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A definition that is not the one that was approved.
+    #[error("the definition of `{tool}` of server `{server}` in the lock file does not match its hash")]
+    Mismatch {
+        /// Whose tool.
+        server: ServerName,
+        /// Which one.
+        tool: String,
+        /// What the file says.
+        written: Hash,
+        /// What the definition has.
+        found: Hash,
+    },
+}
+
+impl LockError {
+    /// What to do next.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::TooLarge(_) => "make a new one with `ostler lock`".into(),
+            Self::Conflict { .. } => {
+                "resolve it in favour of either side, then see what is left with `ostler diff`".into()
+            }
+            Self::NotJson(_) | Self::Shape { .. } => {
+                "take the last committed version back, or make a new one with `ostler lock`".into()
+            }
+            Self::Version(_) => "update Ostler, or make a new lock file with `ostler lock`".into(),
+            Self::Mismatch { .. } => {
+                "definitions are not edited by hand: take the last committed version back, see what \
+                 the server offers with `ostler diff` and approve it with `ostler approve`"
+                    .into()
+            }
+        }
+    }
+}
+
+impl Lock {
+    /// Reads a lock file and checks every hash in it.
+    pub fn parse(text: &str) -> Result<Self, LockError> {
+        if text.len() > MAX_LOCK {
+            return Err(LockError::TooLarge(text.len()));
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let root = Json::parse(text).map_err(|error| explain(text, &error))?;
+        check_version(&root)?;
+        let place = Place { keys: Vec::new() };
+        let [_, servers] = place.members(&root, ["version", "servers"])?;
+        let mut lock = Self::default();
+        for (name, server) in place.under("servers").object(servers)? {
+            let place = place.under("servers").under(name);
+            let name =
+                ServerName::new(name).map_err(|error| place.wrong(format!("can't be read: {error}")))?;
+            let server = read_server(&place, &name, server)?;
+            lock.servers.insert(name, server);
+        }
+        Ok(lock)
+    }
+}
+
+/// A conflict's marker makes the text no JSON; then that is said instead of the parser's words.
+fn explain(text: &str, error: &JsonError) -> LockError {
+    let is_marker =
+        |line: &str| ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|mark| line.starts_with(mark));
+    match text.lines().position(is_marker) {
+        Some(index) => LockError::Conflict { line: index + 1 },
+        None => LockError::NotJson(error.to_string()),
+    }
+}
+
+/// The version is looked at first: what a newer one adds must not be called unknown.
+fn check_version(root: &Json) -> Result<(), LockError> {
+    match root.get("version") {
+        Some(Json::Number(version)) if *version == VERSION.to_string() => Ok(()),
+        Some(version @ (Json::Number(_) | Json::Text(_))) => Err(LockError::Version(version.canonical())),
+        _ => Err(Place { keys: vec!["version".into()] }.wrong("is missing or not a number")),
+    }
+}
+
+fn read_server(place: &Place, name: &ServerName, server: &Json) -> Result<LockedServer, LockError> {
+    let [transport, tools] = place.members(server, ["transport", "tools"])?;
+    let transport = place.under("transport").text(transport)?;
+    // Its form is checked, so that a cut-off hash is not taken for a change of the server.
+    transport
+        .parse::<Hash>()
+        .map_err(|error| place.under("transport").wrong(format!("can't be read: {error}")))?;
+    let place = place.under("tools");
+    let tools = place
+        .object(tools)?
+        .iter()
+        .map(|(tool, pin)| Ok((tool.clone(), read_pin(&place.under(tool), name, (tool, pin))?)))
+        .collect::<Result<_, LockError>>()?;
+    Ok(LockedServer { transport: transport.to_owned(), tools })
+}
+
+fn read_pin(place: &Place, server: &ServerName, (tool, pin): (&str, &Json)) -> Result<Pin, LockError> {
+    let [written, definition] = place.members(pin, ["sha256", "definition"])?;
+    let written: Hash =
+        place.under("sha256").text(written)?.parse().map_err(|error: super::NotAHash| {
+            place.under("sha256").wrong(format!("can't be read: {error}"))
+        })?;
+    let place = place.under("definition");
+    place.object(definition)?;
+    if definition.get("_meta").is_some() {
+        return Err(place.wrong("holds `_meta`, which is not part of a pin"));
+    }
+    if definition.get("name").is_some_and(|name| name.text() != Some(tool)) {
+        return Err(place.wrong("is the definition of another tool"));
+    }
+    let pin = Pin::of_canonical(definition.canonical());
+    if pin.definition.len() > MAX_DEFINITION {
+        return Err(place.wrong(format!("has more than {MAX_DEFINITION} bytes")));
+    }
+    if pin.hash != written {
+        return Err(LockError::Mismatch {
+            server: server.clone(),
+            tool: tool.into(),
+            written,
+            found: pin.hash,
+        });
+    }
+    Ok(pin)
+}
+
+/// Where in the file a value stands.
+struct Place {
+    keys: Vec<String>,
+}
+
+impl Place {
+    fn under(&self, key: &str) -> Self {
+        Self { keys: self.keys.iter().map(String::as_str).chain([key]).map(str::to_owned).collect() }
+    }
+
+    fn wrong(&self, why: impl Into<String>) -> LockError {
+        let place = if self.keys.is_empty() { "the whole".into() } else { self.keys.join(".") };
+        LockError::Shape { place: super::reveal(&place), why: why.into() }
+    }
+
+    fn object<'j>(&self, value: &'j Json) -> Result<&'j [(String, Json)], LockError> {
+        match value {
+            Json::Object(members) => Ok(members),
+            _ => Err(self.wrong("is not an object")),
+        }
+    }
+
+    fn text<'j>(&self, value: &'j Json) -> Result<&'j str, LockError> {
+        value.text().ok_or_else(|| self.wrong("is not a text"))
+    }
+
+    /// The members of these names; all must be there, and no others.
+    fn members<'j, const N: usize>(
+        &self,
+        value: &'j Json,
+        names: [&str; N],
+    ) -> Result<[&'j Json; N], LockError> {
+        let members = self.object(value)?;
+        if let Some((key, _)) = members.iter().find(|(key, _)| !names.contains(&key.as_str())) {
+            return Err(self.under(key).wrong("is unknown"));
+        }
+        let mut found = [&Json::Null; N];
+        for (slot, name) in found.iter_mut().zip(names) {
+            *slot = value.get(name).ok_or_else(|| self.under(name).wrong("is missing"))?;
+        }
+        Ok(found)
+    }
+}

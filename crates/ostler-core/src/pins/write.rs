@@ -1,0 +1,139 @@
+//! A lock file's text: made to be read in a diff.
+//!
+//! One member or element to a line, so that adding a tool touches its own lines and a comma, and a description
+//! has a line of its own. Deceptive characters are escaped, because a reviewer must see what a model reads.
+
+use super::deceptive::is_deceptive;
+use super::json::Json;
+use super::lock::{Lock, VERSION};
+
+impl Lock {
+    /// The file's text. Equal locks have equal texts.
+    pub fn write(&self) -> String {
+        let mut page = Page::default();
+        page.open('{');
+        page.key("version");
+        page.out.push_str(&VERSION.to_string());
+        page.key("servers");
+        page.open('{');
+        for (name, server) in &self.servers {
+            page.key(name.as_str());
+            page.open('{');
+            page.key("transport");
+            page.text(&server.transport);
+            page.key("tools");
+            page.open('{');
+            for (tool, pin) in &server.tools {
+                page.key(tool);
+                page.open('{');
+                page.key("sha256");
+                page.text(&pin.hash.to_string());
+                page.key("definition");
+                page.definition(&pin.definition);
+                page.close('}');
+            }
+            page.close('}');
+            page.close('}');
+        }
+        page.close('}');
+        page.close('}');
+        page.out.push('\n');
+        page.out
+    }
+}
+
+/// Text under way.
+#[derive(Default)]
+struct Page {
+    out: String,
+    depth: usize,
+    /// Whether something already stands in the innermost bracket.
+    has_item: bool,
+}
+
+impl Page {
+    fn open(&mut self, bracket: char) {
+        self.out.push(bracket);
+        self.depth += 1;
+        self.has_item = false;
+    }
+
+    fn close(&mut self, bracket: char) {
+        self.depth -= 1;
+        if self.has_item {
+            self.new_line();
+        }
+        self.out.push(bracket);
+        self.has_item = true;
+    }
+
+    fn new_line(&mut self) {
+        self.out.push('\n');
+        self.out.extend(std::iter::repeat_n("  ", self.depth));
+    }
+
+    fn item(&mut self) {
+        if self.has_item {
+            self.out.push(',');
+        }
+        self.new_line();
+        self.has_item = true;
+    }
+
+    fn key(&mut self, key: &str) {
+        self.item();
+        self.text(key);
+        self.out.push_str(": ");
+    }
+
+    /// A pin's definition is canonical JSON; should somebody have put in anything else, it is left out, and
+    /// reading the file tells so.
+    fn definition(&mut self, definition: &[u8]) {
+        let tree = std::str::from_utf8(definition).ok().and_then(|text| Json::parse(text).ok());
+        self.value(&tree.unwrap_or(Json::Null));
+    }
+
+    fn value(&mut self, value: &Json) {
+        match value {
+            Json::Text(text) => self.text(text),
+            Json::Array(items) => {
+                self.open('[');
+                for item in items {
+                    self.item();
+                    self.value(item);
+                }
+                self.close(']');
+            }
+            Json::Object(members) => {
+                self.open('{');
+                for (key, value) in members {
+                    self.key(key);
+                    self.value(value);
+                }
+                self.close('}');
+            }
+            plain => self.out.push_str(&plain.canonical()),
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.out.push('"');
+        for c in text.chars() {
+            match c {
+                '"' => self.out.push_str("\\\""),
+                '\\' => self.out.push_str("\\\\"),
+                '\n' => self.out.push_str("\\n"),
+                '\t' => self.out.push_str("\\t"),
+                c if is_deceptive(c) => self.escape(c),
+                c => self.out.push(c),
+            }
+        }
+        self.out.push('"');
+    }
+
+    fn escape(&mut self, c: char) {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            self.out.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+}

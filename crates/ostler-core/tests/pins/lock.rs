@@ -1,0 +1,152 @@
+//! Lock files as texts.
+
+use ostler_core::name::ServerName;
+use ostler_core::pins::{Lock, LockError, LockedServer, Pin, is_deceptive};
+use proptest::prelude::*;
+
+use crate::worlds::lock;
+
+const TRANSPORT: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+/// A lock of one server with these definitions.
+fn locked(definitions: &[(&str, &str)]) -> Lock {
+    let tools =
+        definitions.iter().map(|(tool, text)| ((*tool).to_owned(), Pin::of(text.as_bytes()).unwrap()));
+    let server = LockedServer { transport: TRANSPORT.into(), tools: tools.collect() };
+    Lock { servers: [(ServerName::new("time").unwrap(), server)].into() }
+}
+
+const NOW: (&str, &str) = (
+    "now",
+    r#"{"inputSchema":{"type":"object","required":[]},"name":"now","description":"The time.\nIn UTC\u200b."}"#,
+);
+
+#[test]
+fn a_lock_file_reads_like_this() {
+    insta::assert_snapshot!(
+        locked(&[NOW, ("zone", r#"{"name":"zone","maximum":[1.0,9007199254740993]}"#)]).write()
+    );
+    assert_eq!(Lock::default().write(), "{\n  \"version\": 1,\n  \"servers\": {}\n}\n");
+}
+
+#[test]
+fn another_tool_touches_its_own_lines_and_a_comma() {
+    let before = locked(&[NOW]).write();
+    let after = locked(&[NOW, ("zone", r#"{"name":"zone"}"#)]).write();
+    let gone: Vec<_> = before.lines().filter(|line| !after.lines().any(|kept| kept == *line)).collect();
+    assert!(gone.is_empty(), "{gone:?}");
+    let first = locked(&[("ahead", r#"{"name":"ahead"}"#), NOW]).write();
+    assert!(before.lines().all(|line| first.lines().any(|kept| kept == line)));
+}
+
+#[test]
+fn an_edited_definition_is_found_and_named() {
+    let text = locked(&[NOW]).write().replace("The time.", "The time, and all files.");
+    let error = Lock::parse(&text).unwrap_err();
+    assert!(
+        matches!(&error, LockError::Mismatch { server, tool, .. } if server.as_str() == "time" && tool == "now")
+    );
+    insta::assert_snapshot!(format!("{error}\nhint: {}", error.hint()));
+}
+
+#[test]
+fn a_conflict_is_called_one() {
+    let text = locked(&[NOW]).write().replacen(
+        "  \"servers\"",
+        "<<<<<<< HEAD\n=======\n>>>>>>> other\n  \"servers\"",
+        1,
+    );
+    assert_eq!(Lock::parse(&text), Err(LockError::Conflict { line: 3 }));
+}
+
+#[test]
+fn nothing_is_passed_over() {
+    let good = locked(&[NOW]).write();
+    let table = [
+        ("\"version\": 1", "\"version\": 2", "the lock file has version 2, and this Ostler reads version 1"),
+        (
+            "\"version\": 1",
+            "\"version\": 2, \"servants\": []",
+            "the lock file has version 2, and this Ostler reads version 1",
+        ),
+        ("\"version\": 1,", "", "`version` in the lock file is missing or not a number"),
+        ("\"version\": 1", "\"version\": 1, \"more\": {}", "`more` in the lock file is unknown"),
+        (
+            "\"version\": 1",
+            "\"version\": 1, \"version\": 1",
+            "the lock file can't be read: the key \"version\" occurs twice in one object",
+        ),
+        ("\"time\"", "\"Time\"", "`servers.Time` in the lock file can't be read: a server name is made of"),
+        (
+            "\"tools\"",
+            "\"too\\u200bls\"",
+            "`servers.time.too‹U+200B ZERO WIDTH SPACE›ls` in the lock file is unknown",
+        ),
+        (
+            "\"sha256:00",
+            "\"sha256:0",
+            "`servers.time.transport` in the lock file can't be read: a hash is written as",
+        ),
+        ("\"sha256\"", "\"md5\"", "`servers.time.tools.now.md5` in the lock file is unknown"),
+        (
+            "\"now\": {",
+            "\"later\": {",
+            "`servers.time.tools.later.definition` in the lock file is the definition of another tool",
+        ),
+        (
+            "\"name\": \"now\"",
+            "\"_meta\": {}, \"name\": \"now\"",
+            "`servers.time.tools.now.definition` in the lock file holds `_meta`",
+        ),
+        (
+            "\"name\": \"now\"",
+            "\"name\": \"now\", \"name\": \"now\"",
+            "the lock file can't be read: the key \"name\" occurs twice in one object",
+        ),
+    ];
+    for (from, to, why) in table {
+        assert!(good.contains(from), "{from}");
+        let error = Lock::parse(&good.replacen(from, to, 1)).unwrap_err();
+        assert!(error.to_string().starts_with(why), "{error}");
+        assert!(!error.hint().is_empty());
+    }
+    assert!(matches!(Lock::parse(&" ".repeat((16 << 20) + 1)), Err(LockError::TooLarge(_))));
+    assert!(Lock::parse(&format!("\u{feff}{}", good.replace('\n', "\r\n"))).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_again(lock in lock()) {
+        let text = lock.write();
+        let read = Lock::parse(&text);
+        prop_assert_eq!(read.as_ref(), Ok(&lock));
+        prop_assert_eq!(read.unwrap().write(), text);
+    }
+
+    #[test]
+    fn nothing_in_the_text_deceives(lock in lock()) {
+        let text = lock.write();
+        prop_assert!(!text.contains(is_deceptive), "{}", text);
+        prop_assert!(text.lines().all(|line| !line.ends_with(' ')));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_never_a_panic(
+        lock in lock(),
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0usize..9, "[\\[\\]{}\",:0-9a-z\\\\\u{200b}]{0,4}"), 1..4),
+    ) {
+        let mut text: Vec<char> = lock.write().chars().collect();
+        for (at, length, put) in cuts {
+            let at = at.index(text.len().max(1)).min(text.len());
+            let end = (at + length).min(text.len());
+            text.splice(at..end, put.chars());
+        }
+        let text = String::from_iter(text);
+        if let Ok(read) = Lock::parse(&text) {
+            // What is still accepted is a lock whose hashes hold.
+            for pin in read.servers.values().flat_map(|server| server.tools.values()) {
+                prop_assert_eq!(&Pin::of(&pin.definition).unwrap(), pin);
+            }
+        }
+    }
+}

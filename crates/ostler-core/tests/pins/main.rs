@@ -1,0 +1,8 @@
+//! Pins, from the outside: hashes, lock files and comparisons over arbitrary definitions.
+
+#![expect(clippy::unwrap_used, reason = "what the tests share fails as they do")]
+
+mod compare;
+mod hash;
+mod lock;
+mod worlds;
