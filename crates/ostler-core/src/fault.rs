@@ -6,10 +6,13 @@
 //! of failure it was, which alone decides what supervision makes of it. Text
 //! inside a fault is for people.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::secrets::Secrets;
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -121,6 +124,37 @@ pub enum FaultKind {
         /// What it asks for, shortened.
         challenge: String,
     },
+}
+
+impl FaultKind {
+    /// The same without any secret in its words.
+    #[must_use]
+    pub fn without(mut self, secrets: &Secrets) -> Self {
+        match &mut self {
+            Self::Start(text)
+            | Self::Handshake(text)
+            | Self::Write(text)
+            | Self::Malformed(text)
+            | Self::Connect(text)
+            | Self::Transfer(text)
+            | Self::Status { text, .. }
+            | Self::NeedsAuth { challenge: text, .. } => {
+                if let Cow::Owned(hidden) = secrets.hide(text) {
+                    *text = hidden;
+                }
+            }
+            Self::StartTimeout(_)
+            | Self::Exited(_)
+            | Self::Closed
+            | Self::Oversize(_)
+            | Self::TimedOut(_)
+            | Self::Hung(_)
+            | Self::Retired
+            | Self::Congested
+            | Self::Paused { .. } => {}
+        }
+        self
+    }
 }
 
 /// A text behind a colon, if there is one.

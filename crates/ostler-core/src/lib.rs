@@ -25,6 +25,7 @@ pub mod policy;
 pub mod pool;
 pub mod repeat;
 pub mod restart;
+pub mod secrets;
 pub mod spec;
 pub mod status;
 pub mod supervisor;

@@ -19,6 +19,7 @@ use crate::ledger::Ledger;
 use crate::options::HostOptions;
 use crate::record::Recorder;
 use crate::room::Room;
+use crate::secrets::Veil;
 use crate::server::Server;
 use crate::share::Readings;
 use crate::turns::Turns;
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) hook: ArcSwapOption<Box<Hook>>,
     recorder: ArcSwapOption<Recorder>,
     pub(crate) room: Arc<Room>,
+    /// What must not be read anywhere.
+    pub(crate) veil: Arc<Veil>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) warden: Option<Arc<Warden>>,
     in_flight: AtomicUsize,
@@ -84,6 +87,7 @@ impl Host {
             hook: ArcSwapOption::empty(),
             recorder: ArcSwapOption::empty(),
             room: Room::new(options.max_processes),
+            veil: Arc::default(),
             ledger: Arc::default(),
             warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
             in_flight: AtomicUsize::new(0),

@@ -41,6 +41,7 @@ mod recall;
 mod record;
 mod request;
 mod room;
+mod secrets;
 mod server;
 mod share;
 mod speak;

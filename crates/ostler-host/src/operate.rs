@@ -211,10 +211,16 @@ impl Host {
                 spec,
                 self.options().identity.clone(),
                 self.shared().warden.clone(),
+                Arc::clone(&self.shared().veil),
             ))),
             Transport::Http(endpoint) => {
                 let identity = self.options().identity.clone();
-                Ok(Arc::new(HttpConnector::new(spec, endpoint.clone(), identity)))
+                Ok(Arc::new(HttpConnector::new(
+                    spec,
+                    endpoint.clone(),
+                    identity,
+                    Arc::clone(&self.shared().veil),
+                )))
             }
         }
     }

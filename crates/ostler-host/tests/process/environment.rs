@@ -133,3 +133,28 @@ async fn a_server_runs_in_its_directory_and_in_a_group_of_its_own() {
     assert_eq!(group.as_raw().cast_unsigned(), pid);
     stage.close().await;
 }
+
+#[tokio::test]
+async fn what_a_server_says_about_its_secret_is_read_without_it() {
+    let stage = Stage::guarded();
+    std::fs::write(stage.file("secret"), "canary-5d41402a\n").unwrap();
+    let mut spec = ServerSpec::stdio(fake_spec("fake", &[]).name, "sh").args([
+        "-c",
+        "echo \"the token is $TOKEN, or is it $1?\" >&2; exit 3",
+        "sh",
+    ]);
+    let reference = format!("${{file:{}}}", stage.path("secret"));
+    process_of(&mut spec).env.insert("TOKEN".into(), reference.clone());
+    process_of(&mut spec).args.push(format!("Bearer {reference}"));
+    let error = stage.host.spawn(&stage.me, spec.clone().lazy()).await;
+    assert!(error.is_ok(), "a lazy server is not started yet: {error:?}");
+    let error = stage.host.spawn(&stage.me, ServerSpec { lazy: false, ..spec }).await.unwrap_err();
+    assert!(error.render().contains("the token is [hidden file:"), "{}", error.render());
+    let failed = stage.host.call(&stage.me, "fake", "any", none()).await.unwrap_err();
+    let status = serde_json::to_string(&stage.status("fake")).unwrap();
+    for text in [error.render(), error.data().to_string(), failed.render(), status] {
+        assert!(!text.contains("5d41402a"), "{text}");
+    }
+    assert_eq!(stage.host.hide_secrets("-canary-5d41402a-").split('[').count(), 2);
+    stage.close().await;
+}

@@ -18,6 +18,7 @@ use super::client;
 use super::road::Road;
 use super::session::{Beginning, HttpSession};
 use super::shake::{self, Manner, Opened};
+use crate::secrets::Veil;
 use crate::upstream::stdio::resolve;
 use crate::upstream::{BoxFuture, Connector, Plan, Session};
 
@@ -26,6 +27,7 @@ use crate::upstream::{BoxFuture, Connector, Plan, Session};
 pub struct HttpConnector {
     endpoint: Endpoint,
     identity: ClientIdentity,
+    veil: Arc<Veil>,
     /// The longest answer or event.
     cap: usize,
     /// How much time a progress notification gives a call.
@@ -39,10 +41,16 @@ pub struct HttpConnector {
 }
 
 impl HttpConnector {
-    pub(crate) fn new(spec: &ServerSpec, endpoint: Endpoint, identity: ClientIdentity) -> Self {
+    pub(crate) fn new(
+        spec: &ServerSpec,
+        endpoint: Endpoint,
+        identity: ClientIdentity,
+        veil: Arc<Veil>,
+    ) -> Self {
         Self {
             endpoint,
             identity,
+            veil,
             cap: spec.max_line,
             patience: spec.call_timeout,
             client: OnceCell::new(),
@@ -68,13 +76,14 @@ impl HttpConnector {
             Opened::Wire(..) => Manner::Wire,
         });
         let (identity, is_confused) = (self.identity.clone(), Arc::clone(&self.is_confused));
-        let beginning = Beginning { road, plan, identity, patience: self.patience, is_confused };
+        let (patience, veil) = (self.patience, Arc::clone(&self.veil));
+        let beginning = Beginning { road, plan, identity, patience, is_confused, veil };
         Ok(HttpSession::begin(opened, beginning))
     }
 
     /// Resolves the references in address and headers, as they are now.
     async fn road(&self) -> Result<Road, String> {
-        let text = resolve(&self.endpoint.url).await?;
+        let text = resolve(&self.endpoint.url, &self.veil).await?;
         // The address may hold a secret, so the error does not repeat it.
         let url = Url::parse(&text).map_err(|error| format!("its `url` is no address: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -82,7 +91,7 @@ impl HttpConnector {
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &self.endpoint.headers {
-            let value = resolve(value).await?;
+            let value = resolve(value, &self.veil).await?;
             let name = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| format!("`{name}` can't be the name of a header"))?;
             let mut value = HeaderValue::from_str(&value)
@@ -106,7 +115,9 @@ async fn make_client(url: Url) -> Result<Client, String> {
 impl Connector for HttpConnector {
     fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
         Box::pin(async move {
-            self.open(plan).await.map_err(|kind| Failure::new(kind, Instant::now().into_std()))
+            self.open(plan)
+                .await
+                .map_err(|kind| Failure::new(self.veil.over(kind), Instant::now().into_std()))
         })
     }
 

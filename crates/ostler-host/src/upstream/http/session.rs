@@ -19,6 +19,7 @@ use super::road::Road;
 use super::shake::Opened;
 use super::wire;
 use crate::lists::Kind;
+use crate::secrets::Veil;
 use crate::upstream::{Ask, BoxFuture, Force, Plan, Session, Vitals};
 
 /// How long the end of a session may take to be said.
@@ -33,6 +34,8 @@ const MAX_ERRANDS: usize = 32;
 /// What all parts of a session share.
 pub(crate) struct Link {
     pub(crate) road: Road,
+    /// What its faults must not say.
+    veil: Arc<Veil>,
     pub(crate) calls: Calls,
     pub(crate) ear: Ear,
     /// Places for messages that nobody waits for.
@@ -70,6 +73,7 @@ pub(crate) struct Beginning {
     pub(crate) patience: Duration,
     /// Set when it could not be told whose question one was.
     pub(crate) is_confused: Arc<AtomicBool>,
+    pub(crate) veil: Arc<Veil>,
 }
 
 impl Link {
@@ -94,7 +98,7 @@ impl Link {
     pub(crate) fn lose(&self, kind: &FaultKind) {
         self.lost.send_if_modified(|lost| {
             let is_first = lost.is_none();
-            lost.get_or_insert_with(|| Failure::new(kind.clone(), Instant::now().into_std()));
+            lost.get_or_insert_with(|| Failure::new(self.veil.over(kind.clone()), Instant::now().into_std()));
             is_first
         });
     }
@@ -120,9 +124,10 @@ impl Link {
 
 impl HttpSession {
     pub(crate) fn begin(opened: Opened, beginning: Beginning) -> Arc<dyn Session> {
-        let Beginning { road, plan, identity, patience, is_confused } = beginning;
+        let Beginning { road, plan, identity, patience, is_confused, veil } = beginning;
         let link = Arc::new(Link {
             road,
+            veil,
             calls: Calls::default(),
             ear: Ear::new(plan.events, patience, is_confused),
             errands: Arc::new(Semaphore::new(MAX_ERRANDS)),
@@ -172,7 +177,7 @@ impl HttpSession {
         if let Err(fault) = &result {
             self.link.heed(fault);
         }
-        result
+        result.map_err(|fault| self.link.veil.over_fault(fault))
     }
 
     /// Waits until the call's time is over or the session is closed. Whether

@@ -17,6 +17,7 @@ use super::process::Process;
 use super::session::{Beginning, StdioSession};
 use crate::guard::client::Warden;
 use crate::guard::order::Pace;
+use crate::secrets::Veil;
 use crate::upstream::{BoxFuture, Connector, Force, Plan, Session};
 
 /// How long the exit status of a failed start is waited for, for its words.
@@ -30,6 +31,7 @@ pub struct StdioConnector {
     process: ProcessSpec,
     identity: ClientIdentity,
     warden: Option<Arc<Warden>>,
+    veil: Arc<Veil>,
     /// The longest line.
     cap: usize,
     /// How much time a progress notification gives a call.
@@ -47,7 +49,12 @@ const LEGACY_CAPABILITIES: &str =
 
 impl StdioConnector {
     /// For the process of a spec; one with another transport can't be started.
-    pub(crate) fn new(spec: &ServerSpec, identity: ClientIdentity, warden: Option<Arc<Warden>>) -> Self {
+    pub(crate) fn new(
+        spec: &ServerSpec,
+        identity: ClientIdentity,
+        warden: Option<Arc<Warden>>,
+        veil: Arc<Veil>,
+    ) -> Self {
         let process = match &spec.transport {
             Transport::Stdio(process) => process.clone(),
             Transport::Http(_) => {
@@ -58,6 +65,7 @@ impl StdioConnector {
             process,
             identity,
             warden,
+            veil,
             cap: spec.max_line,
             patience: spec.call_timeout,
             era: Mutex::new(None),
@@ -66,11 +74,12 @@ impl StdioConnector {
     }
 
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, Failure> {
-        let order = environment::order(&self.process, Pace::default()).await.map_err(cannot_start)?;
+        let order =
+            environment::order(&self.process, Pace::default(), &self.veil).await.map_err(cannot_start)?;
         let mut handshake = Handshake::new(self.identity.clone(), self.remembered(), "{}")
             .declaring_to_legacy(LEGACY_CAPABILITIES);
         loop {
-            let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone())
+            let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone(), &self.veil)
                 .await
                 .map_err(|error| self.not_started(&error))?;
             let mut splitter = LineSplitter::new(self.cap);
@@ -126,7 +135,10 @@ impl StdioConnector {
 
 impl Connector for StdioConnector {
     fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
-        Box::pin(self.open(plan))
+        Box::pin(async move {
+            let opened = self.open(plan).await;
+            opened.map_err(|failure| Failure { kind: self.veil.over(failure.kind), ..failure })
+        })
     }
 
     fn takes_turns(&self) -> bool {

@@ -2,11 +2,13 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ostler_core::config::{Reference, Template};
 use ostler_core::spec::Process;
 
 use crate::guard::order::{Order, Pace};
+use crate::secrets::Veil;
 
 /// Variables of the host that every server gets; names ending in `*` are prefixes.
 const PASSED_ON: [&str; 18] = [
@@ -34,10 +36,10 @@ const PASSED_ON: [&str; 18] = [
 const MAX_FILE: u64 = 1 << 20;
 
 /// Makes the order for one start. References are resolved here and nowhere else.
-pub(crate) async fn order(process: &Process, pace: Pace) -> Result<Order, String> {
-    let mut argv = vec![resolve(&process.command).await?];
+pub(crate) async fn order(process: &Process, pace: Pace, veil: &Arc<Veil>) -> Result<Order, String> {
+    let mut argv = vec![resolve(&process.command, veil).await?];
     for argument in &process.args {
-        argv.push(resolve(argument).await?);
+        argv.push(resolve(argument, veil).await?);
     }
     let mut env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
@@ -47,7 +49,7 @@ pub(crate) async fn order(process: &Process, pace: Pace) -> Result<Order, String
         if key.is_empty() || key.contains(['=', '\0']) {
             return Err(format!("`{}` can't be the name of a variable", key.escape_debug()));
         }
-        env.push((key.clone(), resolve(value).await?));
+        env.push((key.clone(), resolve(value, veil).await?));
     }
     let has_nul = argv.iter().chain(env.iter().map(|(_, value)| value)).any(|text| text.contains('\0'));
     if has_nul {
@@ -63,14 +65,25 @@ fn is_passed_on(key: &str) -> bool {
     })
 }
 
-/// Replaces the references in a value. An error names the reference and never
-/// a value.
-pub(crate) async fn resolve(text: &str) -> Result<String, String> {
+/// Replaces the references in a value, and hides what they stand for from
+/// everybody who reads. An error names the reference and never a value.
+pub(crate) async fn resolve(text: &str, veil: &Arc<Veil>) -> Result<String, String> {
     let template = Template::parse(text).map_err(|error| error.to_string())?;
     if !template.has_references() {
         return template.resolve(&|_| Err(String::new())).map_err(|error| error.to_string());
     }
     // Files are read off the runtime; there are seldom more than one.
+    let veil = Arc::clone(veil);
+    let look_up = move |reference: &Reference| {
+        let value = look_up(reference)?;
+        match reference {
+            // What every server is given anyway is no secret.
+            Reference::Env(name) if is_passed_on(name) => {}
+            Reference::Env(name) => veil.learn(&format!("env:{name}"), &value),
+            Reference::File(path) => veil.learn(&format!("file:{}", path.display()), &value),
+        }
+        Ok(value)
+    };
     tokio::task::spawn_blocking(move || template.resolve(&look_up).map_err(|error| error.to_string()))
         .await
         .map_err(|error| error.to_string())?

@@ -13,6 +13,7 @@ use super::ring::Ring;
 use super::{guarded, unguarded};
 use crate::guard::client::Warden;
 use crate::guard::order::Order;
+use crate::secrets::Veil;
 use crate::upstream::{Force, Stay};
 
 /// How long the stderr of an ended server may stay open before it is complete.
@@ -54,7 +55,12 @@ pub(crate) struct Handle {
 
 impl Process {
     /// Starts a process, under a guard if there is a warden.
-    pub(crate) async fn start(order: &Order, warden: Option<&Warden>, stay: Stay) -> io::Result<Self> {
+    pub(crate) async fn start(
+        order: &Order,
+        warden: Option<&Warden>,
+        stay: Stay,
+        veil: &Arc<Veil>,
+    ) -> io::Result<Self> {
         let (life_in, life) = watch::channel(Life::Running);
         // One gentle request and one for force is all that is ever said.
         let (keeper, requests) = mpsc::channel(2);
@@ -62,7 +68,7 @@ impl Process {
             Some(warden) => guarded::start(order, warden, Keeper { life: life_in, requests, stay }).await?,
             None => unguarded::start(order, Keeper { life: life_in, requests, stay })?,
         };
-        let stderr = Arc::new(Ring::default());
+        let stderr = Arc::new(Ring::new(Arc::clone(veil)));
         let (is_draining, drained) = watch::channel(());
         tokio::spawn(drain(started.stderr, Arc::clone(&stderr), is_draining));
         let handle = Handle { pid: started.pid, stderr, drained, life, keeper };

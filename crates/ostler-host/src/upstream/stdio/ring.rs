@@ -1,16 +1,21 @@
 //! The last words of a server: a bounded ring over its stderr.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ostler_core::error::is_deceptive;
+
+use crate::secrets::Veil;
 
 /// Bytes kept per server.
 pub(crate) const CAPACITY: usize = 64 << 10;
 
 /// The last [`CAPACITY`] bytes that a server wrote to stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Ring(Mutex<Kept>);
+pub(crate) struct Ring {
+    kept: Mutex<Kept>,
+    veil: Arc<Veil>,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -20,9 +25,14 @@ struct Kept {
 }
 
 impl Ring {
+    /// A ring whose lines are read through a veil.
+    pub(crate) fn new(veil: Arc<Veil>) -> Self {
+        Self { kept: Mutex::default(), veil }
+    }
+
     /// Appends, forgetting the oldest bytes.
     pub(crate) fn push(&self, bytes: &[u8]) {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         ring.written += bytes.len() as u64;
         let bytes = &bytes[bytes.len().saturating_sub(CAPACITY)..];
         let excess = (ring.bytes.len() + bytes.len()).saturating_sub(CAPACITY);
@@ -34,12 +44,13 @@ impl Ring {
     /// and the position after them. A line that is not ended yet is left for
     /// the next time, unless it is as long as everything that is kept.
     pub(crate) fn since(&self, position: u64) -> (Vec<String>, u64) {
-        let (bytes, begin): (Vec<u8>, u64) = {
-            let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (bytes, begin, is_cut): (Vec<u8>, u64, bool) = {
+            let ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let first = ring.written - ring.bytes.len() as u64;
             let begin = position.max(first);
             let skipped = usize::try_from(begin - first).unwrap_or(usize::MAX);
-            (ring.bytes.iter().skip(skipped).copied().collect(), begin)
+            // Who has fallen behind begins in the middle of a line.
+            (ring.bytes.iter().skip(skipped).copied().collect(), begin, begin > position)
         };
         let end = match memchr::memrchr(b'\n', &bytes) {
             Some(last) => last + 1,
@@ -47,20 +58,33 @@ impl Ring {
             None => 0,
         };
         let text = String::from_utf8_lossy(&bytes[..end]);
-        let lines = text.lines().filter(|line| !line.trim().is_empty()).map(escape).collect();
+        let mut is_cut = is_cut;
+        let lines = text
+            .lines()
+            .map(|line| self.show(line, std::mem::take(&mut is_cut)))
+            .filter(|line| !line.trim().is_empty())
+            .collect();
         (lines, begin + end as u64)
     }
 
     /// The last lines, oldest first, with control characters escaped: what a
     /// server writes must not be able to move somebody's cursor.
     pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
-        let bytes: Vec<u8> = {
-            let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            ring.bytes.iter().copied().collect()
+        let (bytes, is_cut): (Vec<u8>, bool) = {
+            let ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            (ring.bytes.iter().copied().collect(), ring.written > ring.bytes.len() as u64)
         };
         let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        lines[lines.len().saturating_sub(count)..].iter().map(|line| escape(line)).collect()
+        let lines: Vec<(usize, &str)> =
+            text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).collect();
+        let last = &lines[lines.len().saturating_sub(count)..];
+        last.iter().map(|&(at, line)| self.show(line, is_cut && at == 0)).collect()
+    }
+
+    /// A line as people may read it; one that was cut begins with the rest of
+    /// something.
+    fn show(&self, line: &str, is_cut: bool) -> String {
+        escape(&if is_cut { self.veil.hide_cut(line) } else { self.veil.hide(line) })
     }
 }
 
@@ -87,10 +111,10 @@ mod tests {
         for n in 0..10_000 {
             ring.push(format!("line {n} with some text\n").as_bytes());
         }
-        assert_eq!(ring.0.lock().unwrap().bytes.len(), CAPACITY);
+        assert_eq!(ring.kept.lock().unwrap().bytes.len(), CAPACITY);
         assert_eq!(ring.last_lines(2), ["line 9998 with some text", "line 9999 with some text"]);
         ring.push(&vec![b'x'; 3 * CAPACITY]);
-        assert_eq!(ring.0.lock().unwrap().bytes.len(), CAPACITY);
+        assert_eq!(ring.kept.lock().unwrap().bytes.len(), CAPACITY);
     }
 
     #[test]
@@ -105,6 +129,21 @@ mod tests {
         ring.push(&[b'x'; 2 * CAPACITY]);
         let (lines, position) = ring.since(14);
         assert_eq!((lines.len(), lines[0].len(), position), (1, CAPACITY, 14 + 2 * CAPACITY as u64));
+    }
+
+    #[test]
+    fn no_secret_is_read_from_it_not_even_half_of_one() {
+        let veil = Arc::new(Veil::default());
+        veil.learn("env:TOKEN", "canary-0123456789");
+        let ring = Ring::new(veil);
+        ring.push(b"key canary-0123456789\n");
+        assert_eq!(ring.last_lines(1), ["key [hidden env:TOKEN]"]);
+        assert_eq!(ring.since(0).0, ["key [hidden env:TOKEN]"]);
+        // The cut falls into the middle of the value.
+        let rest = CAPACITY - "0123456789\n".len();
+        ring.push(&[&b"x".repeat(rest - 1)[..], b"\n"].concat());
+        assert_eq!(ring.last_lines(9)[0], "[hidden]");
+        assert_eq!(ring.since(0).0[0], "[hidden]");
     }
 
     #[test]

@@ -1,0 +1,215 @@
+//! Values that nobody may read in a log, an error or a status.
+//!
+//! They are known by value: whatever way a secret takes into a text, it is
+//! found there and its label stands in its place.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use memchr::memmem;
+
+/// A shorter value is not hidden: it would be found in every other word.
+pub const SHORTEST: usize = 4;
+
+/// A shorter line of a value of several lines is not hidden by itself.
+const SHORTEST_LINE: usize = 8;
+
+/// Values that are known at once. The oldest is forgotten beyond that.
+pub const MOST: usize = 1_024;
+
+/// Secret values, each with the label that is shown in its place.
+#[derive(Clone, Default)]
+pub struct Secrets(Vec<Arc<Secret>>);
+
+struct Secret {
+    label: Box<str>,
+    value: Box<str>,
+    /// The value and other ways of writing it.
+    forms: Vec<Box<str>>,
+}
+
+impl Secrets {
+    /// Hides a value from now on; the label, such as `env:TOKEN`, stands in its
+    /// place. False if it is too short or known already.
+    pub fn learn(&mut self, label: &str, value: &str) -> bool {
+        let value = value.trim();
+        if value.len() < SHORTEST || self.0.iter().any(|known| *known.value == *value) {
+            return false;
+        }
+        if self.0.len() == MOST {
+            self.0.remove(0);
+        }
+        self.0.push(Arc::new(Secret { label: label.into(), value: value.into(), forms: forms(value) }));
+        true
+    }
+
+    /// Whether a value is known already, so that nothing has to be learnt.
+    pub fn knows(&self, value: &str) -> bool {
+        self.0.iter().any(|known| *known.value == *value.trim())
+    }
+
+    /// The text without any secret in it.
+    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut places = self.places(text);
+        if places.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        // The longest of those that begin together comes first.
+        places.sort_by_key(|(place, _)| (place.start, std::cmp::Reverse(place.end)));
+        let mut out = String::with_capacity(text.len());
+        let mut end = 0;
+        for (place, secret) in places {
+            // What overlaps the one before goes with it, to its own end.
+            if place.start >= end {
+                out.push_str(&text[end..place.start]);
+                out.push_str("[hidden ");
+                out.push_str(&secret.label);
+                out.push(']');
+            }
+            end = end.max(place.end);
+        }
+        out.push_str(&text[end..]);
+        Cow::Owned(out)
+    }
+
+    /// As [`hide`](Self::hide), of a text whose beginning was cut off
+    /// somewhere: the end of a secret that stands there is hidden too.
+    pub fn hide_cut<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let rest = self.0.iter().flat_map(|secret| &secret.forms).filter_map(|form| {
+            let ends = form.char_indices().map(|(at, _)| &form[at..]).skip(1);
+            ends.filter(|end| end.len() >= SHORTEST).find(|end| text.starts_with(*end)).map(str::len)
+        });
+        match rest.max() {
+            None => self.hide(text),
+            Some(cut) => Cow::Owned(format!("[hidden]{}", self.hide(&text[cut..]))),
+        }
+    }
+
+    fn places(&self, text: &str) -> Vec<(Range<usize>, &Secret)> {
+        let mut places = Vec::new();
+        for secret in &self.0 {
+            for form in &secret.forms {
+                let found = memmem::find_iter(text.as_bytes(), form.as_bytes());
+                places.extend(found.map(|start| (start..start + form.len(), &**secret)));
+            }
+        }
+        places
+    }
+}
+
+/// The ways in which a value is likely to be written: as it is, line by line,
+/// inside a JSON string, and in an address.
+fn forms(value: &str) -> Vec<Box<str>> {
+    let mut forms = vec![value.to_owned()];
+    let lines = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
+    forms.extend(lines.map(str::to_owned));
+    let escaped = serde_json::Value::from(value).to_string();
+    forms.push(escaped[1..escaped.len() - 1].to_owned());
+    forms.push(percent(value));
+    forms.push(value.escape_debug().to_string());
+    forms.sort();
+    forms.dedup();
+    forms.into_iter().map(String::into_boxed_str).collect()
+}
+
+/// As an address has it: everything but letters, digits and `-._~` encoded.
+fn percent(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|secret| &secret.label)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn knowing(values: &[(&str, &str)]) -> Secrets {
+        let mut secrets = Secrets::default();
+        for (label, value) in values {
+            secrets.learn(label, value);
+        }
+        secrets
+    }
+
+    #[test]
+    fn a_value_is_replaced_by_its_label_wherever_it_stands() {
+        let secrets =
+            knowing(&[("env:TOKEN", "s3cr3t/+\"x"), ("file:pem", "-----BEGIN KEY-----\nabcdefgh1234\n")]);
+        let table = [
+            ("nothing here", "nothing here"),
+            ("a s3cr3t/+\"x b", "a [hidden env:TOKEN] b"),
+            (r#"{"t":"s3cr3t/+\"x"}"#, r#"{"t":"[hidden env:TOKEN]"}"#),
+            ("?t=s3cr3t%2F%2B%22x&u", "?t=[hidden env:TOKEN]&u"),
+            ("line abcdefgh1234 of it", "line [hidden file:pem] of it"),
+            ("s3cr3t/+\"xs3cr3t/+\"x", "[hidden env:TOKEN][hidden env:TOKEN]"),
+        ];
+        for (text, hidden) in table {
+            assert_eq!(secrets.hide(text), hidden);
+        }
+    }
+
+    #[test]
+    fn values_that_overlap_leave_nothing_of_each_other() {
+        let secrets = knowing(&[("env:A", "abcdef"), ("env:B", "defghi"), ("env:C", "abcdefghijkl")]);
+        assert_eq!(secrets.hide("-abcdefghi-"), "-[hidden env:A]-");
+        assert_eq!(secrets.hide("-abcdefghijkl-"), "-[hidden env:C]-");
+    }
+
+    #[test]
+    fn a_value_too_short_to_be_told_from_words_is_not_hidden() {
+        let secrets = knowing(&[("env:A", "ab"), ("env:B", " \n")]);
+        assert_eq!(secrets.hide("about"), "about");
+    }
+
+    #[test]
+    fn the_rest_of_a_value_at_a_cut_is_hidden() {
+        let secrets = knowing(&[("env:A", "canary-123456")]);
+        assert_eq!(secrets.hide_cut("ry-123456 said canary-123456"), "[hidden] said [hidden env:A]");
+        assert_eq!(secrets.hide_cut("hello"), "hello");
+    }
+
+    #[test]
+    fn the_oldest_value_makes_room_and_a_known_one_is_not_learnt_twice() {
+        let mut secrets = Secrets::default();
+        for n in 0..=MOST {
+            assert!(secrets.learn("env:N", &format!("value-{n:05}")));
+            assert!(!secrets.learn("env:N", &format!("value-{n:05}")));
+        }
+        assert_eq!(secrets.0.len(), MOST);
+        assert!(!secrets.knows("value-00000") && secrets.knows("value-00001"));
+    }
+
+    #[test]
+    fn not_even_debug_shows_a_value() {
+        assert_eq!(format!("{:?}", knowing(&[("env:A", "canary")])), "[\"env:A\"]");
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_survives(values in prop::collection::vec("[ab\"é/]{4,8}", 0..4), text in "[ab\"é/ ]{0,40}") {
+            let mut secrets = Secrets::default();
+            for value in &values {
+                // The label must not hold what is to be hidden.
+                secrets.learn("X", value);
+            }
+            let hidden = secrets.hide(&text);
+            for value in &values {
+                prop_assert!(!hidden.contains(value.as_str()), "{value} in {hidden}");
+            }
+        }
+    }
+}
