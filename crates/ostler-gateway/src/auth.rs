@@ -1,21 +1,142 @@
 //! Who a client is: its credential says, never its messages.
 
-use std::net::SocketAddr;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 
-use http::HeaderMap;
+use http::{HeaderMap, header};
 use ostler_core::caller::Caller;
+
+use crate::pass::Pass;
+
+/// Headers that a proxy adds. A request that has one comes from whoever the
+/// proxy serves, however near the proxy itself is.
+const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-real-ip", "x-client-ip"];
+const OF_PROXIES_TOO: &str = "x-forwarded-";
 
 /// Turns what a connection shows into a caller.
 pub trait Authenticate: Send + Sync + 'static {
-    /// The caller, or why there is none. Asked for every HTTP request, so it must be quick.
-    fn caller(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Caller, Unauthorized>;
+    /// The caller, or why there is none. Asked for every HTTP request before
+    /// its body is read, so it must be quick; what has to wait says so.
+    fn check(&self, knock: &Knock<'_>) -> Check;
+}
+
+/// What is known of a request before its body is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Knock<'a> {
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// The address it comes from.
+    pub peer: Option<SocketAddr>,
+    /// The host that it names, which is one of those that are served.
+    pub host: &'a str,
+}
+
+/// What a credential comes to.
+pub enum Check {
+    /// It is somebody's.
+    Admitted(Admitted),
+    /// It is nobody's, or there is none.
+    Refused(Unauthorized),
+    /// It can't be told at once. The wait is bounded by the gateway, and
+    /// dropped when its client leaves.
+    Wait(Pin<Box<dyn Future<Output = Result<Admitted, Unauthorized>> + Send>>),
+}
+
+/// A caller, and for how long it is one.
+#[derive(Debug, Clone)]
+pub struct Admitted {
+    /// Who asks.
+    pub caller: Caller,
+    /// Ends with the credential; without one, what is begun is never ended.
+    pub pass: Option<Pass>,
+}
+
+impl From<Caller> for Admitted {
+    fn from(caller: Caller) -> Self {
+        Self { caller, pass: None }
+    }
 }
 
 /// Why a request has no caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unauthorized {
-    /// What is said to the client: what is missing, never what would be right.
+    /// What is said to the client: what is wrong, never what would be right.
     pub why: String,
+    /// The same for programs.
+    pub reason: Reason,
+}
+
+/// Why a request has no caller, in the words of RFC 6750.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// It shows no credential.
+    Missing,
+    /// The header can't be read.
+    InvalidRequest,
+    /// The credential is unknown, over, or not for us.
+    InvalidToken,
+    /// The credential is somebody's who may do nothing here.
+    InsufficientScope,
+}
+
+impl Reason {
+    /// The OAuth error code; none when nothing was shown.
+    pub fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Missing => None,
+            Self::InvalidRequest => Some("invalid_request"),
+            Self::InvalidToken => Some("invalid_token"),
+            Self::InsufficientScope => Some("insufficient_scope"),
+        }
+    }
+}
+
+impl Unauthorized {
+    /// The request shows no credential.
+    pub fn missing(why: impl Into<String>) -> Self {
+        Self { why: why.into(), reason: Reason::Missing }
+    }
+
+    /// The credential is not good.
+    pub fn invalid(why: impl Into<String>) -> Self {
+        Self { why: why.into(), reason: Reason::InvalidToken }
+    }
+}
+
+impl<'a> Knock<'a> {
+    /// The bearer token that is shown, if any is. A header that can't be read
+    /// is an error and never the same as none.
+    pub fn bearer(&self) -> Result<Option<&'a str>, Unauthorized> {
+        let unreadable = |why: &str| Unauthorized { why: why.into(), reason: Reason::InvalidRequest };
+        let mut shown = self.headers.get_all(header::AUTHORIZATION).iter();
+        let value = match (shown.next(), shown.next()) {
+            (None, _) => return Ok(None),
+            (Some(value), None) => value,
+            (Some(_), Some(_)) => return Err(unreadable("there is more than one Authorization header")),
+        };
+        let token = value.to_str().ok().and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        });
+        match token {
+            Some(token) if !token.is_empty() => Ok(Some(token)),
+            _ => Err(unreadable("the Authorization header is not `Bearer TOKEN`")),
+        }
+    }
+
+    /// Whether the request was made on this machine, for this machine, and
+    /// passed on by nobody. A proxy beside us must not make the world local.
+    pub fn is_local(&self) -> bool {
+        let is_near = self.peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+        is_near && is_loopback_host(self.host) && !self.is_passed_on()
+    }
+
+    /// Whether a proxy says that it has passed the request on.
+    pub fn is_passed_on(&self) -> bool {
+        let is_mark = |name: &str| OF_PROXIES.contains(&name) || name.starts_with(OF_PROXIES_TOO);
+        self.headers.keys().any(|name| is_mark(name.as_str()))
+    }
 }
 
 /// Everybody who reaches the endpoint is `local`. Right for loopback only.
@@ -23,7 +144,96 @@ pub struct Unauthorized {
 pub struct LocalOnly;
 
 impl Authenticate for LocalOnly {
-    fn caller(&self, _headers: &HeaderMap, _peer: Option<SocketAddr>) -> Result<Caller, Unauthorized> {
-        Ok(Caller::local())
+    fn check(&self, _: &Knock<'_>) -> Check {
+        Check::Admitted(Caller::local().into())
+    }
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Admitted(admitted) => f.debug_tuple("Admitted").field(admitted).finish(),
+            Self::Refused(why) => f.debug_tuple("Refused").field(why).finish(),
+            Self::Wait(_) => f.write_str("Wait"),
+        }
+    }
+}
+
+/// Whether `NAME[:PORT]` reaches this machine from this machine only.
+fn is_loopback_host(host: &str) -> bool {
+    is_loopback(split_port(host).0)
+}
+
+/// Names that reach this machine from this machine only.
+pub(crate) fn is_loopback(name: &str) -> bool {
+    if name.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// A host's name and its port, which must be a number where there is one.
+pub(crate) fn split_port(host: &str) -> (&str, Option<u16>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => match port.parse() {
+            Ok(port) => (name, Some(port)),
+            // What is no port belongs to the name, which then is no known one.
+            Err(_) => (host, None),
+        },
+        _ => (host, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn bearer(pairs: &[(&'static str, &str)]) -> Result<Option<String>, Reason> {
+        let headers = headers(pairs);
+        let knock = Knock { headers: &headers, peer: None, host: "localhost" };
+        knock.bearer().map(|token| token.map(str::to_owned)).map_err(|why| why.reason)
+    }
+
+    #[test]
+    fn a_header_that_can_not_be_read_is_never_taken_for_none() {
+        assert_eq!(bearer(&[]), Ok(None));
+        assert_eq!(bearer(&[("authorization", "Bearer x")]), Ok(Some("x".into())));
+        assert_eq!(bearer(&[("authorization", "bearer  x ")]), Ok(Some("x".into())));
+        for bad in ["", "Bearer", "Bearer ", "Basic x", "x", "Bearer\u{a0}x"] {
+            assert_eq!(bearer(&[("authorization", bad)]), Err(Reason::InvalidRequest), "{bad:?}");
+        }
+        let twice = [("authorization", "Bearer x"), ("authorization", "Bearer x")];
+        assert_eq!(bearer(&twice), Err(Reason::InvalidRequest));
+    }
+
+    #[test]
+    fn local_is_only_who_came_straight_from_this_machine_to_this_machine() {
+        let is_local = |peer: Option<&str>, host, pairs: &[(&'static str, &str)]| {
+            let headers = headers(pairs);
+            let peer = peer.map(|peer| peer.parse().unwrap());
+            Knock { headers: &headers, peer, host }.is_local()
+        };
+        for peer in ["127.0.0.1:9", "127.8.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"] {
+            assert!(is_local(Some(peer), "localhost:7777", &[]), "{peer}");
+        }
+        for peer in [None, Some("10.0.0.1:9"), Some("[::ffff:10.0.0.1]:9"), Some("[fe80::1]:9")] {
+            assert!(!is_local(peer, "localhost:7777", &[]), "{peer:?}");
+        }
+        for host in ["box.example", "10.0.0.1:7777", "0.0.0.0", "localhost.evil", ""] {
+            assert!(!is_local(Some("127.0.0.1:9"), host, &[]), "{host}");
+        }
+        for mark in ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "x-client-ip"] {
+            let mark: &'static str = mark.to_ascii_lowercase().leak();
+            assert!(!is_local(Some("127.0.0.1:9"), "localhost", &[(mark, "")]), "{mark}");
+        }
     }
 }

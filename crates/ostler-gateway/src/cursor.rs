@@ -2,7 +2,6 @@
 
 use ostler_core::name::ServerName;
 
-use crate::face::Face;
 use crate::seal::Seal;
 
 const PURPOSE: &str = "cursor";
@@ -17,29 +16,21 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The text that a client gives back. It holds for one face and one kind
+    /// The text that a client gives back. It holds for one caller and one kind
     /// of list only.
-    pub(crate) fn seal(&self, seal: &Seal, face: &Face, kind: &str) -> String {
-        let parts = [face_key(face), kind, self.server.as_str(), &self.item];
+    pub(crate) fn seal(&self, seal: &Seal, principal: &str, kind: &str) -> String {
+        let parts = [principal, kind, self.server.as_str(), &self.item];
         seal.seal(PURPOSE, &parts.map(str::as_bytes))
     }
 
-    /// Reads a client's cursor; `None` if it is none of ours, or one of another list.
-    pub(crate) fn open(seal: &Seal, face: &Face, kind: &str, sealed: &str) -> Option<Self> {
-        let [for_face, for_kind, server, item]: [Vec<u8>; 4] = seal.open(PURPOSE, sealed)?.try_into().ok()?;
-        if for_face != face_key(face).as_bytes() || for_kind != kind.as_bytes() {
+    /// Reads a client's cursor; `None` if it is none of ours, or one of another list or caller.
+    pub(crate) fn open(seal: &Seal, principal: &str, kind: &str, sealed: &str) -> Option<Self> {
+        let [caller, for_kind, server, item]: [Vec<u8>; 4] = seal.open(PURPOSE, sealed)?.try_into().ok()?;
+        if caller != principal.as_bytes() || for_kind != kind.as_bytes() {
             return None;
         }
         let server = ServerName::new(std::str::from_utf8(&server).ok()?).ok()?;
         Some(Self { server, item: String::from_utf8(item).ok()? })
-    }
-}
-
-/// No server has an empty name, so the whole face has.
-fn face_key(face: &Face) -> &str {
-    match face {
-        Face::All => "",
-        Face::One(server) => server.as_str(),
     }
 }
 
@@ -48,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_comes_back_as_it_was_and_only_to_its_list() {
+    fn a_cursor_comes_back_as_it_was_and_only_from_its_caller_to_its_list() {
         let seal = Seal::new(&[1; 32]);
         let time = ServerName::new("time").unwrap();
-        let cursor = Cursor { server: time.clone(), item: "get_time".into() };
-        let sealed = cursor.seal(&seal, &Face::All, "tools");
-        assert_eq!(Cursor::open(&seal, &Face::All, "tools", &sealed), Some(cursor));
-        assert_eq!(Cursor::open(&seal, &Face::All, "prompts", &sealed), None);
-        assert_eq!(Cursor::open(&seal, &Face::One(time), "tools", &sealed), None);
-        assert_eq!(Cursor::open(&seal, &Face::All, "tools", "o1.AAAA"), None);
+        let cursor = Cursor { server: time, item: "get_time".into() };
+        let sealed = cursor.seal(&seal, "ada", "tools");
+        assert_eq!(Cursor::open(&seal, "ada", "tools", &sealed), Some(cursor));
+        assert_eq!(Cursor::open(&seal, "ada", "prompts", &sealed), None);
+        assert_eq!(Cursor::open(&seal, "bob", "tools", &sealed), None);
+        assert_eq!(Cursor::open(&seal, "ada", "tools", "o1.AAAA"), None);
     }
 }

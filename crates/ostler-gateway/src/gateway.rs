@@ -69,6 +69,14 @@ impl Gateway {
         self.0.sessions.len()
     }
 
+    /// Ends the sessions of callers whose credential was taken back, with all
+    /// that they have under way; how many sessions that were. Streams that
+    /// belong to no session end with the [`Pass`](crate::Pass) of their caller.
+    pub fn end_callers(&self, is_over: impl Fn(&Caller) -> bool) -> usize {
+        self.0.lot.end_callers(&is_over);
+        self.0.sessions.end_callers(self, is_over)
+    }
+
     /// Calls that wait for an answer of a modern client.
     pub fn parked(&self) -> usize {
         self.0.lot.len()

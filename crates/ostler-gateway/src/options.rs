@@ -11,6 +11,8 @@ use crate::auth::{Authenticate, LocalOnly};
 pub struct GatewayOptions {
     /// Tells callers by their credentials.
     pub authenticate: Arc<dyn Authenticate>,
+    /// What clients are told about where tokens for this endpoint come from; nothing without it.
+    pub resource_metadata: Option<ResourceMetadata>,
     /// `Host` values that are served beside loopback names: `name` or `name:port`.
     pub allowed_hosts: Vec<String>,
     /// `Origin` values that are served beside those of loopback: `scheme://name[:port]`.
@@ -40,6 +42,16 @@ pub struct GatewayOptions {
     pub version: String,
 }
 
+/// What RFC 9728 has a protected resource say of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceMetadata {
+    /// Who issues tokens for it.
+    pub authorization_servers: Vec<String>,
+    /// How clients reach it from outside, without a path, such as
+    /// `https://tools.example`; without it, `http://` and the `Host` they name.
+    pub base: Option<String>,
+}
+
 impl Default for GatewayOptions {
     fn default() -> Self {
         let mut seal_key = [0; 32];
@@ -49,6 +61,7 @@ impl Default for GatewayOptions {
         }
         Self {
             authenticate: Arc::new(LocalOnly),
+            resource_metadata: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             max_body: 4 << 20,

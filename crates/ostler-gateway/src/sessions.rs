@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use ostler_core::caller::Caller;
 use tokio::time::Instant;
 
 use crate::answer;
@@ -94,6 +95,18 @@ impl Sessions {
         let Some(session) = removed else { return false };
         end(gateway, &session);
         true
+    }
+
+    /// Ends every session whose caller is over; how many that were.
+    pub(crate) fn end_callers(&self, gateway: &Gateway, is_over: impl Fn(&Caller) -> bool) -> usize {
+        let ended: Vec<Arc<Session>> = {
+            let mut open = self.lock();
+            let is_over = |session: &Session| is_over(session.caller());
+            open.sessions.extract_if(|_, session| is_over(session)).map(|(_, session)| session).collect()
+        };
+        // Ended behind the lock: that takes other locks.
+        ended.iter().for_each(|session| end(gateway, session));
+        ended.len()
     }
 
     fn pause(&self) -> Duration {

@@ -26,17 +26,19 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
     }
     let cursor = match exchange.params.cursor() {
         None => None,
-        Some(text) => match Cursor::open(&gateway.0.seal, &Face::All, kind.member(), &text) {
-            Some(cursor) => Some(cursor),
-            None => return Reply::invalid("unknown cursor"),
-        },
+        Some(text) => {
+            match Cursor::open(&gateway.0.seal, exchange.caller.principal(), kind.member(), &text) {
+                Some(cursor) => Some(cursor),
+                None => return Reply::invalid("unknown cursor"),
+            }
+        }
     };
     let shared = &gateway.0;
     let offers = shared.host.offers(&exchange.caller, kind, shared.options.list_patience).await;
     if let Some(error) = silence(&offers) {
         return Reply::failed(error, exchange.client.era());
     }
-    Reply::result(Page::cut(gateway, kind, &offers, cursor).write(&exchange.client, kind, &offers))
+    Reply::result(Page::cut(gateway, kind, &offers, cursor).write(gateway, exchange, kind, &offers))
 }
 
 /// Why there is nothing to show at all. An empty list would be a lie where
@@ -54,7 +56,8 @@ fn silence(offers: &[Offer]) -> Option<&CallError> {
 struct Page {
     /// The texts of the items.
     items: Vec<Bytes>,
-    next: Option<String>,
+    /// The last of them, if more follow.
+    next: Option<Cursor>,
 }
 
 impl Page {
@@ -97,7 +100,7 @@ impl Page {
                 });
                 if page.items.len() == shared.options.page_size {
                     let last = Cursor { server: offer.server.clone(), item: item.name.to_string() };
-                    page.next = Some(last.seal(&shared.seal, &Face::All, kind.member()));
+                    page.next = Some(last);
                 }
             }
         }
@@ -106,7 +109,7 @@ impl Page {
         page
     }
 
-    fn write(self, client: &Client, kind: Kind, offers: &[Offer]) -> Vec<u8> {
+    fn write(self, gateway: &Gateway, exchange: &Exchange, kind: Kind, offers: &[Offer]) -> Vec<u8> {
         let size: usize = self.items.iter().map(|item| item.len() + 1).sum();
         let mut out = Vec::with_capacity(size + 128);
         out.push(b'{');
@@ -121,9 +124,10 @@ impl Page {
         out.push(b']');
         if let Some(next) = &self.next {
             out.extend_from_slice(b",\"nextCursor\":");
-            ostler_wire::push_text(&mut out, next);
+            let next = next.seal(&gateway.0.seal, exchange.caller.principal(), kind.member());
+            ostler_wire::push_text(&mut out, &next);
         }
-        if matches!(client, Client::Modern) {
+        if matches!(exchange.client, Client::Modern) {
             push_hints(&mut out, offers);
         }
         push_unavailable(&mut out, offers);

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::upstream::Question;
@@ -46,6 +47,8 @@ pub(crate) struct Lot {
 
 #[derive(Debug)]
 struct Parked {
+    /// Who may come back for it.
+    caller: Caller,
     call: Running,
     /// What the server asked, under the names the client was given.
     open: Vec<(String, Question)>,
@@ -83,6 +86,16 @@ impl Drop for Running {
 impl Lot {
     pub(crate) fn new(max: usize) -> Self {
         Self { calls: Mutex::default(), places: Arc::new(Semaphore::new(max)) }
+    }
+
+    /// Ends the calls of callers that are over: nobody may come back for them.
+    pub(crate) fn end_callers(&self, is_over: impl Fn(&Caller) -> bool) {
+        let ended: Vec<Parked> = {
+            let mut calls = self.calls();
+            calls.extract_if(|_, parked| is_over(&parked.caller)).map(|(_, parked)| parked).collect()
+        };
+        // Dropped behind the lock: that cancels them at their servers.
+        drop(ended);
     }
 
     /// How many calls wait.
@@ -190,7 +203,8 @@ fn park(
     {
         let mut calls = gateway.0.lot.calls();
         let expiry = forget_later(Arc::downgrade(&gateway.0), ticket);
-        calls.insert(ticket, Parked { call, open, digest: digest(&route.params), _expiry: expiry });
+        let (caller, digest) = (exchange.caller.clone(), digest(&route.params));
+        calls.insert(ticket, Parked { caller, call, open, digest, _expiry: expiry });
     }
     Reply::Result(body.into())
 }

@@ -12,6 +12,7 @@ use http_body::Frame;
 
 use super::long::LongStream;
 use super::sse::{self, KeepAlive};
+use crate::pass::Over;
 use crate::queue::Reader;
 use crate::session::{InUse, Session};
 use crate::slots::Slot;
@@ -31,6 +32,8 @@ pub(super) struct Events {
     /// Kept by streams that last: their place, and the session in use.
     _held: Option<(Slot, InUse)>,
     is_long: bool,
+    /// The end of the credential it was opened with, and then of the stream.
+    over: Over,
 }
 
 impl Events {
@@ -43,12 +46,21 @@ impl Events {
     ) -> Self {
         let opening = priming(&session, &reader, number);
         let keep_alive = KeepAlive::new(keep_alive);
-        Self { session, reader, number, keep_alive, opening, _held: None, is_long: false }
+        Self {
+            session,
+            reader,
+            number,
+            keep_alive,
+            opening,
+            _held: None,
+            is_long: false,
+            over: Over::default(),
+        }
     }
 
     /// A stream that a client has opened by itself.
     pub(super) fn opened(session: InUse, slot: Slot, reader: Reader, resumed: Resumed) -> Self {
-        let Resumed { number, keep_alive } = resumed;
+        let Resumed { number, keep_alive, over } = resumed;
         Self {
             session: Arc::clone(&session),
             opening: priming(&session, &reader, Some(number)),
@@ -57,6 +69,7 @@ impl Events {
             keep_alive: KeepAlive::new(keep_alive),
             _held: Some((slot, session)),
             is_long: number == 0,
+            over,
         }
     }
 
@@ -82,6 +95,7 @@ fn priming(session: &Session, reader: &Reader, number: Option<u64>) -> Option<By
 pub(super) struct Resumed {
     pub(super) number: u64,
     pub(super) keep_alive: Duration,
+    pub(super) over: Over,
 }
 
 impl http_body::Body for Events {
@@ -93,6 +107,9 @@ impl http_body::Body for Events {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
+        if this.over.has_come(cx) {
+            return Poll::Ready(None);
+        }
         if let Some(opening) = this.opening.take() {
             return Poll::Ready(Some(Ok(Frame::data(opening))));
         }

@@ -9,16 +9,12 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 
 use super::refuse::refuse;
+use crate::auth::{is_loopback, split_port};
 use crate::options::GatewayOptions;
 
 /// Refuses requests that a stranger's page makes.
 pub(super) fn check(options: &GatewayOptions, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
-    let named = headers.get(header::HOST).map(HeaderValue::to_str);
-    // A request in absolute form names its host in the target.
-    let host = match named {
-        Some(host) => host.ok(),
-        None => uri.authority().map(|authority| authority.as_str()),
-    };
+    let host = host(uri, headers);
     let is_single = headers.get_all(header::HOST).iter().count() <= 1;
     if !host.is_some_and(|host| is_single && is_known_host(options, host)) {
         let why = "the Host header names none of the hosts served here; add it to the allowed hosts";
@@ -30,6 +26,14 @@ pub(super) fn check(options: &GatewayOptions, uri: &Uri, headers: &HeaderMap) ->
         return Err(Box::new(refuse(StatusCode::FORBIDDEN, why)));
     }
     Ok(())
+}
+
+/// The host that a request names. One in absolute form names it in the target.
+pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    match headers.get(header::HOST).map(HeaderValue::to_str) {
+        Some(host) => host.ok(),
+        None => uri.authority().map(|authority| authority.as_str()),
+    }
 }
 
 fn is_known_host(options: &GatewayOptions, host: &str) -> bool {
@@ -48,27 +52,6 @@ fn is_known_origin(options: &GatewayOptions, origin: &str) -> bool {
 /// Whether the list has the host, with its port or for all ports.
 fn is_listed(list: &[String], host: &str, name: &str) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name))
-}
-
-/// Names that reach this machine from this machine only.
-fn is_loopback(name: &str) -> bool {
-    if name.eq_ignore_ascii_case("localhost") {
-        return true;
-    }
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-}
-
-/// A host's name and its port, which must be a number where there is one.
-fn split_port(host: &str) -> (&str, Option<u16>) {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => match port.parse() {
-            Ok(port) => (name, Some(port)),
-            // What is no port belongs to the name, which then is no known one.
-            Err(_) => (host, None),
-        },
-        _ => (host, None),
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use http::{HeaderName, StatusCode};
 use super::events::{Events, Resumed};
 use super::refuse::{PROTOCOL_VERSION, empty, refuse};
 use super::{Visit, not_allowed, sse};
+use crate::pass::Over;
 use crate::session::InUse;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -40,7 +41,8 @@ pub(super) fn get(visit: Visit) -> Response {
         },
         None => (0, session.streams.listen(None)),
     };
-    Events::opened(session, slot, reader, Resumed { number, keep_alive }).respond()
+    let over = Over::of_long(visit.pass);
+    Events::opened(session, slot, reader, Resumed { number, keep_alive, over }).respond()
 }
 
 /// Ends a session.

@@ -1,7 +1,7 @@
 //! MCP over HTTP: both eras on the same paths.
 //!
 //! ```text
-//! request ─ gate.rs ─ authenticate ─ face ─┬─ POST ─ body.rs ─ post.rs ─┬─ modern.rs
+//! request ─ gate.rs ─ enter.rs ─ face ─┬─ POST ─ body.rs ─ post.rs ─┬─ modern.rs
 //!                                          ├─ GET, DELETE ─ get.rs      ├─ legacy.rs ─ events.rs
 //!                                          └─ 405                       └─ batch.rs
 //! ```
@@ -9,11 +9,13 @@
 mod accept;
 mod batch;
 mod body;
+mod enter;
 mod events;
 mod gate;
 mod get;
 mod legacy;
 mod long;
+mod metadata;
 mod modern;
 mod post;
 mod refuse;
@@ -21,11 +23,10 @@ mod serve;
 mod sse;
 mod wait;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -35,9 +36,10 @@ use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
 
 use self::accept::Accepts;
 use self::refuse::{PROTOCOL_VERSION, SESSION_ID, refuse};
-use crate::auth::Unauthorized;
+use crate::auth::Admitted;
 use crate::face::Face;
 use crate::gateway::Gateway;
+use crate::pass::Pass;
 use crate::session::{InUse, Session};
 
 pub use self::long::LongStream;
@@ -45,9 +47,15 @@ pub use self::serve::{Limits, serve};
 
 impl Gateway {
     /// The endpoints `/mcp` and `/servers/{name}/mcp`, to be served alone or
-    /// merged into another router.
+    /// merged into another router; and what clients are told about tokens for
+    /// them, if there is anything to tell.
     pub fn router(&self) -> Router {
-        Router::new().route("/mcp", any(all)).route("/servers/{name}/mcp", any(one)).with_state(self.clone())
+        let routes = Router::new().route("/mcp", any(all)).route("/servers/{name}/mcp", any(one));
+        let routes = match self.0.options.resource_metadata {
+            Some(_) => metadata::add(routes),
+            None => routes,
+        };
+        routes.with_state(self.clone())
     }
 
     /// Refuses a request that a stranger's page makes, as the endpoints do: for
@@ -69,6 +77,8 @@ async fn one(State(gateway): State<Gateway>, Path(name): Path<String>, request: 
 struct Visit {
     gateway: Gateway,
     caller: Caller,
+    /// Ends with the caller's credential.
+    pass: Option<Pass>,
     face: Face,
     headers: HeaderMap,
     accepts: Accepts,
@@ -83,19 +93,15 @@ struct Ask {
 
 async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    if let Err(refusal) = gateway.admit(&parts.uri, &parts.headers) {
-        return *refusal;
-    }
-    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-    let caller = match gateway.0.options.authenticate.caller(&parts.headers, peer) {
-        Ok(caller) => caller,
-        Err(why) => return unauthorized(&why),
+    let Admitted { caller, pass } = match enter::enter(&gateway, server, &parts).await {
+        Ok(admitted) => admitted,
+        Err(refusal) => return *refusal,
     };
     let Some(face) = face(&gateway, &caller, server) else {
         return refuse(StatusCode::NOT_FOUND, "there is no such server here");
     };
     let accepts = Accepts::of(&parts.headers);
-    let visit = Visit { gateway, caller, face, headers: parts.headers, accepts };
+    let visit = Visit { gateway, caller, pass, face, headers: parts.headers, accepts };
     match parts.method {
         Method::POST => post::post(visit, body).await,
         Method::GET => get::get(visit),
@@ -109,12 +115,6 @@ fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face
     let Some(server) = server else { return Some(Face::All) };
     let name = ServerName::new(server).ok()?;
     gateway.may_see(caller, &name).then_some(Face::One(name))
-}
-
-fn unauthorized(why: &Unauthorized) -> Response {
-    let mut response = refuse(StatusCode::UNAUTHORIZED, &why.why);
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    response
 }
 
 fn not_allowed() -> Response {

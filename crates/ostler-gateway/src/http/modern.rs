@@ -19,6 +19,7 @@ use crate::answer::answer;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::modern;
 use crate::outlet::{Frames, Outlet};
+use crate::pass::Over;
 use crate::slots::Slot;
 
 const LISTEN: &str = "subscriptions/listen";
@@ -47,7 +48,7 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         },
     };
     let (outlet, mut frames) = Outlet::new();
-    let Visit { gateway, caller, face, headers, accepts } = visit;
+    let Visit { gateway, caller, pass, face, headers, accepts } = visit;
     let keep_alive = gateway.0.options.keep_alive;
     let mut exchange = Exchange {
         caller,
@@ -70,7 +71,9 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         First::Answer(reply) => Box::pin(std::future::ready(reply)),
         First::Frame | First::Silence => answering,
     };
-    Stream { answering: Some(answering), frames, id, keep_alive: KeepAlive::new(keep_alive), slot }.respond()
+    let over = if slot.is_some() { Over::of_long(pass) } else { Over::of_request(pass) };
+    let keep_alive = KeepAlive::new(keep_alive);
+    Stream { answering: Some(answering), frames, id, keep_alive, slot, over }.respond()
 }
 
 fn respond(reply: &Reply, id: &Id) -> Response {
@@ -115,6 +118,8 @@ struct Stream {
     keep_alive: KeepAlive,
     /// The place of a listen among the long streams.
     slot: Option<Slot>,
+    /// The end of the caller's credential, and then of the stream.
+    over: Over,
 }
 
 impl Stream {
@@ -138,6 +143,11 @@ impl http_body::Body for Stream {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
         let Some(answering) = &mut this.answering else { return Poll::Ready(None) };
+        if this.over.has_come(cx) {
+            // Dropped now, so that the request is cancelled even if nobody drops the body.
+            this.answering = None;
+            return Poll::Ready(None);
+        }
         let reply = answering.as_mut().poll(cx);
         let mut out = Vec::new();
         while let Some(frame) = this.frames.try_recv() {

@@ -177,3 +177,16 @@ async fn a_server_that_ends_while_a_call_is_parked_leaves_its_outcome_unknown() 
     assert_eq!(lost["error"]["data"]["code"], "outcome-unknown", "{lost}");
     assert_eq!(world.stage("a").count("t"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_a_caller_that_is_over_waits_no_longer() {
+    let (world, gateway) = world(Reply::text("done").asking(ASK, form())).await;
+    let asked = client(&gateway).call("a__t", json!({})).await;
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    gateway.end_callers(|caller| caller.principal() == "somebody");
+    assert_eq!(gateway.parked(), 1);
+    gateway.end_callers(|caller| caller.principal() == "local");
+    assert_eq!(gateway.parked(), 0);
+    settle().await;
+    assert_eq!(world.stage("a").cancelled(), 1);
+}

@@ -1,11 +1,9 @@
 //! Who is let in, before any message is read.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
-use ostler_gateway::{Authenticate, GatewayOptions, Limits, Unauthorized};
+use ostler_gateway::{Authenticate, Check, GatewayOptions, Knock, Limits, Unauthorized};
 use ostler_host::Caller;
 use tokio::io::AsyncWriteExt;
 
@@ -48,12 +46,13 @@ async fn hosts_and_origins_can_be_allowed() {
 struct Key;
 
 impl Authenticate for Key {
-    fn caller(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Caller, Unauthorized> {
-        assert!(peer.is_some(), "the peer's address is known");
-        match headers.get("authorization").and_then(|value| value.to_str().ok()) {
-            Some("Bearer ada") => Ok(Caller::new("ada", "local")),
-            Some("Bearer bob") => Ok(Caller::new("bob", "local")),
-            _ => Err(Unauthorized { why: "a bearer token is missing".into() }),
+    fn check(&self, knock: &Knock<'_>) -> Check {
+        assert!(knock.peer.is_some(), "the peer's address is known");
+        match knock.bearer() {
+            Ok(Some(name @ ("ada" | "bob"))) => Check::Admitted(Caller::new(name, "local").into()),
+            Ok(Some(_)) => Check::Refused(Unauthorized::invalid("the token is not known")),
+            Ok(None) => Check::Refused(Unauthorized::missing("a bearer token is missing")),
+            Err(why) => Check::Refused(why),
         }
     }
 }
@@ -68,7 +67,7 @@ async fn without_a_credential_there_is_no_answer() {
     let world = keyed().await;
     let response = world.send(good()).await;
     assert_eq!(response.status, 401);
-    assert_eq!(response.header("www-authenticate"), Some("Bearer"));
+    assert_eq!(response.header("www-authenticate"), Some("Bearer realm=\"ostler\""));
     assert_eq!(world.send(good().with("Authorization", "Bearer ada")).await.status, 200);
     let response = world.send(good().with("Authorization", "Bearer ada").with("Origin", "http://evil")).await;
     assert_eq!(response.status, 403, "a stranger's page learns nothing about credentials");

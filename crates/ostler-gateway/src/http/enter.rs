@@ -1,0 +1,75 @@
+//! From the head of a request to its caller, before its body is read.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::extract::ConnectInfo;
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
+use ostler_core::name::ServerName;
+
+use super::refuse::refuse;
+use super::{gate, metadata};
+use crate::auth::{Admitted, Check, Knock, Unauthorized};
+use crate::gateway::Gateway;
+
+/// How long a credential may take to be checked. Its keys may have to be
+/// fetched, which has a shorter limit of its own.
+const LONGEST_CHECK: Duration = Duration::from_secs(5);
+
+/// Whose request it is, or the answer to a stranger's.
+pub(super) async fn enter(
+    gateway: &Gateway,
+    server: Option<&str>,
+    parts: &Parts,
+) -> Result<Admitted, Box<Response>> {
+    gateway.admit(&parts.uri, &parts.headers)?;
+    // The gate has seen that there is one, and that it is served.
+    let host = gate::host(&parts.uri, &parts.headers).unwrap_or_default();
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let knock = Knock { headers: &parts.headers, peer, host };
+    let checked = match gateway.0.options.authenticate.check(&knock) {
+        Check::Admitted(admitted) => return Ok(admitted),
+        Check::Refused(why) => Err(why),
+        Check::Wait(waiting) => match tokio::time::timeout(LONGEST_CHECK, waiting).await {
+            Ok(checked) => checked,
+            Err(_) => return Err(Box::new(late())),
+        },
+    };
+    checked.map_err(|why| {
+        let metadata = gateway.0.options.resource_metadata.as_ref();
+        let address = metadata.map(|metadata| metadata::address(metadata, host, &path(server)));
+        Box::new(unauthorized(&why, address.as_deref()))
+    })
+}
+
+/// The path of the endpoint, without anything that a client has made up.
+fn path(server: Option<&str>) -> String {
+    match server.and_then(|server| ServerName::new(server).ok()) {
+        Some(server) => format!("/servers/{server}/mcp"),
+        None => "/mcp".into(),
+    }
+}
+
+/// One answer for whoever has no credential that is good, whatever was asked for.
+fn unauthorized(why: &Unauthorized, metadata: Option<&str>) -> Response {
+    let mut challenge = String::from("Bearer realm=\"ostler\"");
+    if let Some(code) = why.reason.code() {
+        challenge.push_str(&format!(", error=\"{code}\""));
+    }
+    if let Some(address) = metadata {
+        challenge.push_str(&format!(", resource_metadata=\"{address}\""));
+    }
+    let mut response = refuse(StatusCode::UNAUTHORIZED, &why.why);
+    let challenge = HeaderValue::try_from(challenge).unwrap_or(HeaderValue::from_static("Bearer"));
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    response
+}
+
+fn late() -> Response {
+    let mut response =
+        refuse(StatusCode::SERVICE_UNAVAILABLE, "the credential could not be checked in time; try again");
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
