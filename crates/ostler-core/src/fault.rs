@@ -28,6 +28,18 @@ pub enum Delivery {
     Answered,
 }
 
+impl Delivery {
+    /// The word used in errors and records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSent => "not-sent",
+            Self::Rejected => "rejected",
+            Self::Unknown => "unknown",
+            Self::Answered => "answered",
+        }
+    }
+}
+
 /// A failed attempt: what became of the request, and what happened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]

@@ -37,7 +37,7 @@ impl Answer {
 
     /// Whether the tool says that it failed.
     pub fn is_error(&self) -> bool {
-        ResultHead::open(&self.body).is_ok_and(|head| head.is_error)
+        ostler_wire::may_be_error(&self.body) && ResultHead::open(&self.body).is_ok_and(|head| head.is_error)
     }
 
     /// Reads the result into a type of the caller's own.

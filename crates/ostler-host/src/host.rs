@@ -14,6 +14,7 @@ use ostler_core::policy::Hook;
 
 use crate::bus::Bus;
 use crate::guard::client::Warden;
+use crate::happening::Observer;
 use crate::key::IdempotencyKey;
 use crate::ledger::Ledger;
 use crate::options::HostOptions;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) bus: Arc<Bus>,
     pub(crate) hook: ArcSwapOption<Box<Hook>>,
     recorder: ArcSwapOption<Recorder>,
+    pub(crate) observer: ArcSwapOption<Observer>,
     pub(crate) room: Arc<Room>,
     /// What must not be read anywhere.
     pub(crate) veil: Arc<Veil>,
@@ -86,6 +88,7 @@ impl Host {
             bus: Arc::default(),
             hook: ArcSwapOption::empty(),
             recorder: ArcSwapOption::empty(),
+            observer: ArcSwapOption::empty(),
             room: Room::new(options.max_processes),
             veil: Arc::default(),
             ledger: Arc::default(),

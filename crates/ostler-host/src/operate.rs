@@ -13,6 +13,7 @@ use ostler_core::supervisor::Phase;
 use tokio::time::timeout;
 
 use crate::bus::ServerEvent;
+use crate::happening::Act;
 use crate::host::{Host, Registry};
 use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::state::shutting_down;
@@ -111,7 +112,12 @@ impl Host {
             return Err(shutting_down(server.spec.name.clone()));
         }
         refused.keep();
-        Ok(if old.is_some() { Spawned::Replaced } else { Spawned::New })
+        let (act, spawned) = match old {
+            Some(_) => (Act::Replace, Spawned::Replaced),
+            None => (Act::Register, Spawned::New),
+        };
+        self.operated(server.spec.name.as_str(), act, Some(caller));
+        Ok(spawned)
     }
 
     /// Drains a server, ends it and waits until nothing of it is left. Calls
@@ -120,6 +126,7 @@ impl Host {
         let server = self.server(name)?;
         server.stop();
         self.purge(&server);
+        self.operated(name, Act::Stop, None);
         for slot in server.slots() {
             slot.until(|desk| match desk.supervisor.phase() {
                 Phase::Draining { .. } => None,
@@ -136,6 +143,7 @@ impl Host {
     pub async fn start(&self, name: &str) -> Result<(), CallError> {
         let server = self.server(name)?;
         server.resume();
+        self.operated(name, Act::Start, None);
         settle(&server).await
     }
 
@@ -146,6 +154,7 @@ impl Host {
         let server = self.server(name)?;
         server.reload();
         self.purge(&server);
+        self.operated(name, Act::Reload, None);
         settle(&server).await
     }
 
@@ -171,6 +180,7 @@ impl Host {
             registry.remove(&server.spec.name);
         });
         self.forget(&server);
+        self.operated(name, Act::Remove, None);
         Ok(server)
     }
 

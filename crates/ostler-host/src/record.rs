@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::fault::Delivery;
 
 use crate::answer::Answer;
 use crate::call::unknown_item;
@@ -20,14 +22,22 @@ pub struct Record<'a> {
     pub principal: &'a str,
     /// In which role.
     pub role: &'a str,
+    /// From which client session, where there is one.
+    pub session: Option<&'a str>,
     /// Which server.
     pub server: &'a str,
     /// Which method.
     pub method: &'a str,
     /// Which tool, prompt or resource.
     pub subject: &'a str,
-    /// `ok`, `cached`, `cancelled`, or the code of the error.
+    /// `ok`, `tool-error` if the tool says that it failed, `cached`,
+    /// `cancelled`, or the code of the error.
     pub outcome: &'static str,
+    /// What became of the request at the server; `None` where it never was on
+    /// its way, and where its caller left before that was known.
+    pub delivery: Option<Delivery>,
+    /// The session of the server that answered.
+    pub generation: Option<u64>,
     /// The rule that refused it, where one did; the caller was told that there
     /// is nothing of that name.
     pub denied: Option<&'a str>,
@@ -35,6 +45,21 @@ pub struct Record<'a> {
     pub arguments: Option<&'a [u8]>,
     /// From the request to its end.
     pub took: Duration,
+    /// What `arguments` is a part of.
+    pub(crate) text: Option<&'a Bytes>,
+}
+
+impl Record<'_> {
+    /// The arguments, for whoever wants them after the call. What is shorter
+    /// than `copied` is copied; a longer one keeps the buffer that it came in,
+    /// which holds little else.
+    pub fn keep_arguments(&self, copied: usize) -> Option<Bytes> {
+        let arguments = self.arguments?;
+        Some(match self.text {
+            Some(text) if arguments.len() >= copied => text.slice_ref(arguments),
+            _ => Bytes::copy_from_slice(arguments),
+        })
+    }
 }
 
 /// Takes records. Called on the path of a call, so it must not block.
@@ -45,12 +70,14 @@ pub(crate) struct Recording<'r, 'a> {
     request: &'r Request<'a>,
     recorder: Option<Recorder>,
     outcome: &'static str,
+    delivery: Option<Delivery>,
+    generation: Option<u64>,
     denied: Option<String>,
 }
 
 impl<'r, 'a> Recording<'r, 'a> {
     pub(crate) fn begin(request: &'r Request<'a>, recorder: Option<Recorder>) -> Self {
-        Self { request, recorder, outcome: "cancelled", denied: None }
+        Self { request, recorder, outcome: "cancelled", delivery: None, generation: None, denied: None }
     }
 
     /// Notes the rule that hides what was asked for.
@@ -59,11 +86,20 @@ impl<'r, 'a> Recording<'r, 'a> {
     }
 
     pub(crate) fn end(mut self, result: &Result<Answer, CallError>) {
-        self.outcome = match result {
-            Ok(answer) if answer.is_cached() => "cached",
-            Ok(_) => "ok",
-            Err(error) => error.code(),
+        (self.outcome, self.delivery) = match result {
+            Ok(answer) if answer.is_cached() => ("cached", None),
+            // An answer is looked at only if somebody wants to know.
+            Ok(answer) if self.recorder.is_some() && self.is_tool_error(answer) => {
+                ("tool-error", Some(Delivery::Answered))
+            }
+            Ok(_) => ("ok", Some(Delivery::Answered)),
+            Err(error) => (error.code(), error.delivery()),
         };
+        self.generation = result.as_ref().ok().and_then(|answer| answer.generation);
+    }
+
+    fn is_tool_error(&self, answer: &Answer) -> bool {
+        self.request.method == "tools/call" && answer.is_error()
     }
 }
 
@@ -77,13 +113,17 @@ impl Drop for Recording<'_, '_> {
             recorder(&Record {
                 principal: caller.principal(),
                 role: caller.role(),
+                session: caller.session(),
                 server,
                 method,
                 subject: &subject,
                 outcome: self.outcome,
+                delivery: self.delivery,
+                generation: self.generation,
                 denied: self.denied.as_deref(),
                 arguments: self.request.params.arguments(),
                 took,
+                text: Some(self.request.params.raw()),
             });
         }
     }
@@ -112,13 +152,17 @@ impl Host {
         recorder(&Record {
             principal: caller.principal(),
             role: caller.role(),
+            session: caller.session(),
             server: refused.server,
             method: refused.method,
             subject,
             outcome,
+            delivery: None,
+            generation: None,
             denied: Some(&rule),
             arguments: None,
             took: Duration::ZERO,
+            text: None,
         });
     }
 }

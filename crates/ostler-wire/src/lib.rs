@@ -62,7 +62,8 @@ pub use meta::{Meta, MetaKey, SessionMeta};
 pub use params::{Params, ParamsError};
 pub use progress::{Notice, Progress};
 pub use result::{
-    Dropped, Item, ListPage, ResultError, ResultHead, ResultKind, Scope, may_carry_hints, may_carry_ttl,
+    Dropped, Item, ListPage, ResultError, ResultHead, ResultKind, Scope, may_be_error, may_carry_hints,
+    may_carry_ttl,
 };
 pub use scan::salvage_id;
 pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};

@@ -97,6 +97,19 @@ pub fn may_carry_ttl(raw: &[u8]) -> bool {
     NEEDLES.iter().any(|needle| needle.find(raw).is_some())
 }
 
+/// Whether a result may say that its tool failed. A result that says `"isError": false`, as many do, is
+/// not parsed to learn that.
+pub fn may_be_error(raw: &[u8]) -> bool {
+    static KEY: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"isError\""));
+    static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u00"));
+    let says_no = |found: usize| {
+        let after = raw[found + KEY.needle().len()..].trim_ascii_start();
+        let value = after.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+        value.is_some_and(|value| value.starts_with(b"false") || value.starts_with(b"null"))
+    };
+    KEY.find_iter(raw).any(|found| !says_no(found)) || ESCAPE.find(raw).is_some()
+}
+
 impl ResultHead {
     /// Reads the head of a result. A result without a trace of a hint is not parsed a second time and has
     /// the default head; [`crate::Message::parse`] has seen already that it is JSON.

@@ -115,3 +115,20 @@ fn a_bad_item_is_dropped_alone() {
     );
     assert_eq!((page.head.next_cursor.as_deref(), page.head.ttl_ms), (Some(""), Some(7)));
 }
+
+#[test]
+fn a_result_that_denies_its_failure_is_not_parsed_for_it() {
+    let table = [
+        (r#"{"content":[]}"#, false),
+        (r#"{"isError":false}"#, false),
+        (r#"{"isError" : null}"#, false),
+        (r#"{"isError": true}"#, true),
+        (r#"{"isError":"no"}"#, true),
+        (r#"{"a":{"isError":true},"isError":false}"#, true),
+        (r#"{"\u0069sError":true}"#, true),
+    ];
+    for (raw, may_be) in table {
+        assert_eq!(may_be_error(raw.as_bytes()), may_be, "{raw}");
+        assert!(may_be || !head(raw).unwrap().is_error, "{raw}");
+    }
+}

@@ -225,6 +225,12 @@ impl Breaker {
         self.consecutive
     }
 
+    /// How often it has tripped, closed or been cleared: another number than
+    /// before says that something changed.
+    pub fn turns(&self) -> u64 {
+        self.epoch
+    }
+
     /// Closes, whatever happened: an operator reloads the server.
     pub fn clear(&mut self) {
         self.consecutive = 0;

@@ -359,6 +359,11 @@ impl Supervisor {
         self.breaker.consecutive_failures()
     }
 
+    /// See [`Breaker::turns`].
+    pub fn breaker_turns(&self) -> u64 {
+        self.breaker.turns()
+    }
+
     /// Restarts used in the window, and how many there are.
     pub fn restarts(&self, now: Instant) -> (u32, u32) {
         (self.budget.used(now), self.budget.max())

@@ -12,6 +12,7 @@ use ostler_core::weigh::{Effect, Weight};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, timeout_at};
 
+use super::news::{Before, Setback};
 use super::slot::{Desk, Live, Slot};
 use super::turn::{InTurn, Turn};
 use crate::request::Request;
@@ -55,7 +56,8 @@ impl Lease {
         let Some(permit) = self.permit.take() else { return };
         let (now, generation) = (now.into_std(), self.live.generation);
         let mut desk = self.slot.desk();
-        let mut needs_task = false;
+        let before = Before::of(&desk.supervisor);
+        let (mut needs_task, mut setback) = (false, None);
         match weight {
             Some(weight) => {
                 let has_babbled = desk.supervisor.settle(permit, generation, weight, now);
@@ -65,7 +67,8 @@ impl Lease {
                 }
                 if has_babbled {
                     let Desk { supervisor, rng, .. } = &mut *desk;
-                    supervisor.on_lost(generation, Failure::babble(now), rng);
+                    let was_lost = supervisor.on_lost(generation, Failure::babble(now), rng);
+                    setback = was_lost.then_some(Setback::Lost(generation));
                 }
                 needs_task = has_babbled || is_suspect;
             }
@@ -73,12 +76,14 @@ impl Lease {
         }
         let is_last = desk.supervisor.on_release(now);
         needs_task |= is_last && std::mem::take(&mut desk.needs_wake);
+        let news = before.news(&desk.supervisor, setback, now);
         drop(desk);
         self.live.end_lease();
         self.slot.room.note_idle();
         if needs_task {
             self.slot.bell.notify_one();
         }
+        self.slot.announce(news);
     }
 }
 

@@ -5,6 +5,7 @@ mod greet;
 pub(crate) mod interest;
 pub(crate) mod known;
 pub(crate) mod lease;
+mod news;
 mod pulse;
 pub(crate) mod shelf;
 pub(crate) mod slot;

@@ -10,14 +10,16 @@ use std::sync::atomic::Ordering;
 
 use ostler_core::fault::FaultKind;
 use ostler_core::liveness::{MISSES, Missed};
-use ostler_core::supervisor::{Action, Failure, Manner};
+use ostler_core::supervisor::{Action, Failure, Manner, Phase};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::greet::{greet, repeat};
+use super::news::{Before, Setback};
 use super::pulse::Pulse;
 use super::slot::{Desk, Live, Slot};
 use super::stay::Stay;
+use crate::happening::What;
 use crate::lists::Kind;
 use crate::upstream::{BoxFuture, Force, Plan, Session};
 
@@ -27,6 +29,7 @@ type Made = Result<(Arc<dyn Session>, Stay), Failure>;
 /// A session on its way.
 struct Start {
     generation: u64,
+    since: Instant,
     outcome: BoxFuture<'static, Made>,
 }
 
@@ -38,12 +41,15 @@ struct Task {
     live: Option<(Arc<Live>, Stay)>,
     /// Sessions that are being ended, by generation.
     ending: JoinSet<u64>,
+    /// The last session that ended by itself.
+    lost: u64,
     pulse: Pulse,
 }
 
 /// Runs until the slot is removed and nothing of it is left.
 pub(crate) async fn run(slot: Arc<Slot>) {
-    let mut task = Task { slot, start: None, live: None, ending: JoinSet::new(), pulse: Pulse::default() };
+    let mut task =
+        Task { slot, start: None, live: None, ending: JoinSet::new(), lost: 0, pulse: Pulse::default() };
     while task.carry_out() {
         task.wait().await;
     }
@@ -63,6 +69,7 @@ impl Task {
             // Whoever resumed it meanwhile came too late.
             desk.supervisor.on_stop();
         }
+        let was_out = matches!(desk.supervisor.phase(), Phase::Ejected { .. });
         while let Some(action) = desk.supervisor.poll(Instant::now().into_std()) {
             match action {
                 Action::Start { generation } => unwanted.extend(self.start(generation)),
@@ -74,8 +81,13 @@ impl Task {
         desk.has_remains =
             self.start.is_some() || !self.ending.is_empty() || slot.stays.load(Ordering::Acquire) > 0;
         let (is_clean, is_removed) = (!desk.has_remains, desk.is_removed);
+        let is_readmitted =
+            was_out && !matches!(desk.supervisor.phase(), Phase::Ejected { .. } | Phase::Stopped);
         drop(desk);
         drop(unwanted);
+        if is_readmitted {
+            slot.happened(What::Readmitted);
+        }
         if is_clean || is_removed {
             slot.moved.notify_waiters();
         }
@@ -85,7 +97,7 @@ impl Task {
     /// Begins a start, and returns the one that it replaces.
     fn start(&mut self, generation: u64) -> Option<Start> {
         let outcome = Box::pin(make_session(Arc::clone(&self.slot), generation));
-        self.start.replace(Start { generation, outcome })
+        self.start.replace(Start { generation, since: Instant::now(), outcome })
     }
 
     /// A start that nobody wants any more ends here; what is left of it keeps
@@ -121,7 +133,7 @@ impl Task {
     }
 
     async fn wait(&mut self) {
-        let Self { slot, start, live, ending, pulse } = self;
+        let Self { slot, start, live, ending, pulse, .. } = self;
         let current = live.as_ref().map(|(live, _)| live);
         let alarm = {
             let desk = slot.desk();
@@ -144,30 +156,37 @@ impl Task {
     }
 
     fn on_start_over(&mut self, made: Made) {
-        let Some(Start { generation, .. }) = self.start.take() else { return };
+        let Some(Start { generation, since, .. }) = self.start.take() else { return };
         match made {
-            Ok((session, stay)) => self.on_started(Live::new(generation, session), stay),
+            Ok((session, stay)) => self.on_started(Live::new(generation, session), stay, since),
             Err(failure) => {
                 tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server did not start");
-                self.slot.change(|Desk { supervisor, rng, .. }| {
-                    supervisor.on_start_failed(generation, failure, rng)
+                let news = self.slot.change(|Desk { supervisor, rng, .. }| {
+                    let (before, now) = (Before::of(supervisor), failure.at);
+                    let setback =
+                        supervisor.is_starting(generation).then_some(Setback::StartFailed(generation));
+                    supervisor.on_start_failed(generation, failure, rng);
+                    before.news(supervisor, setback, now)
                 });
+                self.slot.announce(news);
             }
         }
     }
 
-    fn on_started(&mut self, live: Arc<Live>, stay: Stay) {
+    fn on_started(&mut self, live: Arc<Live>, stay: Stay, since: Instant) {
         let generation = live.generation;
         self.live = Some((Arc::clone(&live), stay));
         self.pulse = Pulse::default();
         let slot = Arc::clone(&self.slot);
         slot.last_hello.store(Some(Arc::new(live.session.hello().clone())));
+        let pid = live.session.vitals().pid;
         let is_wanted = slot.change(|desk| {
             desk.liveness.on_answer();
             let is_wanted = desk.supervisor.on_started(generation, Instant::now().into_std());
             desk.live = is_wanted.then_some(live);
             is_wanted
         });
+        slot.happened(What::Started { generation, pid, took: since.elapsed() });
         if is_wanted {
             greet(&slot);
         } else {
@@ -183,14 +202,21 @@ impl Task {
 
     fn lose(&mut self, generation: u64, failure: Failure) {
         let slot = Arc::clone(&self.slot);
-        let was_current = slot.change(|desk| {
+        let now = failure.at;
+        let (was_current, news) = slot.change(|desk| {
             desk.live.take_if(|live| live.generation == generation);
-            desk.supervisor.on_lost(generation, failure, &mut desk.rng)
+            let before = Before::of(&desk.supervisor);
+            let was_current = desk.supervisor.on_lost(generation, failure, &mut desk.rng);
+            let setback = was_current.then_some(Setback::Lost(generation));
+            (was_current, before.news(&desk.supervisor, setback, now))
         });
-        if !was_current {
+        if was_current {
+            self.lost = generation;
+        } else {
             // It was on its way out already; what is left of it goes now.
             self.retire(&mut slot.desk(), generation, Manner::Now);
         }
+        slot.announce(news);
     }
 
     fn on_pulse(&mut self, is_alive: bool) {
@@ -211,6 +237,9 @@ impl Task {
 
     fn on_closed(&mut self, generation: u64) {
         self.slot.change(|desk| desk.supervisor.on_closed(generation));
+        if generation != self.lost {
+            self.slot.happened(What::Ended { generation });
+        }
     }
 }
 

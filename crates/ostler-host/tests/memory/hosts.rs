@@ -105,11 +105,12 @@ async fn a_shutdown_waits_for_servers_that_were_replaced_or_removed_before() {
 
 #[tokio::test(start_paused = true)]
 async fn every_request_is_recorded_once_also_when_its_caller_leaves() {
-    let world = World::new().server("a", slow()).open().await;
+    let script = slow().tool_that("wrong", Reply::tool_error("it went wrong"));
+    let world = World::new().server("a", script).open().await;
     let records = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&records);
     world.host.set_recorder(Some(Arc::new(move |record| {
-        kept.lock().unwrap().push((record.subject.to_owned(), record.outcome));
+        kept.lock().unwrap().push((record.subject.to_owned(), record.outcome, record.generation));
     })));
     let call = world.begin("a", "slow").await;
     call.abort();
@@ -117,8 +118,16 @@ async fn every_request_is_recorded_once_also_when_its_caller_leaves() {
     world.call("a", "slow").await.unwrap();
     world.call("a", "slow").await.unwrap();
     world.call("a", "nothing").await.unwrap_err();
-    let expected = [("slow", "cancelled"), ("slow", "ok"), ("slow", "cached"), ("nothing", "unknown-tool")];
-    let expected: Vec<_> = expected.map(|(subject, outcome)| (subject.to_owned(), outcome)).into();
+    world.call("a", "wrong").await.unwrap();
+    let expected = [
+        ("slow", "cancelled", None),
+        ("slow", "ok", Some(1)),
+        ("slow", "cached", None),
+        ("nothing", "unknown-tool", None),
+        ("wrong", "tool-error", Some(1)),
+    ];
+    let expected: Vec<_> =
+        expected.map(|(subject, outcome, generation)| (subject.to_owned(), outcome, generation)).into();
     assert_eq!(*records.lock().unwrap(), expected);
 }
 

@@ -1,0 +1,155 @@
+//! What happens to servers, told to whoever keeps a record of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+
+use crate::host::{Host, WeakHost};
+
+/// Something that happened to one server.
+#[derive(Debug, Clone, Copy)]
+pub struct Happening<'a> {
+    /// Which server.
+    pub server: &'a str,
+    /// Whose process of an isolated server; empty where all callers share one.
+    pub partition: &'a str,
+    /// What happened.
+    pub what: What<'a>,
+}
+
+impl<'a> Happening<'a> {
+    /// Something that happened to a server as a whole.
+    pub fn of(server: &'a str, what: What<'a>) -> Self {
+        Self { server, partition: "", what }
+    }
+}
+
+/// What can happen to a server.
+#[derive(Debug, Clone, Copy)]
+pub enum What<'a> {
+    /// A session is up.
+    Started {
+        /// Its number.
+        generation: u64,
+        /// Its process, where it has one here.
+        pid: Option<u32>,
+        /// From the decision to start it until it could be used.
+        took: Duration,
+    },
+    /// A session did not come up.
+    StartFailed {
+        /// Its number.
+        generation: u64,
+        /// Why not.
+        cause: &'a str,
+    },
+    /// A session ended by itself, or hung.
+    Lost {
+        /// Its number.
+        generation: u64,
+        /// What happened.
+        cause: &'a str,
+    },
+    /// A session was ended: not needed any more, stopped, or replaced by another.
+    Ended {
+        /// Its number.
+        generation: u64,
+    },
+    /// Another start will be tried.
+    RestartPlanned {
+        /// How long it waits before that.
+        delay: Duration,
+    },
+    /// It is out until an operator reloads it.
+    Ejected {
+        /// Why.
+        cause: &'a str,
+    },
+    /// It has been out for as long as the config says, and is in again.
+    Readmitted,
+    /// Calls are held back from it.
+    BreakerOpened {
+        /// For how long.
+        wait: Duration,
+    },
+    /// Calls reach it again.
+    BreakerClosed,
+    /// An operator did something with it.
+    Operated {
+        /// What.
+        act: Act,
+        /// Who, where the host was told.
+        by: Option<&'a Caller>,
+    },
+    /// A tool's definition is not the approved one.
+    DefinitionChanged {
+        /// Which tool.
+        tool: &'a str,
+        /// What that means: a word of the pins.
+        standing: &'a str,
+    },
+}
+
+/// What operators do with servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// A server was registered under a free name.
+    Register,
+    /// Another spec took the place of one.
+    Replace,
+    /// It was taken out.
+    Remove,
+    /// It was brought up.
+    Start,
+    /// It was stopped.
+    Stop,
+    /// It got a fresh session and a clean record.
+    Reload,
+}
+
+impl Act {
+    /// The word used in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Register => "register",
+            Self::Replace => "replace",
+            Self::Remove => "remove",
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Reload => "reload",
+        }
+    }
+}
+
+/// Takes what happens. No lock is held when it is called, but a server's task
+/// or a call may be waiting for it: it must not block.
+pub type Observer = Arc<dyn Fn(&Happening<'_>) + Send + Sync>;
+
+impl Host {
+    /// Tells of everything that happens to servers from now on.
+    pub fn set_observer(&self, observer: Option<Observer>) {
+        self.shared().observer.store(observer.map(Arc::new));
+    }
+
+    /// Tells whoever observes. Must not be called with a lock held.
+    pub fn happened(&self, happening: &Happening<'_>) {
+        let observer = self.shared().observer.load();
+        if let Some(observer) = observer.as_deref() {
+            observer(happening);
+        }
+    }
+
+    pub(crate) fn operated(&self, server: &str, act: Act, by: Option<&Caller>) {
+        self.happened(&Happening::of(server, What::Operated { act, by }));
+    }
+}
+
+impl WeakHost {
+    /// Tells whoever observes, if the host is still there.
+    pub(crate) fn happened(&self, happening: &Happening<'_>) {
+        if let Some(host) = self.upgrade() {
+            host.happened(happening);
+        }
+    }
+}
