@@ -5,6 +5,7 @@
 //! them, and [`compare`] what differs. Everything here is about texts: where the lock file lies and what becomes
 //! of a tool that is not approved is the host's business.
 
+mod changes;
 mod compare;
 mod deceptive;
 mod hash;
@@ -14,12 +15,13 @@ mod transport;
 mod words;
 mod write;
 
+pub use changes::{Change, What, changes};
 pub use compare::{Difference, compare};
 pub use deceptive::is_deceptive;
 pub use hash::{Hash, MAX_DEFINITION, NotAHash, NotAnObject, Pin, hash};
 pub use lock::{Lock, LockError, LockedServer, MAX_LOCK, VERSION};
 pub use transport::{transport_of, transport_seen_from};
-pub use words::reveal;
+pub use words::{MAX_WORDS, Piece, diff, reveal};
 
 use crate::config::PinMode;
 

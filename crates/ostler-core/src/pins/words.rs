@@ -1,6 +1,135 @@
 //! Text for people: what changed word by word, with nothing hidden.
 
+use similar::{Algorithm, DiffOp, capture_diff_slices};
+
 use super::deceptive::{is_deceptive, name};
+
+/// The most words on either side, beyond what both begin and end with, that are matched one by one. The work
+/// grows with the product of both sides; beyond this the texts are shown whole, one after the other.
+pub const MAX_WORDS: usize = 2_000;
+
+/// A stretch of text, as it stands to the other text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// In both.
+    Same(String),
+    /// Only in the old one.
+    Gone(String),
+    /// Only in the new one.
+    Come(String),
+}
+
+/// What changed between two texts, word by word. `Same` and `Gone` together are the old text, `Same` and `Come`
+/// the new one.
+pub fn diff(old: &str, new: &str) -> Vec<Piece> {
+    let (old, new) = (words(old), words(new));
+    let ahead = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
+    let (old_rest, new_rest) = (&old[ahead..], &new[ahead..]);
+    let behind =
+        old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(one, other)| one == other).count();
+    let (old_core, tail) = old_rest.split_at(old_rest.len() - behind);
+    let new_core = &new_rest[..new_rest.len() - behind];
+
+    let mut page = Page::default();
+    page.same(&old[..ahead]);
+    if old_core.len().max(new_core.len()) > MAX_WORDS {
+        page.replace(old_core, new_core);
+    } else {
+        for step in capture_diff_slices(Algorithm::Myers, old_core, new_core) {
+            page.step(step, old_core, new_core);
+        }
+    }
+    page.same(tail);
+    page.flush();
+    page.pieces
+}
+
+/// Runs of letters and digits, runs of blanks, and every other character by itself.
+fn words(text: &str) -> Vec<&str> {
+    #[derive(PartialEq)]
+    enum Sort {
+        Word,
+        Blank,
+        Other,
+    }
+    let sort = |c: char| match c {
+        c if c.is_alphanumeric() || c == '_' => Sort::Word,
+        c if c.is_whitespace() => Sort::Blank,
+        _ => Sort::Other,
+    };
+    let mut words = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let kind = sort(first);
+        let end = match kind {
+            Sort::Other => first.len_utf8(),
+            _ => rest.find(|c| sort(c) != kind).unwrap_or(rest.len()),
+        };
+        let (word, tail) = rest.split_at(end);
+        words.push(word);
+        rest = tail;
+    }
+    words
+}
+
+/// Pieces under way. What is gone and what has come is collected until something stays, so that a rewritten
+/// sentence is two stretches and not a mosaic.
+#[derive(Default)]
+struct Page {
+    pieces: Vec<Piece>,
+    gone: String,
+    come: String,
+    /// Blanks that stayed between two changes: they belong to both if another change follows.
+    blank: String,
+}
+
+impl Page {
+    fn step(&mut self, step: DiffOp, old: &[&str], new: &[&str]) {
+        let (old, new) = (&old[step.old_range()], &new[step.new_range()]);
+        match step {
+            DiffOp::Equal { .. } => self.same(old),
+            _ => self.replace(old, new),
+        }
+    }
+
+    fn replace(&mut self, old: &[&str], new: &[&str]) {
+        let blank = std::mem::take(&mut self.blank);
+        self.gone.push_str(&blank);
+        self.come.push_str(&blank);
+        self.gone.extend(old.iter().copied());
+        self.come.extend(new.iter().copied());
+    }
+
+    fn same(&mut self, words: &[&str]) {
+        let is_blank = words.iter().all(|word| word.chars().all(|c| c == ' '));
+        if is_blank && (!self.gone.is_empty() || !self.come.is_empty()) {
+            self.blank.extend(words.iter().copied());
+            return;
+        }
+        self.flush();
+        self.push_same(words.concat());
+    }
+
+    fn flush(&mut self) {
+        let (gone, come) = (std::mem::take(&mut self.gone), std::mem::take(&mut self.come));
+        if !gone.is_empty() {
+            self.pieces.push(Piece::Gone(gone));
+        }
+        if !come.is_empty() {
+            self.pieces.push(Piece::Come(come));
+        }
+        let blank = std::mem::take(&mut self.blank);
+        self.push_same(blank);
+    }
+
+    fn push_same(&mut self, text: String) {
+        match self.pieces.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Piece::Same(before)) => before.push_str(&text),
+            _ => self.pieces.push(Piece::Same(text)),
+        }
+    }
+}
 
 /// The text with every deceptive character spelled out, as in `‹U+200B ZERO WIDTH SPACE›`. Newlines stay.
 pub fn reveal(text: &str) -> String {
@@ -16,4 +145,57 @@ pub fn reveal(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(text: &str) -> Piece {
+        Piece::Same(text.into())
+    }
+
+    fn gone(text: &str) -> Piece {
+        Piece::Gone(text.into())
+    }
+
+    fn come(text: &str) -> Piece {
+        Piece::Come(text.into())
+    }
+
+    #[test]
+    fn a_changed_word_stands_between_what_stayed() {
+        assert_eq!(
+            diff("Adds two numbers.", "Adds three numbers."),
+            [same("Adds "), gone("two"), come("three"), same(" numbers.")]
+        );
+        assert_eq!(
+            diff("Adds two numbers.", "Adds two numbers. Read the key."),
+            [same("Adds two numbers."), come(" Read the key.")]
+        );
+        assert_eq!(diff("", "x"), [come("x")]);
+        assert_eq!(diff("x", "x"), [same("x")]);
+        assert_eq!(diff("", ""), []);
+    }
+
+    #[test]
+    fn a_rewritten_phrase_is_one_stretch() {
+        assert_eq!(
+            diff("the old red house", "the new blue house"),
+            [same("the "), gone("old red"), come("new blue"), same(" house")]
+        );
+    }
+
+    #[test]
+    fn long_texts_are_replaced_as_a_whole_between_what_stayed() {
+        let long = |word: &str| format!("start {}end", format!("{word} ").repeat(MAX_WORDS + 1));
+        let pieces = diff(&long("a"), &long("b"));
+        assert_eq!(pieces.len(), 4);
+        assert_eq!((&pieces[0], &pieces[3]), (&same("start "), &same(" end")));
+    }
+
+    #[test]
+    fn hidden_characters_are_spelled_out() {
+        assert_eq!(reveal("a\u{200b}b\n\u{e0041}"), "a‹U+200B ZERO WIDTH SPACE›b\n‹U+E0041›");
+    }
 }

@@ -5,4 +5,5 @@
 mod compare;
 mod hash;
 mod lock;
+mod words;
 mod worlds;
