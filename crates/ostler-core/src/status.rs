@@ -61,8 +61,12 @@ pub struct ServerStatus {
     pub tools: Option<usize>,
     /// Tools with an approved definition; `None` without a lock file.
     pub pinned: Option<usize>,
-    /// Tools that are new or differ from their approved definition; `None` without a lock file.
+    /// Tools that differ from their approved definition; `None` without a lock file.
     pub changed: Option<usize>,
+    /// Tools that nobody has approved; `None` without a lock file.
+    pub new: Option<usize>,
+    /// Approved tools that the server does not list any more; `None` without a lock file.
+    pub removed: Option<usize>,
     /// What ends its processes if the host can't.
     pub containment: Containment,
     /// Lines of output that were not JSON-RPC messages, or were too long.
@@ -98,6 +102,8 @@ impl ServerStatus {
             tools: None,
             pinned: None,
             changed: None,
+            new: None,
+            removed: None,
             containment: Containment::None,
             skipped_lines: 0,
             dropped_notifications: 0,

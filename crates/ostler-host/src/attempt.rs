@@ -68,7 +68,7 @@ impl Host {
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;
         loop {
-            let lease = match (slot.lease(now, clock.until).await, &doubt) {
+            let lease = match (self.checked_lease(slot, request, now, clock.until).await, &doubt) {
                 (Ok(lease), _) => lease,
                 (Err(error), None) => return Err(error),
                 (Err(_), Some(fault)) => return Err(explain(slot, request, fault, clock)),
@@ -94,7 +94,10 @@ impl Host {
                 Ok(outcome) => return finish(slot, generation, outcome),
                 Err(fault) => fault,
             };
-            let attempt = attempt_of(slot, request, &fault, doubt.is_some());
+            let attempt = Attempt {
+                is_trusted_idempotent: self.is_trusted_idempotent(slot, request),
+                ..attempt_of(slot, request, &fault, doubt.is_some())
+            };
             if now >= clock.until || !may_repeat(&attempt) {
                 let worst = doubt.filter(|_| is_harmless(&fault)).unwrap_or(fault);
                 return Err(explain(slot, request, &worst, clock));
@@ -143,7 +146,6 @@ fn attempt_of(slot: &Slot, request: &Request<'_>, fault: &Fault, has_doubt: bool
         delivery: if is_congested { Delivery::Rejected } else { fault.delivery },
         kind: request.kind(),
         retry: rules.retry,
-        // Hints count only from a pinned definition, and nothing is pinned yet.
         is_trusted_idempotent: false,
         is_continuation: request.params.is_continuation(),
         repeats_of_unknown: u32::from(has_doubt),

@@ -10,6 +10,7 @@ use ostler_core::cache::{Bounds, Cache, Stats};
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::pins::Pins;
 use ostler_core::policy::Hook;
 
 use crate::bus::Bus;
@@ -18,6 +19,7 @@ use crate::happening::Observer;
 use crate::key::IdempotencyKey;
 use crate::ledger::Ledger;
 use crate::options::HostOptions;
+use crate::pins::effective;
 use crate::record::Recorder;
 use crate::room::Room;
 use crate::secrets::Veil;
@@ -55,6 +57,8 @@ pub(crate) struct Shared {
     cache: Arc<Mutex<Cache>>,
     pub(crate) bus: Arc<Bus>,
     pub(crate) hook: ArcSwapOption<Box<Hook>>,
+    /// The approved definitions; absent when nothing is enforced nor warned of.
+    pub(crate) pins: ArcSwapOption<Pins>,
     recorder: ArcSwapOption<Recorder>,
     pub(crate) observer: ArcSwapOption<Observer>,
     pub(crate) room: Arc<Room>,
@@ -87,6 +91,7 @@ impl Host {
             cache: Arc::new(Mutex::new(Cache::new(bounds))),
             bus: Arc::default(),
             hook: ArcSwapOption::empty(),
+            pins: ArcSwapOption::from(effective(options.pins.clone())),
             recorder: ArcSwapOption::empty(),
             observer: ArcSwapOption::empty(),
             room: Room::new(options.max_processes),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ostler_core::config::Config;
+use ostler_core::pins::Pins;
 use ostler_wire::ClientIdentity;
 
 use crate::guard::GuardCommand;
@@ -32,6 +33,8 @@ pub struct HostOptions {
     pub seed: Option<u64>,
     /// What servers are told about their client.
     pub identity: ClientIdentity,
+    /// The approved definitions of tools; without any, every tool is taken as it is.
+    pub pins: Option<Pins>,
 }
 
 impl HostOptions {
@@ -60,6 +63,7 @@ impl Default for HostOptions {
             cache_max_ttl: Duration::from_secs(24 * 60 * 60),
             seed: None,
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
+            pins: None,
         }
     }
 }

@@ -32,6 +32,7 @@ impl Host {
         let each = slots.iter().map(|slot| describe(slot));
         let mut whole = each.reduce(merge).unwrap_or_else(|| ServerStatus::registered(&server.spec));
         whole.containment = server.connector.containment();
+        self.count_pins(server, &mut whole);
         whole.cache = self.cache().stats_of(&server.spec.name);
         whole
     }

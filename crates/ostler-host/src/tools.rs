@@ -50,9 +50,8 @@ impl Host {
     /// Filters a list by the rules of calls.
     pub(crate) fn show(&self, caller: &Caller, server: &Server, known: &Known) -> Vec<ListedTool> {
         let name = &server.spec.name;
-        let visible = known
-            .items
-            .iter()
+        let visible = self
+            .approved(server, Kind::Tools, known)
             .filter(|tool| self.may_use_item(caller, server, Kind::Tools, &tool.name).is_allowed());
         visible
             .map(|tool| ListedTool {

@@ -165,6 +165,8 @@ pub struct ListPage {
     pub items: Vec<Item>,
     /// The items that were left out.
     pub dropped: Vec<Dropped>,
+    /// Names that occur more than once; the first item of each stands among the good ones.
+    pub repeated: Vec<String>,
     /// Cache hints and the next page.
     pub head: ResultHead,
 }
@@ -196,7 +198,8 @@ impl ListPage {
         let head = ResultHead::of(head)?;
         let list = list.and_then(elements).ok_or_else(|| ResultError::NoList(key.to_owned()))?;
 
-        let mut page = ListPage { items: Vec::with_capacity(list.len()), dropped: Vec::new(), head };
+        let items = Vec::with_capacity(list.len());
+        let mut page = ListPage { items, dropped: Vec::new(), repeated: Vec::new(), head };
         let mut names = HashSet::with_capacity(list.len());
         for (index, item) in list.into_iter().enumerate() {
             match item_name(item.get(), name_key) {
@@ -205,6 +208,7 @@ impl ListPage {
                 }
                 Ok(name) => {
                     page.dropped.push(Dropped { index, why: format!("the {name_key} `{name}` is taken") });
+                    page.repeated.push(name);
                 }
                 Err(why) => page.dropped.push(Dropped { index, why }),
             }

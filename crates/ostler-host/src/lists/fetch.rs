@@ -103,14 +103,17 @@ impl Host {
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<Known>, CallError> {
-        let epoch = slot.epoch();
-        let known = Arc::new(self.read_pages(slot, caller, kind).await?);
+        let (epoch, changes) = (slot.epoch(), slot.shelf(kind).changes.load(Ordering::Acquire));
+        let known = Arc::new(self.read_pages(slot, caller, kind).await?.seen_after(changes));
         // A change that was announced meanwhile found the list before this one.
         if slot.epoch() != epoch {
             known.outdate();
         }
         if slot.learn(kind, Arc::clone(&known)) {
             self.keep_lists(slot);
+        }
+        if kind == Kind::Tools {
+            self.look_over(slot, &known);
         }
         Ok(known)
     }
@@ -140,7 +143,7 @@ impl Host {
             };
             if pages.add(&answer)? {
                 let is_announced = slot.is_announced(kind);
-                return Ok(pages.finish(answer.generation.unwrap_or_default(), is_announced));
+                return Ok(pages.finish(is_announced));
             }
         }
     }

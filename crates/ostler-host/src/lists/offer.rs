@@ -101,6 +101,9 @@ impl Host {
         if !slot.spec.lazy || slot.is_active() {
             return None;
         }
+        if let Some(pinned) = self.pinned_instead(slot, kind) {
+            return Some(pinned);
+        }
         self.recall_lists(slot).await;
         slot.known(kind)
     }
@@ -120,15 +123,15 @@ impl Host {
         self.recall_lists(slot).await;
         // A server that was waited for in vain before is not waited for as long again.
         let has_missed = slot.shelf(kind).is_missed.load(Ordering::Acquire);
-        let is_brief = has_missed || slot.known(kind).is_some();
+        let is_brief = has_missed || self.last_list(slot, kind).is_some();
         let patience = if is_brief { patience.min(KNOWN_PATIENCE) } else { patience };
         match timeout(patience, self.share_round(slot, caller, kind)).await {
             Ok(Ok(known)) => (Some(known), None),
-            Ok(Err(error)) => (slot.known(kind), Some(error)),
+            Ok(Err(error)) => (self.last_list(slot, kind), Some(error)),
             Err(_) => {
                 slot.shelf(kind).is_missed.store(true, Ordering::Release);
                 let (server, delivery) = (slot.key.server.clone(), Delivery::Unknown);
-                (slot.known(kind), Some(CallError::TimedOut { server, after: patience, delivery }))
+                (self.last_list(slot, kind), Some(CallError::TimedOut { server, after: patience, delivery }))
             }
         }
     }
@@ -155,9 +158,8 @@ impl Host {
 
     /// What the caller may use of a list.
     fn filter(&self, caller: &Caller, server: &Server, kind: Kind, known: &Known) -> Offer {
-        let usable = known
-            .items
-            .iter()
+        let usable = self
+            .approved(server, kind, known)
             .filter(|item| self.may_use_item(caller, server, kind, &item.name).is_allowed());
         Offer {
             server: server.spec.name.clone(),
@@ -174,10 +176,16 @@ impl Host {
     }
 
     /// What is known now, of every server once, sorted by server and not
-    /// filtered. Nobody is asked.
+    /// filtered: whoever may not use an item learns so from the call. Pinned
+    /// tools are known. Nobody is asked.
     pub fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<Item>)> {
         let registry = self.shared().registry.load();
-        registry.values().map(|server| (server.spec.name.clone(), server.known_items(kind))).collect()
+        let known = |server: &Arc<Server>| {
+            let mut items = server.known_items(kind);
+            self.add_pinned(server, kind, &mut items);
+            (server.spec.name.clone(), items)
+        };
+        registry.values().map(known).collect()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The pages of one list, put together.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hashbrown::HashSet;
 use ostler_core::error::CallError;
 use ostler_wire::{ListPage, Scope};
 
@@ -29,11 +29,27 @@ pub(super) struct Pages {
     ttl: Option<Duration>,
     /// Whether every page may be seen by everybody.
     is_public: bool,
+    /// Names that occur twice on one page.
+    repeated: HashSet<Arc<str>>,
+    /// The session of the first page.
+    generation: Option<u64>,
+    /// Whether another session gave a later page.
+    is_mixed: bool,
 }
 
 impl Pages {
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, items: Vec::new(), cursors: Vec::new(), size: 0, ttl: None, is_public: true }
+        Self {
+            kind,
+            items: Vec::new(),
+            cursors: Vec::new(),
+            size: 0,
+            ttl: None,
+            is_public: true,
+            repeated: HashSet::new(),
+            generation: None,
+            is_mixed: false,
+        }
     }
 
     pub(super) fn is_first(&self) -> bool {
@@ -58,6 +74,9 @@ impl Pages {
         for dropped in &page.dropped {
             tracing::warn!(%server, index = dropped.index, why = %dropped.why, "a {noun} was left out");
         }
+        self.repeated.extend(page.repeated.iter().map(|name| Arc::from(name.as_str())));
+        self.is_mixed |= self.generation.is_some() && self.generation != answer.generation;
+        self.generation = answer.generation;
         // Definitions outlive the buffer that they were read into.
         let copies = page
             .items
@@ -83,11 +102,20 @@ impl Pages {
     }
 
     /// The whole list; of items of one name on different pages the first counts.
-    pub(super) fn finish(self, generation: u64, is_announced: bool) -> Known {
-        let mut names: HashSet<Arc<str>> = HashSet::new();
-        let items = self.items.into_iter().filter(|item| names.insert(Arc::clone(&item.name))).collect();
+    pub(super) fn finish(self, is_announced: bool) -> Known {
+        let (mut names, mut repeated) = (HashSet::new(), self.repeated);
+        let mut items = self.items;
+        items.retain(|item| {
+            let is_first = names.insert(Arc::clone(&item.name));
+            if !is_first {
+                repeated.insert(Arc::clone(&item.name));
+            }
+            is_first
+        });
+        let generation = self.generation.unwrap_or_default();
         let mut known = Known::fresh(items, self.ttl.unwrap_or_default(), generation, is_announced);
         known.is_public = self.is_public;
-        known
+        let known = known.with_repeated(repeated);
+        if self.is_mixed { known.of_no_session() } else { known }
     }
 }

@@ -4,9 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
+use ostler_core::name::ServerName;
+use ostler_core::pins::{Pins, Standing};
 use tokio::time::Instant;
+
+use super::judgement::Judgement;
 
 /// How long a list of a server that does not announce changes is taken for
 /// complete; calls of unknown tools ask for it at most this often.
@@ -25,17 +30,25 @@ pub struct Item {
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) items: Arc<Vec<Item>>,
-    names: HashSet<Arc<str>>,
+    /// Where in `items` each name is.
+    names: HashMap<Arc<str>, usize>,
+    /// Names that the server listed more than once.
+    repeated: HashSet<Arc<str>>,
     received: Instant,
     /// How long the server says that the list is good.
     ttl: Duration,
     /// Whether the server says that everybody may see it.
     pub(crate) is_public: bool,
-    /// The session that gave it; `None` for a list kept from an earlier run.
+    /// The session that gave it; `None` for a list kept from an earlier run,
+    /// and for one whose pages come from several sessions.
     generation: Option<u64>,
+    /// The changes that the server had announced when it was asked.
+    seen: u64,
     /// The server promises to say when the list changes.
     is_announced: bool,
     is_stale: AtomicBool,
+    /// What the pins say of it, once somebody wanted to know.
+    judgement: ArcSwapOption<Judgement>,
 }
 
 impl Known {
@@ -47,14 +60,17 @@ impl Known {
     /// A list kept from an earlier run: known, but never fresh.
     pub(crate) fn remembered(items: Vec<Item>) -> Self {
         Self {
-            names: items.iter().map(|item| Arc::clone(&item.name)).collect(),
+            names: items.iter().enumerate().map(|(at, item)| (Arc::clone(&item.name), at)).collect(),
+            repeated: HashSet::new(),
             items: Arc::new(items),
             received: Instant::now(),
             ttl: Duration::ZERO,
             is_public: false,
             generation: None,
+            seen: 0,
             is_announced: false,
             is_stale: AtomicBool::new(false),
+            judgement: ArcSwapOption::empty(),
         }
     }
 
@@ -77,12 +93,68 @@ impl Known {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.names.contains(name)
+        self.names.contains_key(name)
+    }
+
+    /// Notes names that the server listed more than once.
+    #[must_use]
+    pub(crate) fn with_repeated(mut self, repeated: HashSet<Arc<str>>) -> Self {
+        self.repeated = repeated;
+        self
+    }
+
+    /// Notes how many changes the server had announced when it was asked.
+    #[must_use]
+    pub(crate) fn seen_after(mut self, changes: u64) -> Self {
+        self.seen = changes;
+        self
+    }
+
+    /// Forgets whose list it is: its pages come from several sessions.
+    #[must_use]
+    pub(crate) fn of_no_session(mut self) -> Self {
+        self.generation = None;
+        self
+    }
+
+    pub(crate) fn is_repeated(&self, name: &str) -> bool {
+        self.repeated.contains(name)
+    }
+
+    /// Whether no session of this run has given it.
+    pub(crate) fn is_of_no_session(&self) -> bool {
+        self.generation.is_none()
+    }
+
+    /// Whether it is what this very session lists, as far as the server has said.
+    pub(crate) fn is_of(&self, generation: u64, changes: u64) -> bool {
+        self.generation == Some(generation) && self.seen == changes
+    }
+
+    /// What the pins say of each item. The list is judged once for each lock.
+    pub(crate) fn judged(&self, pins: &Arc<Pins>, server: &ServerName) -> Arc<Judgement> {
+        match self.judgement.load_full() {
+            Some(judgement) if judgement.is_by(pins) => judgement,
+            _ => {
+                let judgement = Arc::new(Judgement::new(pins, server, self));
+                self.judgement.store(Some(Arc::clone(&judgement)));
+                judgement
+            }
+        }
+    }
+
+    /// What the pins say of one item; `None` if it is not in the list.
+    pub(crate) fn standing(&self, pins: &Arc<Pins>, server: &ServerName, name: &str) -> Option<Standing> {
+        let at = *self.names.get(name)?;
+        match &*self.judgement.load() {
+            Some(judgement) if judgement.is_by(pins) => judgement.standing(at),
+            _ => self.judged(pins, server).standing(at),
+        }
     }
 
     /// The definition of an item.
     pub(crate) fn definition(&self, name: &str) -> Option<Bytes> {
-        self.items.iter().find(|item| &*item.name == name).map(|item| item.definition.clone())
+        self.names.get(name).and_then(|at| self.items.get(*at)).map(|item| item.definition.clone())
     }
 
     /// Whether a change was announced since it was asked for.

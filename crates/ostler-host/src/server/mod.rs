@@ -3,6 +3,7 @@
 mod binding;
 mod greet;
 pub(crate) mod interest;
+pub(crate) mod judgement;
 pub(crate) mod known;
 pub(crate) mod lease;
 mod news;

@@ -19,6 +19,9 @@ pub(crate) struct Shelf {
     pub(crate) listing: Arc<tokio::sync::Mutex<LastRound>>,
     /// Rounds of asking for the list that are over.
     pub(crate) rounds: AtomicU64,
+    /// Changes of the list that the server has announced, and sessions that
+    /// it has forgotten: a list from before is not what there is now.
+    pub(crate) changes: AtomicU64,
     /// Somebody was answered without the list, because it took too long.
     pub(crate) is_missed: AtomicBool,
 }

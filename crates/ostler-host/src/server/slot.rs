@@ -26,6 +26,7 @@ use crate::host::WeakHost;
 use crate::ledger::Ledger;
 use crate::level::Level;
 use crate::lists::Kind;
+use crate::pins::Flagged;
 use crate::room::Room;
 use crate::upstream::{Connector, Session};
 
@@ -67,6 +68,8 @@ pub(crate) struct Slot {
     /// Held while the lists are written down, so that the last one to write
     /// writes what is known last.
     pub(crate) keeping: Mutex<()>,
+    /// The tools that are not as they were approved and have been told of.
+    pub(crate) flagged: Mutex<Flagged>,
     /// What the last session said of itself.
     pub(crate) last_hello: ArcSwapOption<Hello>,
     /// Where its events and changes go.
@@ -142,6 +145,7 @@ impl Slot {
             shelves: Default::default(),
             recalled: OnceCell::new(),
             keeping: Mutex::default(),
+            flagged: Mutex::default(),
             last_hello: ArcSwapOption::empty(),
             bus,
             interests: Interests::default(),

@@ -127,11 +127,34 @@ impl Slot {
     /// lists and what is remembered is not what it was.
     pub(crate) fn hear(&self, event: Event) {
         self.forget_answers(&event);
-        let outdated = Kind::ALL.into_iter().filter(|kind| kind.change() == event);
-        for known in outdated.filter_map(|kind| self.known(kind)) {
-            known.outdate();
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.change() == event) {
+            // Before anybody hears of it: a list that is asked for from now on is newer.
+            self.shelf(kind).changes.fetch_add(1, Ordering::AcqRel);
+            if let Some(known) = self.known(kind) {
+                known.outdate();
+            }
         }
         self.tell(event);
+    }
+
+    /// The tools as this very session lists them, if they are known.
+    pub(crate) fn tools_of_session(&self, generation: u64) -> Option<Arc<Known>> {
+        let changes = self.shelf(Kind::Tools).changes.load(Ordering::Acquire);
+        self.known(Kind::Tools).filter(|known| known.is_of(generation, changes))
+    }
+
+    /// The server has forgotten the session, so that the one that goes on under
+    /// its number is another server's for all that is known.
+    pub(crate) fn doubt_lists(&self) {
+        for kind in Kind::ALL {
+            self.shelf(kind).changes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The tools are judged by other pins from now on.
+    pub(crate) fn tell_repinned(&self) {
+        self.forget_answers(&Event::ToolsChanged);
+        self.tell(Event::ToolsChanged);
     }
 
     /// Forgets the answers that an event makes doubtful.

@@ -261,6 +261,7 @@ async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
     let forgotten = Arc::downgrade(&slot);
     let renewed = move || {
         if let Some(slot) = forgotten.upgrade() {
+            slot.doubt_lists();
             repeat(&slot);
         }
     };

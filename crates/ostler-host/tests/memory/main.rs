@@ -18,6 +18,7 @@ mod listing;
 mod liveness;
 mod offers;
 mod operating;
+mod pins;
 mod pool;
 mod spawning;
 mod starting;

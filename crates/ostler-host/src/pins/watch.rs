@@ -1,0 +1,90 @@
+//! Telling people of tools that are not as they were approved.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use ostler_core::config::PinMode;
+use ostler_core::name::ServerName;
+use ostler_core::pins::{Pins, Standing};
+use ostler_core::status::ServerStatus;
+
+use crate::host::Host;
+use crate::lists::Kind;
+use crate::server::Server;
+use crate::server::known::Known;
+use crate::server::slot::Slot;
+
+/// Tools that have been told of, with the definitions that they had; an empty
+/// one stands for a tool that is gone. As many as a list has, at most.
+pub(crate) type Flagged = HashSet<(Arc<str>, Bytes)>;
+
+impl Host {
+    /// Judges a list and tells of what nobody has approved, once for each change.
+    pub(crate) fn look_over(&self, slot: &Slot, known: &Known) {
+        let Some(pins) = self.pins() else { return };
+        let server = &slot.key.server;
+        let judgement = known.judged(&pins, server);
+        let mut flagged: Flagged = HashSet::new();
+        let mut news: Vec<(Arc<str>, &'static str)> = Vec::new();
+        let mut told = slot.flagged.lock().unwrap_or_else(PoisonError::into_inner);
+        for (item, standing) in judgement.unapproved(known) {
+            let flag = (Arc::clone(&item.name), item.definition.clone());
+            if !told.contains(&flag) {
+                let what = if standing == Standing::New { "is new" } else { "has changed" };
+                news.push((Arc::clone(&item.name), what));
+            }
+            flagged.insert(flag);
+        }
+        for tool in removed(&pins, server, known) {
+            let flag = (Arc::from(tool), Bytes::new());
+            if !told.contains(&flag) {
+                news.push((Arc::clone(&flag.0), "is gone"));
+            }
+            flagged.insert(flag);
+        }
+        *told = flagged;
+        drop(told);
+        for (tool, what) in news {
+            self.tell_unapproved(&pins, server, &tool, what);
+        }
+    }
+
+    /// Says that a tool is not what was approved. The one place that knows.
+    fn tell_unapproved(&self, pins: &Pins, server: &ServerName, tool: &str, what: &str) {
+        let mode = if pins.mode == PinMode::Enforce { "refused until it is approved" } else { "allowed" };
+        tracing::warn!(%server, tool, mode, "a tool {what} since its server was approved");
+    }
+
+    /// Adds what the pins say of a server to its status.
+    pub(crate) fn count_pins(&self, server: &Server, status: &mut ServerStatus) {
+        let Some(pins) = self.pins() else { return };
+        let name = &server.spec.name;
+        let (mut changed, mut new) = (BTreeSet::new(), BTreeSet::new());
+        let mut gone: Option<BTreeSet<String>> = None;
+        for known in server.slots().iter().filter_map(|slot| slot.known(Kind::Tools)) {
+            for (item, standing) in known.judged(&pins, name).unapproved(&known) {
+                let counted = if standing == Standing::New { &mut new } else { &mut changed };
+                counted.insert(item.name.to_string());
+            }
+            if !known.is_of_no_session() {
+                let missing = removed(&pins, name, &known).map(str::to_owned);
+                gone.get_or_insert_default().extend(missing);
+            }
+        }
+        status.pinned = Some(pins.lock.servers.get(name).map_or(0, |locked| locked.tools.len()));
+        status.changed = Some(changed.len());
+        status.new = Some(new.len());
+        status.removed = Some(gone.map_or(0, |gone| gone.len()));
+    }
+}
+
+/// Pinned tools that a list lacks.
+fn removed<'p>(
+    pins: &'p Pins,
+    server: &ServerName,
+    known: &'p Known,
+) -> impl Iterator<Item = &'p str> + use<'p> {
+    let pinned = pins.lock.servers.get(server).into_iter().flat_map(|locked| locked.tools.keys());
+    pinned.map(String::as_str).filter(|tool| !known.has(tool))
+}
