@@ -80,12 +80,6 @@ const TABLE: &[Idle] = &[
         hint: "leave it out",
     },
     Idle {
-        path: "servers.*.trust",
-        severity: Severity::Warning,
-        applies: |seen| seen.server(|spec| spec.trust),
-        hint: "write `retry = \"safe\"` for the tools that may be repeated",
-    },
-    Idle {
         path: "servers.*.card",
         severity: Severity::Warning,
         applies: |seen| seen.server(|spec| spec.card.is_some()),

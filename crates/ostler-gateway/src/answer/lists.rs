@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_host::{Kind, Offer};
-use ostler_wire::{Change, Era, ListPage};
+use ostler_wire::{Change, Era, Item, ListPage};
 
 use super::relay::{self, Route};
 use crate::cursor::Cursor;
@@ -175,7 +175,8 @@ fn renamed(definition: &Bytes, name: &str) -> Bytes {
         .map_or_else(|| definition.clone(), Bytes::from)
 }
 
-/// One server's page without what the caller may not use and what is no item.
+/// One server's page without what the caller may not use, what nobody has
+/// approved and what is no item.
 /// A page with nothing to leave out stays byte for byte.
 fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
     let (Reply::Result(body), Face::One(server)) = (&reply, &exchange.face) else { return reply };
@@ -187,12 +188,17 @@ fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) ->
             return Reply::failed(&error, exchange.client.era());
         }
     };
-    let may = |name: &str| gateway.0.host.may_use(&exchange.caller, server.as_str(), kind, name);
-    if page.dropped.is_empty() && page.items.iter().all(|item| may(&item.name)) {
+    let (host, caller) = (&gateway.0.host, &exchange.caller);
+    let is_approved = |item: &Item| {
+        let definition = (!page.repeated.contains(&item.name)).then_some(&*item.raw);
+        kind != Kind::Tools || host.may_list(caller, server.as_str(), &item.name, definition)
+    };
+    let may = |item: &Item| host.may_use(caller, server.as_str(), kind, &item.name) && is_approved(item);
+    if page.dropped.is_empty() && page.items.iter().all(may) {
         return reply;
     }
     let mut list = b"[".to_vec();
-    for item in page.items.iter().filter(|item| may(&item.name)) {
+    for item in page.items.iter().filter(|item| may(item)) {
         if list.len() > 1 {
             list.push(b',');
         }

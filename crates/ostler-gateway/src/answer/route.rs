@@ -152,8 +152,11 @@ fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) ->
     if kind == Kind::Prompts {
         return Reply::error(INVALID_PARAMS, &format!("unknown prompt `{exposed}`"), None);
     }
-    let may =
-        |server: &ServerName, tool: &str| shared.host.may_use(&exchange.caller, server.as_str(), kind, tool);
+    let (host, caller) = (&shared.host, &exchange.caller);
+    let may = |server: &ServerName, tool: &str| {
+        let server = server.as_str();
+        host.may_use(caller, server, kind, tool) && !host.is_quarantined(caller, server, tool)
+    };
     let visible = tables.tools.iter().filter(|row| may(&row.server, &row.tool));
     let error = CallError::unknown_tool(exposed, visible.map(|row| &*row.exposed));
     Reply::failed(&error, exchange.client.era())

@@ -10,6 +10,7 @@ mod listen;
 mod lists;
 mod names;
 mod parked;
+mod pins;
 mod resources;
 mod rounds;
 mod tasks;

@@ -299,12 +299,12 @@ async fn a_repeat_that_finds_a_changed_tool_says_that_the_first_try_may_have_run
     let trusted = |spec: &mut ServerSpec| spec.trust = true;
     // Approved as it is, it is repeated.
     let world = World::new().server_with("a", script(safe.clone()), trusted).open().await;
-    world.host.set_pins(enforced(&[safe.clone()]));
+    world.host.set_pins(enforced(std::slice::from_ref(&safe)));
     assert_eq!((called(&world).await, world.stage("a").count("send")), ("ok", 2));
     // Changed meanwhile, it is not, and nobody says that it did not run.
     let evil = json!({"name": "send", "annotations": {"idempotentHint": true}, "title": "x"});
     let world = World::new().server_with("a", script(evil), trusted).open().await;
-    world.host.set_pins(enforced(&[safe.clone()]));
+    world.host.set_pins(enforced(std::slice::from_ref(&safe)));
     assert_eq!((called(&world).await, world.stage("a").count("send")), ("outcome-unknown", 1));
     assert_eq!(called(&world).await, "definition-changed");
 }
