@@ -75,7 +75,7 @@ async fn a_tool_that_is_listed_twice_is_hidden_also_where_pages_are_passed_on() 
     let script = Script::new().definition(tool.clone()).definition(json!({"name": "t", "title": "x"}));
     for (face, exposed) in [(Face::All, "a__t"), (one("a"), "t")] {
         let world = World::new().server("a", script.clone()).open().await;
-        world.host.set_pins(pins(&[tool.clone()]));
+        world.host.set_pins(pins(std::slice::from_ref(&tool)));
         let mut client = Client::modern(&gateway(&world, |_| {}), face, json!({}));
         assert_eq!(code(&mut client, exposed).await, -31006, "the server is up, so its own list counts");
         assert!(names(&mut client).await.is_empty());
