@@ -11,6 +11,7 @@ mod deceptive;
 mod hash;
 mod json;
 mod lock;
+pub mod suspect;
 mod transport;
 mod words;
 mod write;

@@ -5,5 +5,6 @@
 mod compare;
 mod hash;
 mod lock;
+mod suspect;
 mod words;
 mod worlds;

@@ -1,0 +1,206 @@
+//! What stands between the letters: invisible characters, escapes, and blanks that push text out of sight.
+
+use super::{Finding, Kind, Level};
+use crate::pins::deceptive::{Deceit, kind};
+
+/// Blanks in a row, inside a line, that move what follows out of a window.
+const WIDE: usize = 40;
+
+/// Empty lines in a row that move what follows out of a window.
+const TALL: usize = 12;
+
+/// At most one finding of each sort: the first of the worst level.
+pub(super) fn look(text: &str) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for finding in hidden(text).chain(blanks(text)) {
+        match found.iter_mut().find(|known| known.why == finding.why) {
+            Some(known) if known.level < finding.level => *known = finding,
+            Some(_) => {}
+            None => found.push(finding),
+        }
+    }
+    found
+}
+
+fn hidden(text: &str) -> impl Iterator<Item = Finding> {
+    text.char_indices().filter_map(move |(at, c)| {
+        let deceit = kind(c)?;
+        let place = Place { before: &text[..at], after: &text[at + c.len_utf8()..] };
+        let (level, kind, why) = judge(c, deceit, &place)?;
+        Some(Finding { level, kind, range: at..at + c.len_utf8(), why: why.into() })
+    })
+}
+
+/// What stands around a character.
+struct Place<'t> {
+    before: &'t str,
+    after: &'t str,
+}
+
+impl Place<'_> {
+    fn previous(&self) -> char {
+        self.before.chars().next_back().unwrap_or('\n')
+    }
+
+    fn next(&self) -> char {
+        self.after.chars().next().unwrap_or('\n')
+    }
+}
+
+fn judge(c: char, deceit: Deceit, place: &Place<'_>) -> Option<(Level, Kind, &'static str)> {
+    let alarm = |kind, why| Some((Level::Alarm, kind, why));
+    let notice = |kind, why| Some((Level::Notice, kind, why));
+    match (deceit, c) {
+        (Deceit::Control, '\r') if place.next() == '\n' => None,
+        (Deceit::Control, '\u{1b}' | '\u{9b}') => {
+            alarm(Kind::Escape, "a terminal obeys this sequence instead of showing it")
+        }
+        (Deceit::Control, '\u{2028}' | '\u{2029}' | '\u{85}') => {
+            notice(Kind::Hidden, "a line ends here for some programs and not for others")
+        }
+        (Deceit::Control, _) => alarm(Kind::Hidden, "control characters have no place in a definition"),
+        (Deceit::Tag, _) if is_flag(place.before) => None,
+        (Deceit::Tag, _) => alarm(Kind::Hidden, "tag characters spell text that only a model reads"),
+        (Deceit::Direction, '\u{200e}' | '\u{200f}' | '\u{61c}') => {
+            notice(Kind::Hidden, "a mark here changes the direction of text")
+        }
+        (Deceit::Direction, _) => alarm(Kind::Hidden, "the text is shown in another order than it is read"),
+        (Deceit::Variation, _) if kind(place.previous()) == Some(Deceit::Variation) => {
+            alarm(Kind::Hidden, "variation selectors in a row carry hidden bytes")
+        }
+        (Deceit::Variation, _) if place.previous().is_ascii_alphabetic() => {
+            alarm(Kind::Hidden, "variation selectors at letters have no effect but to hide bytes")
+        }
+        (Deceit::Variation, _) => None,
+        (Deceit::Invisible, '\u{200c}' | '\u{200d}') if needs_joiner(place) => None,
+        (Deceit::Invisible, '\u{ad}') => notice(Kind::Hidden, "a soft hyphen is invisible inside a line"),
+        (Deceit::Invisible, _) => alarm(Kind::Hidden, "invisible characters hide text or split words"),
+        (Deceit::Blank, '\u{2800}') => alarm(Kind::Hidden, "this character looks like a blank and is none"),
+        (Deceit::Blank, _) => None,
+        (Deceit::Undefined, _) => notice(Kind::Hidden, "what this character looks like depends on the font"),
+    }
+}
+
+/// Whether a tag belongs to one of the three flags that are made of them: England, Scotland, Wales.
+fn is_flag(before: &str) -> bool {
+    // A region has five tags; one more shows that this is none.
+    let tags: Vec<char> =
+        before.chars().rev().take(6).take_while(|c| kind(*c) == Some(Deceit::Tag)).collect();
+    let flag = before.chars().rev().nth(tags.len());
+    let region: String = tags.iter().rev().filter_map(|tag| char::from_u32(u32::from(*tag) & 0x7f)).collect();
+    flag == Some('\u{1f3f4}') && ["gbeng", "gbsct", "gbwls"].iter().any(|known| known.starts_with(&region))
+}
+
+/// Emoji are joined by U+200D, and Arabic and Indic scripts are spelled with both joiners.
+fn needs_joiner(place: &Place<'_>) -> bool {
+    let is_picture = |c: char| matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}' | '\u{fe0f}');
+    let is_joined_script =
+        |c: char| matches!(c, '\u{600}'..='\u{10ff}' | '\u{1780}'..='\u{18af}' | '\u{a840}'..='\u{abff}');
+    let (previous, next) = (place.previous(), place.next());
+    is_picture(previous) && is_picture(next)
+        || is_joined_script(previous) && (is_joined_script(next) || next == ' ')
+}
+
+/// Wide gaps inside a line and tall gaps between lines. The blanks that a line begins with are its indentation.
+fn blanks(text: &str) -> impl Iterator<Item = Finding> {
+    let wide = text.split_inclusive('\n').scan(0, |at, line| {
+        let start = *at;
+        *at += line.len();
+        Some((start, line))
+    });
+    let wide = wide.filter_map(|(start, line)| {
+        let from = line.len() - line.trim_start().len();
+        let gap = find_gap(&line[from..])?;
+        let range = start + from + gap.start..start + from + gap.end;
+        let why = "a long run of blanks moves what follows out of sight".into();
+        Some(Finding { level: Level::Alarm, kind: Kind::Blanks, range, why })
+    });
+    wide.chain(find_tall(text))
+}
+
+/// A run of blanks between two words.
+fn find_gap(line: &str) -> Option<std::ops::Range<usize>> {
+    let mut start = 0;
+    let mut count = 0;
+    for (at, c) in line.char_indices() {
+        if !c.is_whitespace() && c != '\u{2800}' {
+            if count >= WIDE {
+                return Some(start..at);
+            }
+            (start, count) = (at + c.len_utf8(), 0);
+        } else {
+            count += 1;
+        }
+    }
+    None
+}
+
+fn find_tall(text: &str) -> Option<Finding> {
+    let mut run = 0;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if !line.trim().is_empty() {
+            if run >= TALL && at > 0 {
+                let why = "many empty lines move what follows out of sight".into();
+                return Some(Finding {
+                    level: Level::Alarm,
+                    kind: Kind::Blanks,
+                    range: at..at + line.trim_end().len(),
+                    why,
+                });
+            }
+            run = 0;
+        } else {
+            run += 1;
+        }
+        at += line.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worst(text: &str) -> Option<Level> {
+        look(text).into_iter().map(|finding| finding.level).max()
+    }
+
+    #[test]
+    fn ordinary_text_of_any_script_is_left_alone() {
+        for text in [
+            "A family 👨‍👩‍👧‍👦, a heart ❤️, a flag 🏴󠁧󠁢󠁥󠁮󠁧󠁿, a pirate 🏴‍☠️, a key 1️⃣",
+            "می‌خواهم",
+            "क्‍ष and ශ්‍රී",
+            "CRLF\r\nlines",
+            "no-break\u{a0}space, 全角\u{3000}空白",
+            "    indented\n        more\n",
+            "\n\n\n        deep\n\n\n",
+        ] {
+            assert_eq!(worst(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_hides_text_raises_an_alarm() {
+        let wide = format!("seen{}unseen", " ".repeat(60));
+        let tall = format!("seen{}unseen", "\n  ".repeat(30));
+        for text in [
+            "zero\u{200b}width",
+            "in\u{200d}side",
+            "\u{e0072}\u{e0065}\u{e0061}\u{e0064}",
+            "🏴\u{e0072}\u{e0065}",
+            "a\u{202e}b",
+            "a\u{2067}b",
+            "\u{1b}[8mhidden\u{1b}[0m",
+            "over\rwritten",
+            "😀\u{e0130}\u{e0131}\u{e0132}",
+            "x\u{fe00}",
+            "\u{3164}",
+            &wide,
+            &tall,
+        ] {
+            assert_eq!(worst(text), Some(Level::Alarm), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What a reviewer should look at in a definition before approving it.
+//!
+//! Definitions are written for models, and some are written to misuse them: instructions in a description, text
+//! that no person sees, parameters that ask for secrets. Nothing here decides anything. A [`Suspicion`] points at
+//! a place and says what it is; a definition without any may still be bad, and a pin is what protects.
+
+mod characters;
+mod encoded;
+mod fold;
+mod look_alikes;
+mod patterns;
+mod texts;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+
+use regex_lite::Regex;
+
+pub use look_alikes::look_alikes;
+
+use super::hash::read_definition;
+use super::words::reveal;
+use fold::Folded;
+use patterns::{PATTERNS, Pattern};
+use texts::Text;
+
+/// The most text of one definition that is looked through, in bytes. Longer ones are pointed at for that.
+pub const MAX_LOOKED_AT: usize = 128 << 10;
+
+/// The most suspicions about one definition. Whoever reads twenty need not read the rest.
+pub const MAX_SUSPICIONS: usize = 20;
+
+/// The longest excerpt, in characters of the original text.
+const MAX_EXCERPT: usize = 160;
+
+/// How often a pattern is tried again behind a match that means nothing.
+const MAX_TRIES: usize = 16;
+
+/// Characters that are shown around what was found.
+const MARGIN: usize = 24;
+
+/// Something in a definition that a reviewer should see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspicion {
+    /// Whose tool.
+    pub server: String,
+    /// Which tool, by the server's own name.
+    pub tool: String,
+    /// How much it means.
+    pub level: Level,
+    /// What sort of thing it is.
+    pub kind: Kind,
+    /// Where, as a JSON pointer into the definition.
+    pub pointer: String,
+    /// The place itself, with deceptive characters spelled out.
+    pub excerpt: String,
+    /// What it is, as a sentence without its full stop.
+    pub why: String,
+}
+
+/// How much a suspicion means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Seen in honest servers too; good to know.
+    Notice,
+    /// Seen in attacks, and hardly ever in honest servers.
+    Alarm,
+}
+
+/// What sort of thing is pointed at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Characters that a reader does not see, or that make text look other than it is.
+    Hidden,
+    /// Sequences that a terminal obeys.
+    Escape,
+    /// Blanks that push text out of sight.
+    Blanks,
+    /// Comments and tags that are meant for a model.
+    Markup,
+    /// Orders to the model that have nothing to do with the tool's use.
+    Instruction,
+    /// Orders to keep something from the user.
+    Concealment,
+    /// Rules about other tools.
+    Shadowing,
+    /// Keys, passwords and the files that hold them.
+    Secret,
+    /// A parameter that asks for more than a tool needs.
+    Parameter,
+    /// Encoded text.
+    Blob,
+    /// An address that data could be sent to.
+    Address,
+    /// A name that looks like another one.
+    LookAlike,
+    /// A name that another server has too.
+    SameName,
+    /// Too long to be looked through, or not readable at all.
+    Unread,
+}
+
+impl Kind {
+    /// The word for it in output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Hidden => "hidden-characters",
+            Self::Escape => "terminal-escape",
+            Self::Blanks => "blanks",
+            Self::Markup => "markup",
+            Self::Instruction => "instruction",
+            Self::Concealment => "concealment",
+            Self::Shadowing => "shadowing",
+            Self::Secret => "secret",
+            Self::Parameter => "parameter",
+            Self::Blob => "encoded-text",
+            Self::Address => "address",
+            Self::LookAlike => "look-alike",
+            Self::SameName => "same-name",
+            Self::Unread => "unread",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Looks through one definition. For many, one [`Inspector`] does it without compiling its patterns each time.
+pub fn inspect(server: &str, definition: &[u8]) -> Vec<Suspicion> {
+    Inspector::default().inspect(server, definition)
+}
+
+/// The patterns, ready to be matched.
+#[derive(Debug)]
+pub struct Inspector {
+    rows: Vec<(&'static Pattern, Regex)>,
+}
+
+impl Default for Inspector {
+    fn default() -> Self {
+        Self { rows: PATTERNS.iter().filter_map(|row| Some((row, row.compile()?))).collect() }
+    }
+}
+
+impl Inspector {
+    /// Looks through one definition: alarms first, then in the order of the canonical form.
+    pub fn inspect(&self, server: &str, definition: &[u8]) -> Vec<Suspicion> {
+        let tree = match read_definition(definition) {
+            Ok(tree) => tree,
+            Err(error) => return vec![unread(server, &error.to_string())],
+        };
+        let tool = tree.get("name").and_then(|name| name.text()).unwrap_or_default();
+        let mut report = Report { server, tool, found: Vec::new() };
+        let mut left = MAX_LOOKED_AT;
+        let texts = texts::of(&tree);
+        // Schemas say the same many times over; each text is looked at where it stands first.
+        let mut seen = HashSet::new();
+        for text in texts.iter().filter(|text| seen.insert((text.role, text.text.as_str()))) {
+            let Some(rest) = left.checked_sub(text.length()) else {
+                report.add(
+                    text,
+                    Finding {
+                        level: Level::Alarm,
+                        kind: Kind::Unread,
+                        range: 0..text.text.len(),
+                        why: "is longer than what is looked through, and longer than a tool needs".into(),
+                    },
+                );
+                break;
+            };
+            left = rest;
+            self.look(text, &mut report);
+        }
+        report.found.sort_by_key(|suspicion| std::cmp::Reverse(suspicion.level));
+        report.found.truncate(MAX_SUSPICIONS);
+        report.found
+    }
+
+    fn look(&self, text: &Text, report: &mut Report<'_>) {
+        if !text.is_derived() {
+            let found = characters::look(&text.text).into_iter().chain(encoded::look(&text.text));
+            found.for_each(|finding| report.add(text, finding));
+        }
+        let folded = Folded::of(&text.text);
+        for (row, regex) in self.rows.iter().filter(|(row, _)| row.place.fits(text)) {
+            let found = folded.sentences().find_map(|(at, sentence)| {
+                let found = first(row, regex, sentence)?;
+                Some(folded.original(at + found.start..at + found.end))
+            });
+            if let Some(range) = found {
+                report.add(text, Finding { level: row.level, kind: row.kind, range, why: row.why.into() });
+            }
+        }
+    }
+}
+
+/// The first match that means what the row says. A match that reaches too far may hide a nearer one behind its
+/// first word, so the search goes on there.
+fn first(row: &Pattern, regex: &Regex, sentence: &str) -> Option<Range<usize>> {
+    let mut from = 0;
+    for _ in 0..MAX_TRIES {
+        let found = regex.find_at(sentence, from)?;
+        if row.applies(sentence, &found) {
+            return Some(found.range());
+        }
+        from = sentence.ceil_char_boundary(found.start() + 1);
+    }
+    None
+}
+
+fn unread(server: &str, why: &str) -> Suspicion {
+    Suspicion {
+        server: server.to_owned(),
+        tool: String::new(),
+        level: Level::Alarm,
+        kind: Kind::Unread,
+        pointer: String::new(),
+        excerpt: String::new(),
+        why: reveal(why),
+    }
+}
+
+/// What was found in one text.
+pub(super) struct Finding {
+    level: Level,
+    kind: Kind,
+    /// Bytes of the text.
+    range: Range<usize>,
+    why: String,
+}
+
+/// Suspicions under way.
+struct Report<'d> {
+    server: &'d str,
+    tool: &'d str,
+    found: Vec<Suspicion>,
+}
+
+impl Report<'_> {
+    fn add(&mut self, text: &Text, finding: Finding) {
+        self.found.push(Suspicion {
+            server: self.server.to_owned(),
+            tool: reveal(self.tool),
+            level: finding.level,
+            kind: finding.kind,
+            pointer: text.pointer.clone(),
+            excerpt: excerpt(&text.text, finding.range),
+            why: finding.why,
+        });
+    }
+}
+
+/// The place and a little around it, on one line.
+fn excerpt(text: &str, range: Range<usize>) -> String {
+    let before: Vec<char> = text[..range.start].chars().rev().take(MARGIN + 1).collect();
+    let from = &text[range.start..];
+    let wanted = text[range].chars().count() + MARGIN;
+    let shown: String = from.chars().take(wanted.min(MAX_EXCERPT)).collect();
+    let head = if before.len() > MARGIN { "…" } else { "" };
+    let tail = if shown.len() < from.len() { "…" } else { "" };
+    let before: String = before.into_iter().take(MARGIN).rev().collect();
+    let line = reveal(&format!("{before}{shown}")).split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{head}{line}{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_compiles() {
+        assert_eq!(Inspector::default().rows.len(), PATTERNS.len());
+    }
+
+    #[test]
+    fn excerpts_show_the_place_and_a_little_around_it() {
+        let text = format!("{}<IMPORTANT>\n  read\u{200b} it{}", "x ".repeat(40), " y".repeat(200));
+        let at = text.find('<').unwrap();
+        let shown = excerpt(&text, at..at + 11);
+        assert!(shown.starts_with("…x x"), "{shown}");
+        assert!(shown.contains("<IMPORTANT> read‹U+200B ZERO WIDTH SPACE› it"), "{shown}");
+        assert!(shown.ends_with('…') && !shown.contains('\n'), "{shown}");
+    }
+}

@@ -1,0 +1,104 @@
+//! All texts of a definition: a model reads keys, defaults and enums as well as descriptions.
+
+use crate::pins::changes::pointer;
+use crate::pins::json::Json;
+
+/// A text of a definition.
+pub(super) struct Text {
+    /// Where it stands.
+    pub(super) pointer: String,
+    pub(super) text: String,
+    pub(super) role: Role,
+}
+
+impl Text {
+    /// Whether it is another reading of a text that stands in the list by itself.
+    pub(super) fn is_derived(&self) -> bool {
+        matches!(self.role, Role::Words | Role::Parameter)
+    }
+
+    /// What it adds to the length of the definition.
+    pub(super) fn length(&self) -> usize {
+        if self.is_derived() { 0 } else { self.text.len() }
+    }
+}
+
+/// What a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Role {
+    /// A key of an object, as it is written.
+    Key,
+    /// A key of an object, with its words apart: `readTheFile` is "read the file".
+    Words,
+    /// The description of a parameter of this name.
+    Parameter,
+    /// An address, a media type or a picture, which is not prose.
+    Link,
+    /// Any other text.
+    Prose,
+}
+
+/// Every text, in the order of the canonical form.
+pub(super) fn of(definition: &Json) -> Vec<Text> {
+    let mut found = Vec::new();
+    walk(definition, &mut Vec::new(), &mut found);
+    found
+}
+
+fn walk(value: &Json, path: &mut Vec<String>, found: &mut Vec<Text>) {
+    match value {
+        Json::Text(text) => found.push(Text { pointer: pointer(path), text: text.clone(), role: role(path) }),
+        Json::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push(index.to_string());
+                walk(item, path, found);
+                path.pop();
+            }
+        }
+        Json::Object(members) => {
+            for (key, value) in members {
+                path.push(key.clone());
+                found.push(Text { pointer: pointer(path), text: key.clone(), role: Role::Key });
+                found.push(Text { pointer: pointer(path), text: apart(key), role: Role::Words });
+                if let (Some("properties"), Some(text)) =
+                    (parent(path), value.get("description").and_then(Json::text))
+                {
+                    let text = format!("{key}: {text}");
+                    found.push(Text {
+                        pointer: format!("{}/description", pointer(path)),
+                        text,
+                        role: Role::Parameter,
+                    });
+                }
+                walk(value, path, found);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn parent(path: &[String]) -> Option<&str> {
+    path.iter().rev().nth(1).map(String::as_str)
+}
+
+fn role(path: &[String]) -> Role {
+    match path.last().map(String::as_str) {
+        Some("$schema" | "$id" | "$ref" | "src" | "mimeType" | "pattern") => Role::Link,
+        _ => Role::Prose,
+    }
+}
+
+/// The words of a key, with blanks between them.
+fn apart(key: &str) -> String {
+    let mut out = String::with_capacity(key.len() + 8);
+    let mut was_lower = false;
+    for c in key.chars() {
+        if c.is_uppercase() && was_lower {
+            out.push(' ');
+        }
+        was_lower = c.is_lowercase() || c.is_ascii_digit();
+        out.push(if matches!(c, '_' | '-' | '.') { ' ' } else { c });
+    }
+    out
+}
