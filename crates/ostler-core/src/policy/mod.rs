@@ -1,11 +1,15 @@
-//! Who may use what: verdicts, filters and the embedder's hook.
+//! Who may use what: verdicts, filters, rules of roles and the embedder's hook.
 
 pub mod glob;
+mod rules;
+mod subject;
 
 use std::fmt;
 
 use serde::Serialize;
 
+pub use self::rules::{Rules, Ruling, Standing};
+pub use self::subject::Subject;
 use crate::caller::Caller;
 
 /// The answer of a rule.
@@ -32,7 +36,8 @@ impl Verdict {
 }
 
 /// A rule of the embedding program, asked beside the configured ones: caller,
-/// server, and the tool if one is meant.
+/// server, and what is wanted of it if something is, [spelled](Subject) as in
+/// the rules of roles.
 pub type Hook = dyn Fn(&Caller, &str, Option<&str>) -> Verdict + Send + Sync;
 
 /// Allow and deny patterns over names; deny wins, an empty `allow` is a lockout.
@@ -87,6 +92,11 @@ impl Filter {
         Self { allow: vec!["*".into()], deny: Vec::new() }
     }
 
+    /// Whether every name passes, without looking at it.
+    pub fn is_everything(&self) -> bool {
+        self.deny.is_empty() && self.allow.iter().any(|pattern| pattern == "*")
+    }
+
     /// Whether the name passes. Allocates nothing.
     pub fn allows(&self, name: &str) -> bool {
         self.rule(name).is_allowed()
@@ -105,6 +115,20 @@ impl Filter {
             return Rule::Denied(pattern);
         }
         match first_match(&self.allow, name) {
+            Some(pattern) => Rule::Allowed(pattern),
+            None if self.allow.is_empty() => Rule::LockedOut,
+            None => Rule::Unmatched,
+        }
+    }
+
+    /// What decides about all names with this beginning: the first deny
+    /// pattern that all of them fit, else the first allow pattern that any of
+    /// them could fit.
+    pub fn rule_within(&self, beginning: &str) -> Rule<'_> {
+        if let Some(pattern) = self.deny.iter().find(|pattern| glob::covers(pattern, beginning)) {
+            return Rule::Denied(pattern);
+        }
+        match self.allow.iter().find(|pattern| glob::reaches(pattern, beginning)) {
             Some(pattern) => Rule::Allowed(pattern),
             None if self.allow.is_empty() => Rule::LockedOut,
             None => Rule::Unmatched,

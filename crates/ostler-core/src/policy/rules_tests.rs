@@ -1,0 +1,194 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::glob;
+
+fn role(allow: &[&str], deny: &[&str]) -> Role {
+    let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+    Role { allow: owned(allow), deny: owned(deny), budget: None }
+}
+
+fn rules(roles: &[(&str, Role)]) -> Rules {
+    Rules::of(&roles.iter().map(|(name, role)| ((*name).to_owned(), role.clone())).collect())
+}
+
+fn caller(role: &str) -> Caller {
+    Caller::new("somebody", role)
+}
+
+#[test]
+fn without_rules_everybody_may_use_everything() {
+    let rules = Rules::open();
+    assert_eq!(rules.of_use(&caller("any"), "time", Subject::Tool("get")), Ruling::Open);
+    assert!(!rules.are_restrictive());
+}
+
+#[test]
+fn a_role_that_is_not_in_the_config_gets_nothing_but_local_gets_everything() {
+    let rules = rules(&[("a", role(&["*"], &[]))]);
+    assert_eq!(rules.of_use(&caller("b"), "time", Subject::Tool("get")), Ruling::UnknownRole);
+    assert_eq!(rules.of_server(&caller("b"), "time"), Ruling::UnknownRole);
+    assert_eq!(rules.of_use(&Caller::local(), "time", Subject::Tool("get")), Ruling::LocalDefault);
+    assert!(!rules.are_restrictive());
+}
+
+#[test]
+fn a_rule_about_local_callers_holds_for_them() {
+    let rules = rules(&[("local", role(&["time/*"], &[]))]);
+    assert!(rules.of_server(&Caller::local(), "time").is_allowed());
+    assert_eq!(rules.of_server(&Caller::local(), "git"), Ruling::Role(Rule::Unmatched));
+    assert!(rules.are_restrictive());
+}
+
+#[test]
+fn no_rule_holds_the_operator_back_and_no_name_makes_an_operator() {
+    let rules = rules(&[("local", role(&[], &[])), ("operator", role(&[], &[]))]);
+    assert_eq!(rules.of_server(&Caller::operator(), "time"), Ruling::Operator);
+    let pretender = Caller::new("operator", "operator");
+    assert_eq!(rules.of_server(&pretender, "time"), Ruling::Role(Rule::LockedOut));
+}
+
+#[test]
+fn rules_are_asked_about_every_kind_of_subject() {
+    let rules = rules(&[(
+        "r",
+        role(
+            &["time/get_time", "git/*", "files/resource:file:///tmp/*", "docs/prompt:*"],
+            &["*/delete_*", "git/method:*"],
+        ),
+    )]);
+    let table = [
+        ("time", Subject::Tool("get_time"), Rule::Allowed("time/get_time")),
+        ("time", Subject::Method("vendor/do"), Rule::Unmatched),
+        ("git", Subject::Tool("log"), Rule::Allowed("git/*")),
+        ("git", Subject::Tool("delete_branch"), Rule::Denied("*/delete_*")),
+        ("git", Subject::Method("vendor/do"), Rule::Denied("git/method:*")),
+        ("files", Subject::Resource("file:///tmp/a"), Rule::Allowed("files/resource:file:///tmp/*")),
+        ("files", Subject::Resource("file:///etc/a"), Rule::Unmatched),
+        ("docs", Subject::Prompt("review"), Rule::Allowed("docs/prompt:*")),
+        ("docs", Subject::Tool("prompt:review"), Rule::Unmatched),
+        ("git", Subject::Tool("method:x"), Rule::Allowed("git/*")),
+    ];
+    for (server, subject, rule) in table {
+        assert_eq!(rules.of_use(&caller("r"), server, subject), Ruling::Role(rule), "{server}/{subject}");
+    }
+}
+
+#[test]
+fn a_server_is_seen_where_something_of_it_may_be_used() {
+    let rules = rules(&[("r", role(&["time/get", "g*/x", "*/status"], &["files/*", "sh?*"]))]);
+    let table = [
+        ("time", Rule::Allowed("time/get")),
+        ("tim", Rule::Allowed("*/status")),
+        ("git", Rule::Allowed("g*/x")),
+        ("files", Rule::Denied("files/*")),
+        ("shell", Rule::Denied("sh?*")),
+        ("sh", Rule::Denied("sh?*")),
+    ];
+    for (server, rule) in table {
+        assert_eq!(rules.of_server(&caller("r"), server), Ruling::Role(rule), "{server}");
+    }
+}
+
+/// The definition, letter by letter.
+fn fits(pattern: &[char], name: &[char]) -> bool {
+    match pattern.split_first() {
+        None => name.is_empty(),
+        Some(('*', rest)) => (0..=name.len()).any(|taken| fits(rest, &name[taken..])),
+        Some((&wanted, rest)) => name
+            .split_first()
+            .is_some_and(|(&found, name)| (wanted == '?' || wanted == found) && fits(rest, name)),
+    }
+}
+
+fn naive(pattern: &str, name: &str) -> bool {
+    let letters = |text: &str| text.chars().collect::<Vec<_>>();
+    fits(&letters(pattern), &letters(name))
+}
+
+/// Every text over the letters of the patterns and one that is in none of
+/// them, long enough to tell patterns of five letters apart.
+fn endings() -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut longest = all.clone();
+    for _ in 0..6 {
+        longest = longest.iter().flat_map(|text| ['a', '/', '!'].map(|c| format!("{text}{c}"))).collect();
+        all.extend(longest.iter().cloned());
+    }
+    all
+}
+
+fn patterns() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec("[ab/*?]{1,5}", 0..4)
+}
+
+fn subject() -> impl Strategy<Value = String> {
+    "(prompt:|method:|resource:|tool:)?[ab/:]{0,3}"
+}
+
+fn of_role(allow: &[String], deny: &[String]) -> Rules {
+    let role = Role { allow: allow.to_vec(), deny: deny.to_vec(), budget: None };
+    Rules::of(&[("r".to_owned(), role)].into())
+}
+
+proptest! {
+    #[test]
+    fn a_ruling_is_what_the_definition_says(
+        allow in patterns(), deny in patterns(), server in "[ab]{1,3}", name in subject(),
+    ) {
+        for subject in [Subject::Tool(&name), Subject::Prompt(&name), Subject::Resource(&name), Subject::Method(&name)] {
+            let text = format!("{server}/{subject}");
+            let any = |patterns: &[String]| patterns.iter().any(|pattern| naive(pattern, &text));
+            let ruling = of_role(&allow, &deny).of_use(&caller("r"), &server, subject).is_allowed();
+            prop_assert_eq!(ruling, any(&allow) && !any(&deny), "{}", text);
+        }
+    }
+
+    #[test]
+    fn what_may_be_used_is_on_a_server_that_is_seen(
+        allow in patterns(), deny in patterns(), server in "[ab]{1,3}", name in subject(),
+    ) {
+        let rules = of_role(&allow, &deny);
+        let is_usable = rules.of_use(&caller("r"), &server, Subject::parse(&name)).is_allowed();
+        prop_assert!(!is_usable || rules.of_server(&caller("r"), &server).is_allowed());
+    }
+
+    #[test]
+    fn adding_a_deny_never_widens(
+        allow in patterns(), deny in patterns(), added in "[ab/*?]{1,5}", server in "[ab]{1,3}", name in subject(),
+    ) {
+        let more: Vec<String> = deny.iter().cloned().chain([added]).collect();
+        let (before, after) = (of_role(&allow, &deny), of_role(&allow, &more));
+        let sees = |rules: &Rules| rules.of_server(&caller("r"), &server).is_allowed();
+        let may = |rules: &Rules| rules.of_use(&caller("r"), &server, Subject::parse(&name)).is_allowed();
+        prop_assert!(sees(&before) || !sees(&after));
+        prop_assert!(may(&before) || !may(&after));
+    }
+
+    #[test]
+    fn the_order_of_patterns_does_not_matter(
+        allow in patterns(), deny in patterns(), server in "[ab]{1,3}", name in subject(),
+    ) {
+        let reversed = |patterns: &[String]| patterns.iter().rev().cloned().collect::<Vec<_>>();
+        let (forward, backward) = (of_role(&allow, &deny), of_role(&reversed(&allow), &reversed(&deny)));
+        let answers = |rules: &Rules| {
+            let may = rules.of_use(&caller("r"), &server, Subject::parse(&name)).is_allowed();
+            (may, rules.of_server(&caller("r"), &server).is_allowed())
+        };
+        prop_assert_eq!(answers(&forward), answers(&backward));
+    }
+
+    #[test]
+    fn what_a_pattern_says_of_a_beginning_is_what_it_says_of_every_end(
+        pattern in "[ab/*?]{1,5}", server in "[ab]{1,2}",
+    ) {
+        let beginning = format!("{server}/");
+        let mut ends = endings().into_iter().map(|end| naive(&pattern, &format!("{beginning}{end}")));
+        prop_assert_eq!(glob::covers(&pattern, &beginning), ends.all(|fits| fits));
+        // `b` stands in patterns and in no ending, so the ends of the pattern itself are tried too.
+        let own = pattern.replace(['*', '?'], "a");
+        let tails = (0..=own.len()).map(|at| own[at..].to_owned());
+        let reaches = endings().into_iter().chain(tails).any(|end| naive(&pattern, &format!("{beginning}{end}")));
+        prop_assert_eq!(glob::reaches(&pattern, &beginning), reaches);
+    }
+}
