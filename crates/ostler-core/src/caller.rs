@@ -8,7 +8,7 @@ use std::time::Duration;
 const LOCAL: &str = "local";
 
 /// The principal and the role of whoever runs the host.
-const OPERATOR: &str = "operator";
+pub(crate) const OPERATOR: &str = "operator";
 
 /// A principal and its role, from a credential and never from a message.
 ///

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
+use ostler_core::policy::Subject;
 use tokio::sync::broadcast;
 
 use crate::host::Host;
@@ -90,14 +91,29 @@ impl Host {
         self.shared().bus.events.subscribe()
     }
 
-    /// Whether a caller may hear of an event: it may see the server, and the
-    /// session is everybody's or its own.
+    /// Whether a caller may hear of an event: it may see the server and use
+    /// what the event is about, and the session is everybody's or its own.
     pub fn may_hear(&self, caller: &Caller, event: &ServerEvent) -> bool {
-        if !self.shared().registry.load().contains_key(event.server.as_str()) {
-            // What a server that is gone had to offer is gone for everybody.
-            return true;
+        if !self.may_see(caller, &event.server) || !self.may_hear_of(caller, event) {
+            return false;
         }
-        self.visible_server(caller, event.server.as_str())
-            .is_ok_and(|server| event.partition.is_empty() || *server.partition(caller) == *event.partition)
+        let registry = self.shared().registry.load();
+        // Of a server that is gone, whoever could see it may know that it is.
+        registry
+            .get(event.server.as_str())
+            .is_none_or(|server| event.partition.is_empty() || *server.partition(caller) == *event.partition)
+    }
+
+    fn may_hear_of(&self, caller: &Caller, event: &ServerEvent) -> bool {
+        let about = |subject| self.may(caller, &event.server, Some(subject));
+        match &event.event {
+            Event::ResourceUpdated(params) => {
+                let uri = ostler_wire::text_member(params, "uri").unwrap_or_default();
+                about(Subject::Resource(&uri))
+            }
+            Event::Other { method, .. } => about(Subject::Method(method.as_str())),
+            // What becomes of a list is for everybody who may see a part of it.
+            Event::ToolsChanged | Event::ResourcesChanged | Event::PromptsChanged | Event::Log(_) => true,
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
-use ostler_core::policy::Verdict;
 use ostler_wire::{ResultHead, ResultKind};
 
 use crate::answer::Answer;
@@ -31,7 +30,7 @@ impl Host {
     /// Sends any request through the same gates. Dropping the future cancels.
     pub async fn send(&self, request: Request<'_>) -> Result<Answer, CallError> {
         let mut recording = Recording::begin(&request, self.recorder());
-        let result = self.walk(&request, &mut recording).await;
+        let result = self.walk(&request, &mut recording).await.map_err(|error| self.veil(&request, error));
         recording.end(&result);
         result
     }
@@ -68,16 +67,11 @@ impl Host {
                 return Err(error);
             }
         };
-        let slot = server.slot(request.caller)?;
-        if let Some((kind, name)) = request.wanted()
-            && let Verdict::Deny { reason } = self.may_use_item(request.caller, &server, kind, &name)
-        {
+        if let Err((reason, error)) = self.admit_request(request, &server)? {
             recording.denied(Some(reason));
-            return Err(match kind {
-                Kind::Tools => self.unknown(request, &server, slot.known(kind).as_deref()),
-                _ => unknown_item(kind, &name),
-            });
+            return Err(error);
         }
+        let slot = server.slot(request.caller)?;
         Ok((server, slot))
     }
 
@@ -92,6 +86,9 @@ impl Host {
         let known = slot.known(Kind::Tools);
         if !self.exists(slot, request).await? {
             return Err(self.unknown(request, server, known.as_deref()));
+        }
+        if self.is_restricted(request.caller) {
+            Box::pin(self.check_listed(slot, request)).await?;
         }
         if !self.may_share(slot, request) {
             return self.perform_and_remember(slot, request).await;

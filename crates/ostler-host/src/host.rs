@@ -20,6 +20,7 @@ use crate::key::IdempotencyKey;
 use crate::ledger::Ledger;
 use crate::options::HostOptions;
 use crate::pins::effective;
+use crate::policy::Policy;
 use crate::record::Recorder;
 use crate::room::Room;
 use crate::secrets::Veil;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) turns: Turns,
     cache: Arc<Mutex<Cache>>,
     pub(crate) bus: Arc<Bus>,
+    /// What roles may use.
+    pub(crate) policy: ArcSwap<Policy>,
     pub(crate) hook: ArcSwapOption<Box<Hook>>,
     /// The approved definitions; absent when nothing is enforced nor warned of.
     pub(crate) pins: ArcSwapOption<Pins>,
@@ -90,6 +93,7 @@ impl Host {
             turns: Turns::default(),
             cache: Arc::new(Mutex::new(Cache::new(bounds))),
             bus: Arc::default(),
+            policy: ArcSwap::from_pointee(Policy::new(options.rules.clone())),
             hook: ArcSwapOption::empty(),
             pins: ArcSwapOption::from(effective(options.pins.clone())),
             recorder: ArcSwapOption::empty(),
@@ -181,7 +185,7 @@ impl Host {
     pub(crate) fn visible_server(&self, caller: &Caller, name: &str) -> Result<Arc<Server>, CallError> {
         let registry = self.0.registry.load();
         match registry.get(name) {
-            Some(server) if self.may_see(caller, server).is_allowed() => Ok(Arc::clone(server)),
+            Some(server) if self.may_see(caller, &server.spec.name) => Ok(Arc::clone(server)),
             _ => Err(self.unknown_server(Some(caller), name)),
         }
     }
@@ -189,14 +193,14 @@ impl Host {
     /// All servers that the caller may see, by name.
     pub(crate) fn visible_servers(&self, caller: &Caller) -> Vec<Arc<Server>> {
         let registry = self.0.registry.load();
-        registry.values().filter(|server| self.may_see(caller, server).is_allowed()).cloned().collect()
+        registry.values().filter(|server| self.may_see(caller, &server.spec.name)).cloned().collect()
     }
 
     pub(crate) fn unknown_server(&self, caller: Option<&Caller>, name: &str) -> CallError {
         let registry = self.0.registry.load();
         let visible = registry
             .values()
-            .filter(|server| caller.is_none_or(|caller| self.may_see(caller, server).is_allowed()));
+            .filter(|server| caller.is_none_or(|caller| self.may_see(caller, &server.spec.name)));
         CallError::unknown_server(name, visible.map(|server| server.spec.name.as_str()))
     }
 }

@@ -52,6 +52,7 @@ mod subscribe;
 mod tools;
 mod turns;
 pub mod upstream;
+mod veil;
 
 pub use answer::Answer;
 pub use bus::ServerEvent;
@@ -74,5 +75,5 @@ pub use tools::{ListedTool, Tool};
 pub use ostler_core::caller::Caller;
 pub use ostler_core::error::CallError;
 pub use ostler_core::name::ServerName;
-pub use ostler_core::policy::Verdict;
+pub use ostler_core::policy::{Explanation, Rules, Verdict};
 pub use ostler_core::spec::ServerSpec;

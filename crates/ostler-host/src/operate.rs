@@ -7,7 +7,6 @@ use std::time::Duration;
 use ostler_core::caller::Caller;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::name::ServerName;
-use ostler_core::policy::Verdict;
 use ostler_core::spec::{ServerSpec, Transport};
 use ostler_core::supervisor::Phase;
 use tokio::time::timeout;
@@ -86,7 +85,7 @@ impl Host {
         connector: Arc<dyn Connector>,
         proof: Proof,
     ) -> Result<Spawned, CallError> {
-        if self.ask_hook(caller, &spec.name, None) != Verdict::Allow {
+        if !self.may_see(caller, &spec.name) {
             return Err(self.unknown_server(Some(caller), spec.name.as_str()));
         }
         check(&spec)?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ostler_core::config::Config;
 use ostler_core::pins::Pins;
+use ostler_core::policy::Rules;
 use ostler_wire::ClientIdentity;
 
 use crate::guard::GuardCommand;
@@ -28,6 +29,9 @@ pub struct HostOptions {
     pub cache_entries_per_tool: usize,
     /// The longest time an answer is remembered, whatever its server says.
     pub cache_max_ttl: Duration,
+    /// What roles may use. [Open](Rules::open) rules leave that to the
+    /// [hook](crate::Host::set_policy_hook).
+    pub rules: Rules,
     /// Where all chance of this host comes from: the spread of delays and what
     /// tells its calls from another host's. Only a simulation sets it.
     pub seed: Option<u64>,
@@ -38,7 +42,7 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// The bounds that a config sets; everything else is the default.
+    /// The bounds and the rules that a config sets; everything else is the default.
     pub fn of(config: &Config) -> Self {
         Self {
             max_processes: config.pool.max_processes,
@@ -46,6 +50,7 @@ impl HostOptions {
             cache_bytes: config.cache.max_bytes,
             cache_entries_per_tool: config.cache.per_tool,
             cache_max_ttl: config.cache.max_ttl,
+            rules: Rules::of(&config.roles),
             ..Self::default()
         }
     }
@@ -61,6 +66,7 @@ impl Default for HostOptions {
             cache_bytes: 64 << 20,
             cache_entries_per_tool: 64,
             cache_max_ttl: Duration::from_secs(24 * 60 * 60),
+            rules: Rules::open(),
             seed: None,
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
             pins: None,

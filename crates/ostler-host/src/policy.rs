@@ -1,48 +1,154 @@
 //! The one gate: what a caller may see and use, for every method.
+//!
+//! Three things decide, in this order: a server's own filter of tools, which
+//! says what exists here at all; the rules of the caller's role; the embedding
+//! program's hook. Lists, calls and events ask the same functions.
 
+mod memo;
+
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
-use ostler_core::policy::{Hook, Verdict};
+use ostler_core::policy::{Decider, Explanation, Hook, Rules, Subject, Verdict};
 
+use self::memo::{Asked, Memo};
+use crate::bus::ServerEvent;
 use crate::host::Host;
 use crate::lists::Kind;
 use crate::server::Server;
+use crate::upstream::Event;
+
+/// The rules of the moment, and what has been found out about them.
+#[derive(Debug, Default)]
+pub(crate) struct Policy {
+    rules: Rules,
+    memo: Memo,
+}
+
+impl Policy {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self { rules, memo: Memo::default() }
+    }
+
+    /// What the rules say, by a lookup and not by their number.
+    fn allows(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> bool {
+        let standing = self.rules.standing(caller);
+        if let Some(answer) = standing.always() {
+            return answer;
+        }
+        self.memo.recall(Asked { role: caller.role(), server, subject }, || match subject {
+            Some(subject) => standing.of_use(server, subject).is_allowed(),
+            None => standing.of_server(server).is_allowed(),
+        })
+    }
+
+    /// What the rules say, with the reason of a denial.
+    fn decide(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> Verdict {
+        if self.allows(caller, server, subject) {
+            return Verdict::Allow;
+        }
+        let ruling = match subject {
+            Some(subject) => self.rules.of_use(caller, server, subject),
+            None => self.rules.of_server(caller, server),
+        };
+        Verdict::Deny { reason: format!("role `{}`: {ruling}", caller.role()) }
+    }
+}
 
 impl Host {
-    /// A rule of the embedding program, asked for every server and tool beside
-    /// the configured ones; `None` takes it away.
+    /// Puts other rules of roles in force, at once and for everything that is
+    /// asked from now on. Clients are told to list again.
+    pub fn set_rules(&self, rules: Rules) {
+        let shared = self.shared();
+        if shared.policy.load().rules == rules {
+            return;
+        }
+        shared.policy.store(Arc::new(Policy::new(rules)));
+        shared.bus.raise_version();
+        for name in shared.registry.load().keys() {
+            for event in [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged] {
+                shared.bus.tell(ServerEvent { server: name.clone(), partition: "".into(), event });
+            }
+        }
+    }
+
+    /// A rule of the embedding program, asked for every server and everything
+    /// that is wanted of it, beside the configured ones; `None` takes it away.
     pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
         self.shared().hook.store(hook.map(Arc::new));
+    }
+
+    /// Whether callers may see different things: what one of them was shown
+    /// must not be kept for another.
+    pub fn has_restrictions(&self) -> bool {
+        self.shared().hook.load().is_some() || self.shared().policy.load().rules.are_restrictive()
+    }
+
+    /// Whether anything might be hidden from the caller.
+    pub fn is_restricted(&self, caller: &Caller) -> bool {
+        let is_free = || self.shared().policy.load().rules.standing(caller).always() == Some(true);
+        self.shared().hook.load().is_some() || !is_free()
     }
 
     /// Whether the caller may use it: a tool or prompt by name, a resource by
     /// its URI, by the same rules as [`send`](Self::send).
     pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {
-        self.visible_server(caller, server)
-            .is_ok_and(|server| self.may_use_item(caller, &server, kind, name).is_allowed())
+        let registry = self.shared().registry.load();
+        registry.get(server).is_some_and(|server| {
+            self.may_see(caller, &server.spec.name) && self.may_use_item(caller, server, kind, name)
+        })
     }
 
-    /// Whether the caller may see a server at all.
-    pub(crate) fn may_see(&self, caller: &Caller, server: &Server) -> Verdict {
-        self.ask_hook(caller, &server.spec.name, None)
-    }
-
-    /// What the rules say about an item. A server's own filter of tools comes
-    /// first: it says which tools exist here at all.
-    pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> Verdict {
-        let subject = match kind {
-            Kind::Tools => {
-                return match server.spec.tools.decide(name) {
-                    Verdict::Allow => self.ask_hook(caller, &server.spec.name, Some(name)),
-                    deny => deny,
-                };
+    /// What decides whether a caller may use something of a server, and why.
+    pub fn explain(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> Explanation {
+        let registry = self.shared().registry.load();
+        let found = registry.get(server);
+        let subject = kind.subject(name);
+        let policy = self.shared().policy.load();
+        let spec = found.map(|server| &*server.spec);
+        let explanation = Explanation::of(&policy.rules, caller, spec, Some(subject));
+        let Some(spec) = spec.filter(|_| explanation.is_allowed) else { return explanation };
+        let asked = [None, Some(subject)].map(|subject| self.ask_hook(caller, &spec.name, subject));
+        match asked.into_iter().find(|verdict| !verdict.is_allowed()) {
+            Some(Verdict::Deny { reason }) => {
+                Explanation { is_allowed: false, decider: Decider::Hook { reason } }
             }
-            Kind::Prompts => format!("prompt:{name}"),
-            Kind::Resources | Kind::Templates => format!("resource:{name}"),
-        };
-        self.ask_hook(caller, &server.spec.name, Some(&subject))
+            _ => explanation,
+        }
+    }
+
+    /// Whether the caller may see a server of that name at all.
+    pub(crate) fn may_see(&self, caller: &Caller, server: &ServerName) -> bool {
+        self.may(caller, server, None)
+    }
+
+    /// Whether the caller may use an item of a server that it may see.
+    pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {
+        let exists = kind != Kind::Tools || server.spec.tools.allows(name);
+        exists && self.may(caller, &server.spec.name, Some(kind.subject(name)))
+    }
+
+    /// Whether the rules and the hook let a caller use something, or see the
+    /// server. Only a denial that is recorded needs its reason.
+    pub(crate) fn may(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> bool {
+        self.shared().policy.load().allows(caller, server.as_str(), subject)
+            && self.ask_hook(caller, server, subject).is_allowed()
+    }
+
+    /// The same, and what a server's own filter says, with the reason.
+    pub(crate) fn decide(&self, caller: &Caller, server: &Server, subject: Option<Subject<'_>>) -> Verdict {
+        if let Some(Subject::Tool(tool)) = subject
+            && let deny @ Verdict::Deny { .. } = server.spec.tools.decide(tool)
+        {
+            return deny;
+        }
+        let name = &server.spec.name;
+        match self.shared().policy.load().decide(caller, name.as_str(), subject) {
+            Verdict::Allow => self.ask_hook(caller, name, subject),
+            deny => deny,
+        }
     }
 
     /// Why the caller sees nothing under that name; `None` if there is nothing.
@@ -54,8 +160,8 @@ impl Host {
     ) -> Option<String> {
         let registry = self.shared().registry.load();
         let server = registry.get(server)?;
-        let verdict = match (self.may_see(caller, server), item) {
-            (Verdict::Allow, Some((kind, name))) => self.may_use_item(caller, server, kind, name),
+        let verdict = match (self.decide(caller, server, None), item) {
+            (Verdict::Allow, Some((kind, name))) => self.decide(caller, server, Some(kind.subject(name))),
             (verdict, _) => verdict,
         };
         match verdict {
@@ -64,10 +170,24 @@ impl Host {
         }
     }
 
-    pub(crate) fn ask_hook(&self, caller: &Caller, server: &ServerName, tool: Option<&str>) -> Verdict {
-        match self.shared().hook.load().as_deref() {
-            Some(hook) => hook(caller, server.as_str(), tool),
-            None => Verdict::Allow,
+    fn ask_hook(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> Verdict {
+        let hook = self.shared().hook.load();
+        let Some(hook) = hook.as_deref() else { return Verdict::Allow };
+        let spelled = subject.map(|subject| match subject.prefix() {
+            "" => Cow::Borrowed(subject.name()),
+            _ => Cow::Owned(subject.to_string()),
+        });
+        hook(caller, server.as_str(), spelled.as_deref())
+    }
+}
+
+impl Kind {
+    /// How rules are asked about an item.
+    pub(crate) fn subject(self, name: &str) -> Subject<'_> {
+        match self {
+            Self::Tools => Subject::Tool(name),
+            Self::Prompts => Subject::Prompt(name),
+            Self::Resources | Self::Templates => Subject::Resource(name),
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct Request<'a> {
     pub(crate) headers: Box<[(String, String)]>,
     /// Who the request speaks for: a client's session, or the parameters themselves.
     speaker: Speaker,
+    /// Whether somebody has made sure that what it is about is the caller's own.
+    is_vouched_for: bool,
 }
 
 impl<'a> Request<'a> {
@@ -51,6 +53,7 @@ impl<'a> Request<'a> {
             voice: None,
             headers: Box::default(),
             speaker: Speaker::Host,
+            is_vouched_for: false,
         }
     }
 
@@ -121,6 +124,15 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// What it is about is known to be the caller's own, such as a task whose
+    /// id was handed out to this caller: beside the server itself, no rule is
+    /// asked about the method.
+    #[must_use]
+    pub fn about_own(mut self) -> Self {
+        self.is_vouched_for = true;
+        self
+    }
+
     /// Whose words a modern server reads in `_meta`.
     pub(crate) fn client(&self) -> ClientMeta<'_> {
         match &self.speaker {
@@ -158,36 +170,48 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The tool, prompt or resource that rules are asked about, if it is a request for one.
-    pub(crate) fn wanted(&self) -> Option<(Kind, Cow<'_, str>)> {
-        match self.method {
-            "tools/call" => Some((Kind::Tools, self.params.name().unwrap_or_default())),
-            "prompts/get" => Some((Kind::Prompts, self.params.name().unwrap_or_default())),
+    /// What rules are asked about before it is sent.
+    pub(crate) fn wanted(&self) -> Result<Wanted<'_>, CallError> {
+        Ok(match self.method {
+            "tools/call" => Wanted::Item(Kind::Tools, self.params.name().unwrap_or_default()),
+            "prompts/get" => Wanted::Item(Kind::Prompts, self.params.name().unwrap_or_default()),
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
-                Some((Kind::Resources, self.params.uri().unwrap_or_default()))
+                Wanted::Item(Kind::Resources, self.params.uri().unwrap_or_default())
             }
-            "completion/complete" => self.completed(),
-            _ => None,
-        }
+            "completion/complete" => self.completed()?,
+            // What a list shows is filtered, and the others touch nobody else.
+            "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => Wanted::Server,
+            "server/discover" | "ping" | "logging/setLevel" => Wanted::Server,
+            _ if self.is_vouched_for => Wanted::Server,
+            method => Wanted::Method(method),
+        })
     }
 
-    /// What a completion is for.
-    fn completed(&self) -> Option<(Kind, Cow<'_, str>)> {
+    /// What a completion is for. A reference that names a prompt and a resource
+    /// needs both, for the server may read either.
+    fn completed(&self) -> Result<Wanted<'_>, CallError> {
         #[derive(Deserialize)]
         struct Completion {
-            r#ref: Reference,
+            r#ref: Option<Reference>,
         }
         #[derive(Deserialize)]
         struct Reference {
             name: Option<String>,
             uri: Option<String>,
         }
-        let completion: Completion = serde_json::from_slice(self.params.raw()).ok()?;
-        match completion.r#ref {
-            Reference { uri: Some(uri), .. } => Some((Kind::Templates, uri.into())),
-            Reference { name: Some(name), .. } => Some((Kind::Prompts, name.into())),
-            Reference { .. } => None,
-        }
+        let completion: Completion =
+            serde_json::from_slice(self.params.raw()).map_err(|error| CallError::Invalid {
+                what: format!("`ref` can't be read: {error}"),
+                hint: "name one prompt or one resource template".into(),
+            })?;
+        Ok(match completion.r#ref {
+            Some(Reference { uri: Some(uri), name: None }) => Wanted::Item(Kind::Templates, uri.into()),
+            Some(Reference { uri: None, name: Some(name) }) => Wanted::Item(Kind::Prompts, name.into()),
+            Some(Reference { uri: Some(uri), name: Some(name) }) => {
+                Wanted::Either { prompt: name, template: uri }
+            }
+            Some(Reference { uri: None, name: None }) | None => Wanted::Method(self.method),
+        })
     }
 
     /// The tool that is called, if it is a call of one.
@@ -204,6 +228,19 @@ impl<'a> Request<'a> {
     pub(crate) fn subject(&self) -> Cow<'_, str> {
         self.params.name().or_else(|| self.params.uri()).unwrap_or_default()
     }
+}
+
+/// What a request wants of its server, as far as rules are concerned.
+#[derive(Debug)]
+pub(crate) enum Wanted<'a> {
+    /// Nothing that a caller who may see the server could be refused.
+    Server,
+    /// One item.
+    Item(Kind, Cow<'a, str>),
+    /// Whichever of the two the server takes the request to mean.
+    Either { prompt: String, template: String },
+    /// Something that only the server understands.
+    Method(&'a str),
 }
 
 /// Who a request speaks for, kept for as long as it is under way.

@@ -3,6 +3,8 @@
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::policy::Subject;
+use ostler_core::spec::Isolation;
 use ostler_wire::Hello;
 
 use crate::host::Host;
@@ -18,6 +20,12 @@ impl Host {
     /// Whether the caller may see a server.
     pub fn sees(&self, caller: &Caller, server: &str) -> bool {
         self.visible_server(caller, server).is_ok()
+    }
+
+    /// Whether all callers share one session of a server, and so what it keeps
+    /// for them.
+    pub fn is_shared(&self, server: &str) -> bool {
+        self.server(server).is_ok_and(|server| server.spec.isolation == Isolation::Shared)
     }
 
     /// What a server says of itself. It is started if needed, within its
@@ -49,8 +57,13 @@ impl Host {
     }
 
     /// Says something to the live session of a server that the caller uses.
+    /// Rules are asked about what is not part of the protocol.
     pub fn notify(&self, caller: &Caller, server: &str, method: &str, params: Option<&[u8]>) {
         let Ok(server) = self.visible_server(caller, server) else { return };
+        let is_plain = matches!(method, "notifications/roots/list_changed" | "notifications/progress");
+        if !is_plain && !self.may(caller, &server.spec.name, Some(Subject::Method(method))) {
+            return;
+        }
         let Some(slot) = server.existing_slot(caller) else { return };
         if let Some(live) = slot.live() {
             live.session.notify(method, params);

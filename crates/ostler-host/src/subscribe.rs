@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::record::Refused;
 use crate::request::Request;
 use crate::server::Binding;
 use crate::server::interest::MAX_RESOURCES;
@@ -46,11 +47,19 @@ impl Host {
     ) -> Result<Subscription, CallError> {
         let name = server;
         let server = self.visible_server(caller, name)?;
-        if !self.may_use_item(caller, &server, Kind::Resources, uri).is_allowed() {
+        if !self.may_use_item(caller, &server, Kind::Resources, uri) {
+            let (method, item) = ("resources/subscribe", (Kind::Resources, uri));
+            self.record_refusal(caller, Refused { server: name, method, item });
             return Err(unknown_item(Kind::Resources, uri));
         }
+        let params = json!({ "uri": uri }).to_string();
+        let params = Params::parse(Bytes::from(params)).unwrap_or_else(|_| Params::empty());
+        let request = Request::new(caller, name, "resources/subscribe", params);
         let binding = self.bind(caller, name).await?;
         let slot = server.slot(caller)?;
+        if self.is_restricted(caller) && !self.lists_resource(&slot, &request, uri).await? {
+            return Err(unknown_item(Kind::Resources, uri));
+        }
         let until = Instant::now() + slot.spec.call_timeout;
         let Ok(_telling) = timeout_at(until, slot.interests.telling.lock()).await else {
             let (server, after) = (slot.key.server.clone(), slot.spec.call_timeout);
@@ -65,12 +74,9 @@ impl Host {
         match slot.hello().map(|hello| hello.era) {
             Some(Era::Modern) => slot.listen(),
             Some(Era::Legacy) | None => {
-                let params = json!({ "uri": uri }).to_string();
-                let params = Params::parse(Bytes::from(params)).unwrap_or_else(|_| Params::empty());
-                let request = Request::new(caller, name, "resources/subscribe", params);
                 if let Err(error) = self.perform(&slot, &request).await {
                     subscription.fail();
-                    return Err(error);
+                    return Err(self.veil(&request, error));
                 }
             }
         }

@@ -52,7 +52,7 @@ impl Host {
         let name = &server.spec.name;
         let visible = self
             .approved(server, Kind::Tools, known)
-            .filter(|tool| self.may_use_item(caller, server, Kind::Tools, &tool.name).is_allowed());
+            .filter(|tool| self.may_use_item(caller, server, Kind::Tools, &tool.name));
         visible
             .map(|tool| ListedTool {
                 server: name.clone(),
@@ -65,15 +65,27 @@ impl Host {
     /// Whether the server has the tool that is called. Only a name that is not
     /// known makes it look again, and only if there may be a newer list.
     pub(crate) async fn exists(&self, slot: &Arc<Slot>, request: &Request<'_>) -> Result<bool, CallError> {
-        let Some(tool) = request.tool_name() else { return Ok(true) };
-        match slot.known(Kind::Tools) {
-            Some(known) if known.has(&tool) => return Ok(true),
+        match request.tool_name() {
+            Some(tool) => self.has_item(slot, request, (Kind::Tools, &tool)).await,
+            None => Ok(true),
+        }
+    }
+
+    /// Whether a list of the server has an item of that name.
+    pub(crate) async fn has_item(
+        &self,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+        (kind, name): (Kind, &str),
+    ) -> Result<bool, CallError> {
+        match slot.known(kind) {
+            Some(known) if known.has(name) => return Ok(true),
             Some(known) if known.is_definite(slot.desk().supervisor.generation()) => return Ok(false),
             _ => {}
         }
-        let fetch = self.fetch_list(slot, request.caller, Kind::Tools);
+        let fetch = self.fetch_list(slot, request.caller, kind);
         let known = Box::pin(within(request, slot, fetch)).await?;
-        Ok(known.has(&tool))
+        Ok(known.has(name))
     }
 
     /// The error for a tool that does not exist and for one that is hidden.

@@ -5,6 +5,7 @@
 //! it does not matter what characters a tool's own name holds.
 
 mod table;
+pub mod template;
 mod words;
 
 use sha2::{Digest, Sha256};

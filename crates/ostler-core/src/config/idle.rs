@@ -46,8 +46,8 @@ const TABLE: &[Idle] = &[
     Idle {
         path: "roles.*",
         severity: Severity::Error,
-        applies: |seen| seen.config.roles.get(seen.name).is_some_and(|role| !role.is_unrestricted()),
-        hint: "take the role out; every caller may use every server",
+        applies: |seen| seen.config.roles.get(seen.name).is_some_and(|role| role.budget.is_some()),
+        hint: "take its budget out; calls are not counted",
     },
     Idle {
         path: "pins.mode",

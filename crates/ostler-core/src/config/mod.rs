@@ -152,7 +152,7 @@ pub struct Config {
     pub gateway: Gateway,
     /// What somebody should know although the config can be used; none is an error.
     pub notices: Vec<Problem>,
-    /// Where the keys of [`Config::unsupported`] stand.
+    /// Where the keys of [`Config::unsupported`] and the rules of roles stand.
     places: idle::Places,
     /// Where each server of a file begins.
     origins: BTreeMap<ServerName, document::Place>,
@@ -209,6 +209,13 @@ impl Config {
     /// that did not come from a file.
     pub fn origin(&self, server: &str) -> Option<(&Path, u32)> {
         self.origins.get(server).map(|place| (place.file.as_path(), place.line))
+    }
+
+    /// The file and the line, from 1, where a rule of a role stands: one of its
+    /// `allow` or `deny` list, by its place in the list.
+    pub fn origin_of_rule(&self, role: &str, list: &str, index: usize) -> Option<(&Path, u32)> {
+        let place = self.places.get(&format!("roles.{role}.{list}.{index}"));
+        place.map(|place| (place.file.as_path(), place.line))
     }
 
     /// Every key of this config that is read and checked although nothing acts

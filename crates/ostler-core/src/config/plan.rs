@@ -1,10 +1,10 @@
 //! What an edit of the config comes to: a plan, made before anything is done.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::Config;
+use super::{Config, Role};
 use crate::name::ServerName;
 use crate::spec::ServerSpec;
 
@@ -20,6 +20,8 @@ pub struct Plan {
     pub removed: Vec<ServerName>,
     /// The same as before: their processes stay.
     pub untouched: Vec<ServerName>,
+    /// Roles that are new, gone or not what they were; what they may do changes at once.
+    pub roles: Vec<String>,
     /// Keys beside the servers that have changed and are only read at the start.
     pub needs_restart: Vec<&'static str>,
 }
@@ -47,10 +49,20 @@ impl Plan {
         plan
     }
 
+    /// Beside that, what has changed in the roles since `before` was applied.
+    #[must_use]
+    pub fn with_roles(mut self, before: &BTreeMap<String, Role>, wanted: &BTreeMap<String, Role>) -> Self {
+        let all: BTreeSet<&String> = before.keys().chain(wanted.keys()).collect();
+        let differs = |role: &&String| before.get(*role) != wanted.get(*role);
+        self.roles = all.into_iter().filter(differs).cloned().collect();
+        self
+    }
+
     /// Whether there is nothing to do and nothing to say.
     pub fn is_empty(&self) -> bool {
-        let Self { added, changed, removed, untouched: _, needs_restart } = self;
-        added.is_empty() && changed.is_empty() && removed.is_empty() && needs_restart.is_empty()
+        let Self { added, changed, removed, untouched: _, roles, needs_restart } = self;
+        let servers = added.is_empty() && changed.is_empty() && removed.is_empty();
+        servers && roles.is_empty() && needs_restart.is_empty()
     }
 }
 
@@ -58,7 +70,6 @@ impl Plan {
 fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
     let differs = [
         ("listen", before.listen != after.listen),
-        ("roles", before.roles != after.roles),
         ("pool", before.pool != after.pool),
         ("cache", before.cache != after.cache),
         ("pins", before.pins != after.pins),
@@ -110,6 +121,19 @@ mod tests {
             let plan = Plan::new(&before.servers, &before, &Config::new(vec![changed]));
             assert_eq!(names(&plan.changed), ["s"]);
         }
+    }
+
+    #[test]
+    fn roles_that_come_go_or_change_are_told() {
+        let role = |allow: &str| Role { allow: vec![allow.into()], deny: Vec::new(), budget: None };
+        let of = |roles: &[(&str, &str)]| {
+            roles.iter().map(|(name, allow)| ((*name).to_owned(), role(allow))).collect::<BTreeMap<_, _>>()
+        };
+        let before = of(&[("same", "*"), ("gone", "*"), ("other", "a/*")]);
+        let after = of(&[("same", "*"), ("new", "*"), ("other", "b/*")]);
+        let plan = Plan::default().with_roles(&before, &after);
+        assert_eq!(plan.roles, ["gone", "new", "other"]);
+        assert!(!plan.is_empty() && Plan::default().with_roles(&after, &after).is_empty());
     }
 
     #[test]

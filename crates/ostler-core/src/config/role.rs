@@ -6,6 +6,7 @@ use super::field::{Field, Kind, Preset, Section};
 use super::node::Node;
 use super::reader::Reader;
 use super::{glob, tools};
+use crate::caller::OPERATOR;
 use crate::catalog::nearest;
 
 /// What a caller of a role may use.
@@ -43,13 +44,13 @@ pub(crate) static SECTION: Section = Section {
             key: "allow",
             kind: Kind::Texts,
             preset: Preset::Nothing,
-            doc: "Rules over server/tool of which at least one must match; an empty list is a lockout.",
+            doc: "Rules over server/tool, server/prompt:name, server/resource:uri and server/method:name of which at least one must match; an empty list is a lockout.",
         },
         Field {
             key: "deny",
             kind: Kind::Texts,
             preset: Preset::Texts(&[]),
-            doc: "Rules over server/tool of which none may match; deny wins.",
+            doc: "The same of which none may match; deny wins.",
         },
         Field {
             key: "budget",
@@ -97,7 +98,8 @@ pub(crate) fn read(reader: Reader<'_>, servers: &[&str]) -> Role {
 
 fn rules(reader: &Reader<'_>, key: &'static str, servers: &[&str]) -> Option<Vec<String>> {
     let texts = reader.texts(key)?;
-    for (text, node) in &texts {
+    for (index, (text, node)) in texts.iter().enumerate() {
+        reader.scope.note_rule(&format!("{}.{index}", reader.path_of(key)), node.at);
         let checked = glob::check_rule(text);
         if checked.is_ok() {
             warn_of_stranger(reader, key, (text, node), servers);
@@ -131,13 +133,22 @@ fn read_budget(reader: Reader<'_>) -> Option<Budget> {
 
 /// Why a text is not a role's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a role's name is made of letters, digits, `-` and `_`, at most 64 of them")]
-pub(crate) struct RoleNameError;
+pub(crate) enum RoleNameError {
+    /// A character, or a length, that no name of a role has.
+    #[error("a role's name is made of letters, digits, `-` and `_`, at most 64 of them")]
+    Grammar,
+    /// The name of whoever runs the host, whom no rule holds back.
+    #[error("this name is reserved for whoever runs the daemon, whom no rule holds back")]
+    Reserved,
+}
 
 /// Checks the grammar of role names.
 pub(crate) fn check_name(name: &str) -> Result<(), RoleNameError> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if name.is_empty() || name.len() > 64 || !name.chars().all(is_word) { Err(RoleNameError) } else { Ok(()) }
+    if name.is_empty() || name.len() > 64 || !name.chars().all(is_word) {
+        return Err(RoleNameError::Grammar);
+    }
+    if name.eq_ignore_ascii_case(OPERATOR) { Err(RoleNameError::Reserved) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -160,7 +171,8 @@ mod tests {
             assert_eq!(check_name(good), Ok(()));
         }
         for bad in ["", "a.b", "a/b", "é", &"x".repeat(65)] {
-            assert_eq!(check_name(bad), Err(RoleNameError), "{bad}");
+            assert_eq!(check_name(bad), Err(RoleNameError::Grammar), "{bad}");
         }
+        assert_eq!(check_name("operator"), Err(RoleNameError::Reserved));
     }
 }

@@ -74,6 +74,11 @@ impl Scope<'_> {
         }
     }
 
+    /// Remembers where a rule of a role stands, for people who ask why.
+    pub(crate) fn note_rule(&self, path: &str, at: Span) {
+        self.places.borrow_mut().insert(path.to_owned(), self.place(at));
+    }
+
     /// A path relative to the file's directory, or to the home directory after `~`.
     pub(crate) fn absolute(&self, path: &Path) -> Result<PathBuf, String> {
         let mut components = path.components();

@@ -51,6 +51,12 @@ pub enum CallError {
         /// What was asked for.
         uri: String,
     },
+    /// There is no such method for the caller.
+    #[error("no such method: {}", Shown(.method))]
+    UnknownMethod {
+        /// What was asked for.
+        method: String,
+    },
     /// The caller has no calls left.
     #[error("the call budget is used up")]
     OverBudget {
@@ -157,6 +163,7 @@ impl CallError {
             Self::UnknownServer { .. } => "unknown-server",
             Self::UnknownPrompt { .. } => "unknown-prompt",
             Self::UnknownResource { .. } => "unknown-resource",
+            Self::UnknownMethod { .. } => "unknown-method",
             Self::OverBudget { .. } => "over-budget",
             Self::Unavailable(_) => "server-unavailable",
             Self::OutcomeUnknown { .. } => "outcome-unknown",
@@ -177,6 +184,7 @@ impl CallError {
             | Self::UnknownPrompt { .. }
             | Self::UnknownResource { .. }
             | Self::Invalid { .. } => -32602,
+            Self::UnknownMethod { .. } => -32601,
             Self::OverBudget { .. } => -31001,
             Self::Unavailable(_) => -31002,
             Self::OutcomeUnknown { .. } => -31003,
@@ -199,6 +207,7 @@ impl CallError {
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
             | Self::UnknownResource { .. }
+            | Self::UnknownMethod { .. }
             | Self::DefinitionChanged { .. } => 5,
             Self::OutcomeUnknown { .. } | Self::UpstreamProtocol { .. } => 8,
             Self::TimedOut { delivery, .. } => match delivery {
@@ -226,6 +235,7 @@ impl CallError {
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
             | Self::UnknownResource { .. }
+            | Self::UnknownMethod { .. }
             | Self::OverBudget { .. }
             | Self::Overloaded { .. }
             | Self::DefinitionChanged { .. }
@@ -249,6 +259,7 @@ impl CallError {
             Self::UnknownResource { .. } => {
                 "list the resources to see what can be read (`ostler resources`)".into()
             }
+            Self::UnknownMethod { .. } => "the server offers other methods, or none to this caller".into(),
             Self::UnknownServer { .. } => "list the servers to see what can be used (`ostler list`)".into(),
             Self::OverBudget { reset_after: Some(wait) } => format!("the next call fits in {}", Span(*wait)),
             Self::OverBudget { reset_after: None } => "whoever made the caller sets its budget".into(),
@@ -289,6 +300,7 @@ impl CallError {
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
             | Self::UnknownResource { .. }
+            | Self::UnknownMethod { .. }
             | Self::OverBudget { .. }
             | Self::Overloaded { .. }
             | Self::Invalid { .. } => None,
@@ -305,6 +317,7 @@ impl CallError {
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
             | Self::UnknownResource { .. }
+            | Self::UnknownMethod { .. }
             | Self::OutcomeUnknown { .. }
             | Self::TimedOut { .. }
             | Self::DefinitionChanged { .. }
@@ -325,6 +338,7 @@ impl CallError {
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
             | Self::UnknownResource { .. }
+            | Self::UnknownMethod { .. }
             | Self::OverBudget { .. }
             | Self::Unavailable(_)
             | Self::Overloaded { .. }

@@ -1,5 +1,6 @@
 //! Who may use what: verdicts, filters, rules of roles and the embedder's hook.
 
+mod explain;
 pub mod glob;
 mod rules;
 mod subject;
@@ -8,6 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+pub use self::explain::{Decider, Explanation, Pattern};
 pub use self::rules::{Rules, Ruling, Standing};
 pub use self::subject::Subject;
 use crate::caller::Caller;

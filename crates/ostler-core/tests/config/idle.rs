@@ -12,8 +12,6 @@ fn said(text: &str) -> Vec<(Severity, String, u32)> {
 #[test]
 fn rules_that_would_not_be_enforced_are_refused() {
     let table = [
-        ("[roles.a]\nallow = [\"*\"]\ndeny = [\"*/x\"]", "roles.a"),
-        ("[roles.a]\nallow = []", "roles.a"),
         ("[roles.local]\nallow = [\"*\"]\nbudget = { calls = 1, per = \"1h\" }", "roles.local"),
         ("[pins]\nmode = \"enforce\"", "pins.mode"),
     ];
@@ -40,7 +38,7 @@ fn what_is_merely_missing_is_a_warning() {
 
 #[test]
 fn what_changes_nothing_is_accepted_in_silence() {
-    let text = "version = 1\nlisten = \"127.0.0.1:8888\"\nwatch = true\n[roles.local]\nallow = [\"*\"]\n[pins]\nmode = \"off\"\n\
+    let text = "version = 1\nlisten = \"127.0.0.1:8888\"\nwatch = true\n[roles.local]\nallow = [\"*\"]\n[roles.a]\nallow = []\n[pins]\nmode = \"off\"\n\
                 [admin]\nallow_spawn = false\n[servers.s]\ncommand = \"x\"\nisolation = \"shared\"\n";
     assert_eq!(said(text), []);
 }

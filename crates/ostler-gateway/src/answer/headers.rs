@@ -20,6 +20,10 @@ pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, route: &Route)
     };
     let Some(tool) = route.params.name() else { return Ok(()) };
     let shared = &gateway.0;
+    // What a hidden tool repeats in headers would tell that it exists.
+    if !shared.host.may_use(&exchange.caller, route.server.as_str(), Kind::Tools, &tool) {
+        return Ok(());
+    }
     let mut tables = shared.names.tables(&shared.host);
     if tables.marks(&route.server, &tool).is_none() {
         let patience = shared.options.list_patience;

@@ -6,6 +6,7 @@ use ostler_core::name::ServerName;
 use ostler_wire::{Change, Era, Hello, MODERN_VERSION};
 
 use super::relay::{self, Route};
+use super::tasks;
 use crate::exchange::{Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
@@ -49,7 +50,7 @@ pub(crate) async fn discover(gateway: &Gateway, exchange: &mut Exchange) -> Repl
         && let Ok(hello) = gateway.0.host.hello(&exchange.caller, server.as_str()).await
         && hello.era == Era::Modern
     {
-        let route = Route { server: server.clone(), params: exchange.params.clone() };
+        let route = Route::to(server.clone(), exchange.params.clone());
         return relay::relay(gateway, exchange, route).await;
     }
     let said = match said(gateway, &exchange.caller, &exchange.face).await {
@@ -91,8 +92,10 @@ async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, R
         }),
         Face::One(server) => {
             let hello = gateway.0.host.hello(caller, server.as_str()).await;
+            let is_shared = gateway.0.host.is_shared(server.as_str());
             let Hello { capabilities, server, instructions, .. } =
                 hello.map_err(|error| Reply::failed(&error, Era::Legacy))?;
+            let capabilities = if is_shared { tasks::without_list(capabilities) } else { capabilities };
             Ok(Said { capabilities, server: server.unwrap_or_else(|| identity(gateway)), instructions })
         }
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ostler_core::meter::Coalescer;
 use ostler_core::name::ServerName;
 use ostler_host::upstream::Event;
-use ostler_host::{Host, LogLevel, ServerEvent};
+use ostler_host::{Host, Kind, LogLevel, ServerEvent};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver, Sender};
 use tokio::time::Instant;
@@ -148,8 +148,11 @@ fn tell_lost(gateway: &Shared) {
     let lists = lists.map(|event| notification(&event, None));
     each_session(gateway, |session| {
         lists.iter().for_each(|frame| session.push(frame.clone()));
-        for uri in gateway.subscriptions.of(session.id()) {
-            session.push(notification(&updated(&uri), None));
+        for (server, uri) in gateway.subscriptions.of(session.id()) {
+            // The rules may be others than when it subscribed.
+            if gateway.host.may_use(session.caller(), server.as_str(), Kind::Resources, &uri) {
+                session.push(notification(&updated(&uri), None));
+            }
         }
     });
     let _ = gateway.hub.listens.send(Told::Lost);

@@ -36,9 +36,11 @@ impl Subscriptions {
         held.is_some_and(|held| held.iter().any(|(from, _)| from == server))
     }
 
-    /// The resources that a session wants to hear of.
-    pub(crate) fn of(&self, session: &str) -> Vec<String> {
-        self.all().get(session).map(|uris| uris.keys().cloned().collect()).unwrap_or_default()
+    /// The resources that a session wants to hear of, and whose they are.
+    pub(crate) fn of(&self, session: &str) -> Vec<(ServerName, String)> {
+        let all = self.all();
+        let uris = all.get(session).into_iter().flatten();
+        uris.flat_map(|(uri, held)| held.iter().map(|(server, _)| (server.clone(), uri.clone()))).collect()
     }
 
     /// Gives back what a session held.
@@ -96,7 +98,7 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     let servers = match &exchange.face {
         Face::One(server) => vec![server.clone()],
         Face::All => {
-            let mut servers = route::servers_of(gateway, &exchange.caller, &uri).await;
+            let mut servers = route::servers_of(gateway, exchange, &uri).await;
             servers.truncate(1);
             servers
         }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use ostler_core::name::ServerName;
-use ostler_host::Subscription;
 use ostler_host::upstream::Event;
+use ostler_host::{Kind, Subscription};
 use ostler_wire::Change;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -71,7 +71,7 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: &Exchange) -> Reply {
                     && gateway.0.host.may_hear(&exchange.caller, &event);
                 if is_wanted { vec![hub::notification(&event.event, Some(id))] } else { Vec::new() }
             }
-            Ok(Told::Lost) | Err(RecvError::Lagged(_)) => listening.everything(id),
+            Ok(Told::Lost) | Err(RecvError::Lagged(_)) => listening.everything(gateway, exchange),
             Err(RecvError::Closed) => return closed(id),
         };
         // A client that does not read its stream loses it.
@@ -86,7 +86,7 @@ async fn subscribe(gateway: &Gateway, exchange: &Exchange, wanted: Wanted) -> Li
     for uri in &wanted.resource_subscriptions {
         let server = match &exchange.face {
             Face::One(server) => Some(server.clone()),
-            Face::All => route::servers_of(gateway, &exchange.caller, uri).await.into_iter().next(),
+            Face::All => route::servers_of(gateway, exchange, uri).await.into_iter().next(),
         };
         let Some(server) = server else { continue };
         // What can't be subscribed to is not acknowledged.
@@ -115,14 +115,20 @@ impl Listening {
     }
 
     /// Some events are lost, so all that may have happened is said to have happened.
-    fn everything(&self, id: &[u8]) -> Vec<Bytes> {
+    fn everything(&self, gateway: &Gateway, exchange: &Exchange) -> Vec<Bytes> {
+        let (host, id) = (&gateway.0.host, exchange.id.raw());
         let lists = [
             (self.wanted.tools_list_changed, Event::ToolsChanged),
             (self.wanted.prompts_list_changed, Event::PromptsChanged),
             (self.wanted.resources_list_changed, Event::ResourcesChanged),
         ];
         let lists = lists.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, event)| event);
-        let updates = self.held.iter().map(|(_, uri, _)| hub::updated(uri));
+        // The rules may be others than when it began.
+        let may = |server: &ServerName, uri: &str| {
+            host.may_use(&exchange.caller, server.as_str(), Kind::Resources, uri)
+        };
+        let held = self.held.iter().filter(|(server, uri, _)| may(server, uri));
+        let updates = held.map(|(_, uri, _)| hub::updated(uri));
         lists.chain(updates).map(|event| hub::notification(&event, Some(id))).collect()
     }
 }

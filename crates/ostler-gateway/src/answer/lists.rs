@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_host::{Kind, Offer};
-use ostler_wire::{Change, Era, Item, ListPage};
+use ostler_wire::{Change, Era, Item, ListPage, Scope};
 
 use super::relay::{self, Route};
 use crate::cursor::Cursor;
@@ -20,7 +20,7 @@ const UNAVAILABLE: &str = "dev.ostler/unavailable";
 /// Answers a list.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
     if let Face::One(server) = &exchange.face {
-        let route = Route { server: server.clone(), params: std::mem::take(&mut exchange.params) };
+        let route = Route::to(server.clone(), std::mem::take(&mut exchange.params));
         let reply = relay::relay(gateway, exchange, route).await;
         return filtered(gateway, exchange, kind, reply);
     }
@@ -176,8 +176,9 @@ fn renamed(definition: &Bytes, name: &str) -> Bytes {
 }
 
 /// One server's page without what the caller may not use, what nobody has
-/// approved and what is no item.
-/// A page with nothing to leave out stays byte for byte.
+/// approved and what is no item. A page with nothing to leave out stays byte
+/// for byte, unless it says that it is everybody's where others may see
+/// another one: a cache behind us would show it to them.
 fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
     let (Reply::Result(body), Face::One(server)) = (&reply, &exchange.face) else { return reply };
     let page = match ListPage::open(body, kind.member(), kind.name_member()) {
@@ -194,8 +195,12 @@ fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) ->
         kind != Kind::Tools || host.may_list(caller, server.as_str(), &item.name, definition)
     };
     let may = |item: &Item| host.may_use(caller, server.as_str(), kind, &item.name) && is_approved(item);
+    let is_modern = exchange.client.era() == Era::Modern;
+    let private = ("cacheScope", Change::Set(b"\"private\""));
     if page.dropped.is_empty() && page.items.iter().all(may) {
-        return reply;
+        let is_too_open = is_modern && page.head.scope == Scope::Public && host.has_restrictions();
+        let changed = is_too_open.then(|| ostler_wire::edit(body, &[private])).flatten();
+        return changed.map_or(reply, Reply::result);
     }
     let mut list = b"[".to_vec();
     for item in page.items.iter().filter(|item| may(item)) {
@@ -206,8 +211,8 @@ fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) ->
     }
     list.push(b']');
     let mut changes = vec![(kind.member(), Change::Set(&list[..]))];
-    if exchange.client.era() == Era::Modern {
-        changes.push(("cacheScope", Change::Set(b"\"private\"")));
+    if is_modern {
+        changes.push(private);
     }
     ostler_wire::edit(body, &changes).map_or(reply, Reply::result)
 }

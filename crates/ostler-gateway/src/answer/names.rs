@@ -13,7 +13,7 @@ use ostler_host::{Host, Item, Kind};
 use ostler_wire::headers::{self, ParamHeader};
 
 use super::sweep::Sweeps;
-use super::template;
+use ostler_core::catalog::template;
 
 /// Resolves names by a table that follows the host's lists.
 #[derive(Debug)]
@@ -32,7 +32,8 @@ pub(crate) struct Tables {
     pub(crate) prompts: Table,
     /// Every known tool of every server, with its arguments that are repeated in headers.
     marks: HashMap<ServerName, HashMap<Arc<str>, Vec<ParamHeader>>>,
-    resources: HashMap<Arc<str>, ServerName>,
+    /// Who lists a resource, in the order of servers: the first that a caller may ask has it.
+    resources: HashMap<Arc<str>, Vec<ServerName>>,
     templates: Vec<(Arc<str>, ServerName)>,
 }
 
@@ -59,10 +60,10 @@ impl Names {
         tables
     }
 
-    /// Asks every server for its list because a name is not known, unless that
+    /// Asks every server that the caller may see for its list because a name is not known, unless that
     /// was just done. Whether another sweep might bring more.
     pub(crate) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
-        self.sweeps.sweep(host, caller, (kind, None), patience).await.is_news
+        self.sweeps.sweep(host, caller, (kind, &host.servers(caller)), patience).await.is_news
     }
 
     /// Asks the servers that an exposed name may belong to. Whether it is worth
@@ -76,7 +77,7 @@ impl Names {
     ) -> (bool, Option<CallError>) {
         let (mut is_news, mut error) = (false, None);
         for server in host.servers(caller).iter().filter(|server| may_be_of(server, exposed)) {
-            let swept = self.sweeps.sweep(host, caller, (kind, Some(server)), patience).await;
+            let swept = self.sweeps.sweep(host, caller, (kind, std::slice::from_ref(server)), patience).await;
             is_news |= swept.is_news;
             error = error.or(swept.error);
         }
@@ -92,10 +93,10 @@ impl Tables {
                 (server, items.into_iter().map(|item| item.name.to_string()).collect())
             }))
         };
-        let mut resources = HashMap::new();
+        let mut resources: HashMap<_, Vec<_>> = HashMap::new();
         for (server, items) in host.known_items(Kind::Resources) {
             for item in items {
-                resources.entry(item.name).or_insert_with(|| server.clone());
+                resources.entry(item.name).or_default().push(server.clone());
             }
         }
         let templates = host.known_items(Kind::Templates).into_iter();
@@ -121,25 +122,31 @@ impl Tables {
         self.marks.get(server)?.get(tool).map(Vec::as_slice)
     }
 
-    /// The servers that may have a resource, the likeliest first: one that
-    /// lists it, those with a template that fits, those with others of its scheme.
-    pub(crate) fn servers_of(&self, uri: &str) -> Vec<ServerName> {
-        let lister = self.resources.get(uri);
-        let fitting = self.templates.iter().filter(|(template, _)| template::fits(template, uri));
-        let mut found: Vec<&ServerName> =
-            lister.into_iter().chain(fitting.map(|(_, server)| server)).collect();
+    /// The servers that may have a resource and that may be asked for it, the
+    /// likeliest first: those that list it, those with a template that fits,
+    /// those with others of its scheme.
+    pub(crate) fn servers_of(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Vec<ServerName> {
+        let mut found: Vec<&ServerName> = self.offerers_of(uri).filter(|server| may(server)).collect();
         if found.is_empty() {
-            let all = self.resources.iter().chain(self.templates.iter().map(|(uri, server)| (uri, server)));
-            found = all.filter(|(known, _)| scheme(known) == scheme(uri)).map(|(_, server)| server).collect();
+            let listed = self.resources.iter().flat_map(|(uri, all)| all.iter().map(move |one| (uri, one)));
+            let all = listed.chain(self.templates.iter().map(|(uri, server)| (uri, server)));
+            let alike = all.filter(|(known, _)| scheme(known) == scheme(uri)).map(|(_, server)| server);
+            found = alike.filter(|server| may(server)).collect();
             found.sort();
         }
         let mut seen = HashSet::new();
         found.into_iter().filter(|server| seen.insert(*server)).cloned().collect()
     }
 
-    /// The server that has a template, as it is written.
-    pub(crate) fn server_of_template(&self, template: &str) -> Option<&ServerName> {
-        self.templates.iter().find(|(known, _)| **known == *template).map(|(_, server)| server)
+    /// The servers that list a resource, or a template that fits it.
+    pub(crate) fn offerers_of(&self, uri: &str) -> impl Iterator<Item = &ServerName> {
+        let fitting = self.templates.iter().filter(move |(template, _)| template::fits(template, uri));
+        self.resources.get(uri).into_iter().flatten().chain(fitting.map(|(_, server)| server))
+    }
+
+    /// The servers that have a template, as it is written.
+    pub(crate) fn servers_of_template(&self, template: &str) -> impl Iterator<Item = &ServerName> {
+        self.templates.iter().filter(move |(known, _)| **known == *template).map(|(_, server)| server)
     }
 }
 

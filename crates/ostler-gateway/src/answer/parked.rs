@@ -20,8 +20,8 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_host::Answer;
 use ostler_host::upstream::Question;
-use ostler_host::{Answer, Request};
 use ostler_wire::{Change, Era, Outcome, Params};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -123,10 +123,10 @@ pub(crate) async fn run(
     };
     let host = gateway.0.host.clone();
     let (caller, method) = (exchange.caller.clone(), exchange.method.clone());
-    let Route { server, params } = route.clone();
+    let sent = route.clone();
     let said = headers::said(exchange);
     let mut work = Box::pin(async move {
-        let request = Request::new(&caller, server.as_str(), method.as_str(), params);
+        let request = sent.request(&caller, method.as_str(), sent.params.clone());
         host.send(request.from_modern_client().with_headers(said).with_voice(voice)).await
     });
     // A call that asks nothing needs no task of its own.

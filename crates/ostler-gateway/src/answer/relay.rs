@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
+use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{Answer, Request};
@@ -11,7 +12,7 @@ use ostler_wire::{Change, Era, Params, ResultHead, ResultKind};
 
 use super::state::{self, Returned};
 use super::voice::ClientVoice;
-use super::{headers, parked, rounds, route};
+use super::{headers, parked, rounds, route, tasks};
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
 use crate::session::Session;
@@ -21,6 +22,20 @@ use crate::session::Session;
 pub(crate) struct Route {
     pub(crate) server: ServerName,
     pub(crate) params: Params,
+    /// Whether what it is about was sealed for its caller.
+    pub(crate) is_own: bool,
+}
+
+impl Route {
+    pub(crate) fn to(server: ServerName, params: Params) -> Self {
+        Self { server, params, is_own: false }
+    }
+
+    /// The request to its server, with these parameters.
+    pub(crate) fn request<'r>(&'r self, caller: &'r Caller, method: &'r str, params: Params) -> Request<'r> {
+        let request = Request::new(caller, self.server.as_str(), method, params);
+        if self.is_own { request.about_own() } else { request }
+    }
 }
 
 /// Sends a request to its server and says what comes of it to the client.
@@ -53,8 +68,8 @@ async fn modern(gateway: &Gateway, exchange: &Exchange, mut route: Route) -> Rep
         Some((voice, None)) => Some(voice),
         None => None,
     };
-    let request =
-        Request::new(&exchange.caller, route.server.as_str(), exchange.method.as_str(), route.params);
+    let params = std::mem::take(&mut route.params);
+    let request = route.request(&exchange.caller, exchange.method.as_str(), params);
     let request = request.from_modern_client().with_headers(headers::said(exchange));
     let request = speak(request, voice);
     let result = gateway.0.host.send(request).await;
@@ -83,14 +98,17 @@ pub(crate) fn finish_modern(
     let method = exchange.method.as_str();
     let body = remaining(&answer);
     if method.starts_with("tasks/") {
-        return Reply::Result(ostler_wire::to_modern(&sealed_task(gateway, exchange, server, &body), false));
+        return Reply::Result(ostler_wire::to_modern(
+            &tasks::sealed(gateway, exchange, server, &body),
+            false,
+        ));
     }
     if TYPE.find(&body).is_some()
         && let Ok(head) = ResultHead::open(&body)
     {
         match head.kind {
             ResultKind::InputRequired => return Reply::Result(sealed_state(gateway, exchange, server, body)),
-            ResultKind::Task => return Reply::Result(sealed_task(gateway, exchange, server, &body)),
+            ResultKind::Task => return Reply::Result(tasks::sealed(gateway, exchange, server, &body)),
             ResultKind::Complete | ResultKind::Other(_) => {}
         }
     }
@@ -119,30 +137,23 @@ fn sealed_state(gateway: &Gateway, exchange: &Exchange, server: &ServerName, bod
     ostler_wire::edit(&body, &[("requestState", Change::Set(&text))]).map_or(body, Bytes::from)
 }
 
-fn sealed_task(gateway: &Gateway, exchange: &Exchange, server: &ServerName, body: &Bytes) -> Bytes {
-    let Some(id) = ostler_wire::text_member(body, "taskId") else { return body.clone() };
-    let mut text = Vec::new();
-    ostler_wire::push_text(&mut text, &state::seal_task(gateway, exchange, server, &id));
-    ostler_wire::edit(body, &[("taskId", Change::Set(&text))]).map_or_else(|| body.clone(), Bytes::from)
-}
-
 async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, route: Route) -> Reply {
     let voice = ClientVoice::of(exchange, &route.params).map(|(voice, _)| voice);
-    let mut params = route.params;
+    let mut route = route;
     let mut round = 0;
     loop {
-        let request =
-            Request::new(&exchange.caller, route.server.as_str(), exchange.method.as_str(), params.clone());
+        let request = route.request(&exchange.caller, exchange.method.as_str(), route.params.clone());
         let request = speak(request.from_session(session.meta()), voice.clone());
         let answer = match gateway.0.host.send(request).await {
             Ok(answer) => answer,
             Err(error) => return Reply::failed(&error, Era::Legacy),
         };
         if !rounds::asks(&answer) {
-            return Reply::Result(ostler_wire::to_legacy(&answer.body));
+            let body = ostler_wire::to_legacy(&answer.body);
+            return Reply::Result(tasks::sealed_for_legacy(gateway, exchange, &route.server, body));
         }
-        match Box::pin(rounds::next(exchange, session, &params, &answer, round)).await {
-            rounds::Next::Again(continued) => params = *continued,
+        match Box::pin(rounds::next(exchange, session, &route.params, &answer, round)).await {
+            rounds::Next::Again(continued) => route.params = *continued,
             rounds::Next::Failed(reply) => return reply,
         }
         round += 1;

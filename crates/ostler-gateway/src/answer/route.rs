@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::Kind;
+use ostler_host::{Kind, Refused};
 use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND};
 
 use super::relay::{self, Route};
@@ -28,7 +28,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         return Reply::invalid("`arguments` is not an object");
     }
     if let Face::One(server) = &exchange.face {
-        let route = Route { server: server.clone(), params: take(&mut exchange.params) };
+        let route = Route::to(server.clone(), take(&mut exchange.params));
         return relay::relay(gateway, exchange, route).await;
     }
     match exchange.method.as_str() {
@@ -47,22 +47,30 @@ const UNSEALED: &str = "unknown to ostler: ";
 pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
     let is_task = exchange.method.as_str().starts_with("tasks/");
+    // It would show everybody's tasks to everybody.
+    if let Face::One(server) = &exchange.face
+        && exchange.method == "tasks/list"
+        && gateway.0.host.is_shared(server.as_str())
+    {
+        return Reply::no_method(exchange.method.as_str());
+    }
     let route = match (&exchange.face, is_task, params.task_id()) {
         (_, true, Some(task)) if state::is_sealed(&task) => {
             match state::open_task(gateway, exchange.caller.principal(), &task) {
                 Some((server, inner)) if fits(&exchange.face, &server) => {
-                    Some(Route { server, params: with(&params, "taskId", &inner) })
+                    let params = with(&params, "taskId", &inner);
+                    Some(Route { is_own: true, ..Route::to(server, params) })
                 }
                 _ => return Reply::invalid("unknown task"),
             }
         }
-        // A modern client has only seen sealed ids. Another one may be somebody
-        // else's, so the server is asked for one that it can't have given.
-        (Face::One(server), true, Some(task)) if matches!(exchange.client, Client::Modern) => {
+        // Clients have only seen sealed ids. Another one may be somebody else's,
+        // so the server is asked for one that it can't have given.
+        (Face::One(server), true, Some(task)) => {
             let params = with(&params, "taskId", &format!("{UNSEALED}{task}"));
-            Some(Route { server: server.clone(), params })
+            Some(Route::to(server.clone(), params))
         }
-        (Face::One(server), ..) => Some(Route { server: server.clone(), params }),
+        (Face::One(server), ..) => Some(Route::to(server.clone(), params)),
         (Face::All, true, Some(_)) => return Reply::invalid("unknown task"),
         (Face::All, ..) => None,
     };
@@ -101,9 +109,9 @@ async fn named(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply 
     let Some(exposed) = params.name() else {
         return Reply::invalid("`name` is missing or not a string");
     };
-    match find(gateway, &exchange.caller, kind, &exposed).await {
+    match find(gateway, exchange, kind, &exposed).await {
         Ok(Some((server, name))) => {
-            let route = Route { server, params: params.with_name(&name) };
+            let route = Route::to(server, params.with_name(&name));
             relay::relay(gateway, exchange, route).await
         }
         Ok(None) => unknown(gateway, exchange, kind, &exposed),
@@ -112,19 +120,22 @@ async fn named(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply 
 }
 
 /// Looks a name up; one that is not known makes the servers that it may belong
-/// to say once more what they have. What the caller may not use is not found; a
-/// server whose list was never known says why.
+/// to say once more what they have. What the caller may not use is not found,
+/// and is looked for like what does not exist; a server whose list was never
+/// known says why.
 async fn find(
     gateway: &Gateway,
-    caller: &Caller,
+    exchange: &Exchange,
     kind: Kind,
     exposed: &str,
 ) -> Result<Option<(ServerName, String)>, CallError> {
-    let shared = &gateway.0;
+    let (shared, caller) = (&gateway.0, &exchange.caller);
     let look = || {
         let tables = shared.names.tables(&shared.host);
         let table = if kind == Kind::Tools { &tables.tools } else { &tables.prompts };
-        table.resolve(exposed).map(|(server, name)| (server.clone(), name.to_owned()))
+        let (server, name) = table.resolve(exposed)?;
+        let is_usable = shared.host.may_use(caller, server.as_str(), kind, name);
+        is_usable.then(|| (server.clone(), name.to_owned()))
     };
     let mut found = look();
     for _ in 0..SWEEPS {
@@ -143,7 +154,33 @@ async fn find(
             break;
         }
     }
-    Ok(found.filter(|(server, name)| shared.host.may_use(caller, server.as_str(), kind, name)))
+    if found.is_none() {
+        record_hidden_name(gateway, exchange, kind, exposed);
+    }
+    Ok(found)
+}
+
+/// Lets the record know of a name that was not found because a rule hides it.
+fn record_hidden_name(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) {
+    let host = &gateway.0.host;
+    let tables = gateway.0.names.tables(host);
+    let table = if kind == Kind::Tools { &tables.tools } else { &tables.prompts };
+    if let Some((server, name)) = table.resolve(exposed) {
+        return record_hidden(gateway, exchange, server, (kind, name));
+    }
+    // What a server has that nobody asked yet is in no table.
+    for server in host.servers(&Caller::operator()) {
+        let rest = exposed.strip_prefix(server.as_str()).and_then(|rest| rest.strip_prefix("__"));
+        if let Some(name) = rest {
+            record_hidden(gateway, exchange, &server, (kind, name));
+        }
+    }
+}
+
+/// The host knows whether a rule hides it; if none does, nothing is recorded.
+fn record_hidden(gateway: &Gateway, exchange: &Exchange, server: &ServerName, item: (Kind, &str)) {
+    let method = exchange.method.as_str();
+    gateway.0.host.record_refusal(&exchange.caller, Refused { server: server.as_str(), method, item });
 }
 
 fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) -> Reply {
@@ -171,12 +208,12 @@ async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     };
     // An answer to a question goes to the server that asked.
     if let Some(server) = state::server_of(gateway, exchange, &params) {
-        return relay::relay(gateway, exchange, Route { server, params }).await;
+        return relay::relay(gateway, exchange, Route::to(server, params)).await;
     }
-    let servers = servers_of(gateway, &exchange.caller, &uri).await;
+    let servers = servers_of(gateway, exchange, &uri).await;
     let mut last = None;
     for server in servers.into_iter().take(GUESSES) {
-        let reply = relay::relay(gateway, exchange, Route { server, params: params.clone() }).await;
+        let reply = relay::relay(gateway, exchange, Route::to(server, params.clone())).await;
         match &reply {
             Reply::Error { code, .. }
                 if matches!(*code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND) =>
@@ -186,16 +223,17 @@ async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
             _ => return reply,
         }
     }
+    // Whom something may be hidden from can't tell who was asked.
+    let last = last.filter(|_| !gateway.0.host.is_restricted(&exchange.caller));
     last.unwrap_or_else(|| not_found(&uri, &exchange.client))
 }
 
 /// The servers that may have a resource and that the caller may ask for it.
-pub(crate) async fn servers_of(gateway: &Gateway, caller: &Caller, uri: &str) -> Vec<ServerName> {
-    let shared = &gateway.0;
+pub(crate) async fn servers_of(gateway: &Gateway, exchange: &Exchange, uri: &str) -> Vec<ServerName> {
+    let (shared, caller) = (&gateway.0, &exchange.caller);
     let look = || {
-        let mut servers = shared.names.tables(&shared.host).servers_of(uri);
-        servers.retain(|server| shared.host.may_use(caller, server.as_str(), Kind::Resources, uri));
-        servers
+        let may = |server: &ServerName| shared.host.may_use(caller, server.as_str(), Kind::Resources, uri);
+        shared.names.tables(&shared.host).servers_of(uri, may)
     };
     let servers = look();
     if !servers.is_empty() {
@@ -204,7 +242,13 @@ pub(crate) async fn servers_of(gateway: &Gateway, caller: &Caller, uri: &str) ->
     let patience = shared.options.list_patience;
     shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
     shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await;
-    look()
+    let servers = look();
+    if servers.is_empty() {
+        for server in shared.names.tables(&shared.host).offerers_of(uri) {
+            record_hidden(gateway, exchange, server, (Kind::Resources, uri));
+        }
+    }
+    servers
 }
 
 pub(crate) fn not_found(uri: &str, client: &Client) -> Reply {
@@ -224,9 +268,8 @@ async fn completion(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let Some(reference) = ostler_wire::member(params.raw(), "ref") else {
         return Reply::invalid("`ref` is missing");
     };
-    let caller = &exchange.caller;
     if let Some(exposed) = ostler_wire::text_member(reference, "name") {
-        let (server, name) = match find(gateway, caller, Kind::Prompts, &exposed).await {
+        let (server, name) = match find(gateway, exchange, Kind::Prompts, &exposed).await {
             Ok(Some(found)) => found,
             Ok(None) => return unknown(gateway, exchange, Kind::Prompts, &exposed),
             Err(error) => return Reply::failed(&error, exchange.client.era()),
@@ -236,22 +279,26 @@ async fn completion(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
         let Some(inner) = ostler_wire::edit(reference, &[("name", Change::Set(&value))]) else {
             return Reply::invalid("`ref` is not an object");
         };
-        let route = Route { server, params: changed(&params, "ref", &inner) };
+        let route = Route::to(server, changed(&params, "ref", &inner));
         return relay::relay(gateway, exchange, route).await;
     }
     let Some(uri) = ostler_wire::text_member(reference, "uri") else {
         return Reply::invalid("`ref` names neither a prompt nor a resource");
     };
-    let template = gateway.0.names.tables(&gateway.0.host).server_of_template(&uri).cloned();
+    let host = &gateway.0.host;
+    let may = |server: &&ServerName| host.may_use(&exchange.caller, server.as_str(), Kind::Templates, &uri);
+    let template = gateway.0.names.tables(host).servers_of_template(&uri).find(may).cloned();
     let server = match template {
         Some(server) => Some(server),
-        None => servers_of(gateway, caller, &uri).await.into_iter().next(),
+        None => servers_of(gateway, exchange, &uri).await.into_iter().next(),
     };
-    match server {
-        Some(server) => {
-            let params = params.clone();
-            relay::relay(gateway, exchange, Route { server, params }).await
+    let Some(server) = server else { return not_found(&uri, &exchange.client) };
+    let reply = relay::relay(gateway, exchange, Route::to(server, params.clone())).await;
+    match &reply {
+        // Whom something may be hidden from can't tell who was asked.
+        Reply::Error { code: INVALID_PARAMS, .. } if host.is_restricted(&exchange.caller) => {
+            not_found(&uri, &exchange.client)
         }
-        None => not_found(&uri, &exchange.client),
+        _ => reply,
     }
 }

@@ -17,11 +17,12 @@ const SWEPT: Duration = Duration::from_secs(1);
 /// Sweeps that are remembered; beyond that some are made twice.
 const MAX_SWEEPS: usize = 1_024;
 
-/// The last sweeps, by kind and by the server that was asked, if it was one.
+/// The last sweeps, by kind and by the servers that were asked: what one caller
+/// has swept counts for another only if that one would sweep the same.
 /// Whoever comes while one is under way waits for it and looks again: a server
 /// that was just replaced is unknown to many at once.
 #[derive(Debug, Default)]
-pub(super) struct Sweeps(Mutex<HashMap<(Kind, Option<ServerName>), Sweep>>);
+pub(super) struct Sweeps(Mutex<HashMap<(Kind, Box<[ServerName]>), Sweep>>);
 
 /// Held while a sweep is under way.
 type Sweep = Arc<tokio::sync::Mutex<Option<Last>>>;
@@ -46,15 +47,15 @@ pub(super) struct Swept {
 }
 
 impl Sweeps {
-    /// Asks one server for its list, or all of them, unless that was just done.
+    /// Asks servers that the caller may see for their lists, unless that was just done.
     pub(super) async fn sweep(
         &self,
         host: &Host,
         caller: &Caller,
-        (kind, server): (Kind, Option<&ServerName>),
+        (kind, servers): (Kind, &[ServerName]),
         patience: Duration,
     ) -> Swept {
-        let sweep = self.of(kind, server);
+        let sweep = self.of(kind, servers);
         // A sweep takes as long as its patience; who waits longer waits for nothing.
         let Ok(mut last) = timeout(patience * 2, sweep.lock()).await else {
             return Swept { is_news: false, error: None };
@@ -64,9 +65,9 @@ impl Sweeps {
         if let Some(last) = last.as_ref().filter(is_fresh) {
             return Swept { is_news: false, error: last.error.clone() };
         }
-        let error = match server {
-            Some(server) => host.offer(caller, server.as_str(), kind, patience).await.err(),
-            None => {
+        let error = match servers {
+            [server] => host.offer(caller, server.as_str(), kind, patience).await.err(),
+            _ => {
                 host.offers(caller, kind, patience).await;
                 None
             }
@@ -75,11 +76,11 @@ impl Sweeps {
         Swept { is_news: true, error }
     }
 
-    fn of(&self, kind: Kind, server: Option<&ServerName>) -> Sweep {
+    fn of(&self, kind: Kind, servers: &[ServerName]) -> Sweep {
         let mut sweeps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sweeps.len() >= MAX_SWEEPS {
             sweeps.clear();
         }
-        Arc::clone(sweeps.entry((kind, server.cloned())).or_default())
+        Arc::clone(sweeps.entry((kind, servers.into())).or_default())
     }
 }

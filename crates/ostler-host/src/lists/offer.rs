@@ -160,7 +160,7 @@ impl Host {
     fn filter(&self, caller: &Caller, server: &Server, kind: Kind, known: &Known) -> Offer {
         let usable = self
             .approved(server, kind, known)
-            .filter(|item| self.may_use_item(caller, server, kind, &item.name).is_allowed());
+            .filter(|item| self.may_use_item(caller, server, kind, &item.name));
         Offer {
             server: server.spec.name.clone(),
             items: usable.cloned().collect(),

@@ -115,7 +115,13 @@ impl Server {
 
     /// Whose place an isolated server gives a caller. Sessions are named by
     /// clients, so two callers may have sessions of the same name.
+    ///
+    /// Whoever runs the host shares the place of callers on its machine: a
+    /// process that only an operator could use would serve nobody.
     pub(crate) fn partition<'c>(&self, caller: &'c Caller) -> Cow<'c, str> {
+        if caller.is_operator() && self.spec.isolation != Isolation::Shared {
+            return Caller::local().principal().to_owned().into();
+        }
         match (self.spec.isolation, caller.session()) {
             (Isolation::Shared, _) => "".into(),
             (Isolation::Session, Some(session)) => format!("{}\0{session}", caller.principal()).into(),

@@ -20,6 +20,7 @@ mod offers;
 mod operating;
 mod pins;
 mod pool;
+mod roles;
 mod spawning;
 mod starting;
 mod subscriptions;

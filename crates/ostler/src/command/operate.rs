@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     changed: Vec<String>,
     removed: Vec<String>,
     untouched: Vec<String>,
+    #[serde(default)]
+    roles: Vec<String>,
     needs_restart: Vec<String>,
 }
 
@@ -68,12 +70,13 @@ pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
 }
 
 fn show_change(plan: Plan, failed: &[Failed]) -> Result<(), Failure> {
-    let Plan { added, changed, removed, untouched, needs_restart } = plan;
+    let Plan { added, changed, removed, untouched, roles, needs_restart } = plan;
     let lists = [
         ("added", added),
         ("changed", changed),
         ("removed", removed),
         ("untouched", untouched),
+        ("roles", roles),
         ("needs a restart", needs_restart),
     ];
     for (word, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ostler_core::config::{Plan, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::policy::Rules;
 use ostler_core::spec::ServerSpec;
 use tokio::task::JoinSet;
 
@@ -45,6 +46,10 @@ impl Daemon {
         match config {
             Some(config) => {
                 let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);
+                let plan =
+                    self.roster.with_config(|before, ..| plan.with_roles(&before.roles, &config.roles));
+                // Before the servers: a new one must not be seen by the old rules.
+                self.host.set_rules(Rules::of(&config.roles));
                 self.roster.adopt(config, problems);
                 let failed = self.carry_out(&plan).await;
                 self.concluded(plan, failed)
@@ -142,8 +147,11 @@ impl Daemon {
 
 /// `config applied: added a; removed b, c`
 fn describe(plan: &Plan) -> String {
-    let Plan { added, changed, removed, untouched, needs_restart } = plan;
+    let Plan { added, changed, removed, untouched, roles, needs_restart } = plan;
     let mut parts = Vec::new();
+    if !roles.is_empty() {
+        parts.push(format!("roles {}", roles.join(", ")));
+    }
     for (word, servers) in
         [("added", added), ("changed", changed), ("removed", removed), ("untouched", untouched)]
     {

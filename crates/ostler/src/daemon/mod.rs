@@ -38,8 +38,11 @@ pub(crate) use self::run::run;
 pub(crate) struct Daemon {
     host: Host,
     gateway: Gateway,
-    /// Who the operator is to the host.
+    /// Who registers, starts and stops servers: no rule of a role is about it.
     operator: Caller,
+    /// Who calls and lists from the command line: a caller on this machine like
+    /// any other.
+    local: Caller,
     /// The config as it is applied.
     roster: Roster,
     /// Who may use the admin API.

@@ -44,7 +44,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let daemon = Arc::new(Daemon {
         gateway: edge::gateway(&host, &chosen.config, seal_key),
         host,
-        operator: Caller::local(),
+        operator: Caller::operator(),
+        local: Caller::local(),
         roster: Roster::new(chosen),
         door: Door::new(token),
         attendance: Arc::new(Attendance::default()),

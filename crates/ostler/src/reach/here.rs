@@ -35,7 +35,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Here {
     host: Host,
+    /// Who calls and lists: a caller on this machine like any other.
     caller: Caller,
+    /// Who registers and probes servers: no rule of a role is about it.
+    operator: Caller,
     /// In the order of the config.
     specs: Vec<ServerSpec>,
     /// Servers that the host does not take, and why.
@@ -48,17 +51,17 @@ impl Here {
     pub(super) async fn open(config: &Config) -> Self {
         let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
         let host = Host::new(HostOptions { guard, state_dir: folders::state(), ..HostOptions::of(config) });
-        let caller = Caller::local();
+        let operator = Caller::operator();
         let mut refused = BTreeMap::new();
         for spec in &config.servers {
             // A server that should be up as long as its host would be started
             // by every command, used or not. Here they start when used.
-            if let Err(error) = host.spawn(&caller, spec.clone().lazy()).await {
+            if let Err(error) = host.spawn(&operator, spec.clone().lazy()).await {
                 refused.insert(spec.name.clone(), error);
             }
         }
         let specs = config.servers.clone();
-        Self { host, caller, specs, refused, is_calling: Arc::default() }
+        Self { host, caller: Caller::local(), operator, specs, refused, is_calling: Arc::default() }
     }
 
     /// Ends every server. Some are slow to leave; then it is said what is waited for.
@@ -181,7 +184,7 @@ impl Here {
         let starting = async {
             match self.refused.get(name) {
                 Some(error) => Err(error.clone()),
-                None => self.host.bind(&self.caller, name).await,
+                None => self.host.bind(&self.operator, name).await,
             }
         };
         // More than a start may take, for a server that waits for room.
@@ -189,7 +192,7 @@ impl Here {
         let bound = Deadline::bound(Some(patience), &spec.name, starting).await;
         let start = began.elapsed();
         let (binding, error) = match bound {
-            Ok(binding) => (Some(binding), self.host.tools(&self.caller, name).await.err()),
+            Ok(binding) => (Some(binding), self.host.tools(&self.operator, name).await.err()),
             Err(error) => (None, Some(error)),
         };
         Probed { status: self.status(spec), start, error, _kept: binding.filter(|_| is_kept) }

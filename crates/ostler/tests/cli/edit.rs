@@ -54,7 +54,7 @@ fn an_edit_leaves_servers_that_it_does_not_touch_alone() {
         is_over.store(true, Ordering::Relaxed);
         assert!(calls.join().unwrap() > 0);
         let plan = serde_json::json!({
-            "added": ["new"], "changed": ["other"], "removed": ["gone"], "untouched": ["same"], "needs_restart": []
+            "added": ["new"], "changed": ["other"], "removed": ["gone"], "untouched": ["same"], "roles": [], "needs_restart": []
         });
         assert_eq!((&change["plan"], &change["failed"]), (&plan, &serde_json::json!([])));
     });

@@ -61,7 +61,7 @@ async fn perform(daemon: &Daemon, body: &Bytes) -> Result<Answer, CallError> {
         Some(raw) => Arguments::raw(body.slice_ref(raw.get().as_bytes())),
         None => Arguments::none(),
     };
-    let request = ostler_host::Request::tool(&daemon.operator, &wish.server, &wish.tool, arguments)?;
+    let request = ostler_host::Request::tool(&daemon.local, &wish.server, &wish.tool, arguments)?;
     let request = match wish.timeout_ms {
         Some(ms) => request.within(Duration::from_millis(ms)),
         None => request,

@@ -55,7 +55,7 @@ pub(super) async fn templates(State(daemon): State<Arc<Daemon>>) -> Response {
 }
 
 async fn list(daemon: &Daemon, kind: Kind) -> Response {
-    let offers = daemon.host.offers(&daemon.operator, kind, PATIENCE).await;
+    let offers = daemon.host.offers(&daemon.local, kind, PATIENCE).await;
     let failed = offers.iter().filter_map(|offer| {
         let error = Told::from(offer.error.as_ref()?);
         Some(Broken { server: offer.server.clone(), error })

@@ -58,23 +58,23 @@ pub(super) async fn list(State(daemon): State<Arc<Daemon>>, RawQuery(query): Raw
 impl Daemon {
     /// The tools of one server, asked for now.
     async fn tools_of(&self, server: &str) -> Result<Discovered, CallError> {
-        let name = self.roster.names().into_iter().find(|name| name.as_str() == server);
-        let Some(server) = name else {
-            return Err(CallError::unknown_server(
-                server,
-                self.roster.names().iter().map(ServerName::as_str),
-            ));
+        let mut names = self.roster.names();
+        names.retain(|name| {
+            self.host.sees(&self.local, name.as_str()) || self.roster.refusal(name.as_str()).is_some()
+        });
+        let Some(server) = names.iter().find(|name| name.as_str() == server).cloned() else {
+            return Err(CallError::unknown_server(server, names.iter().map(ServerName::as_str)));
         };
         let tools = match self.roster.refusal(server.as_str()) {
             Some(error) => Err(error),
-            None => self.host.tools(&self.operator, server.as_str()).await,
+            None => self.host.tools(&self.local, server.as_str()).await,
         };
         Ok(Discovered { server, tools })
     }
 
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.
     async fn discover(&self) -> Vec<Discovered> {
-        let mut found = self.host.discover(&self.operator).await;
+        let mut found = self.host.discover(&self.local).await;
         found.extend(self.roster.names().into_iter().filter_map(|server| {
             let error = self.roster.refusal(server.as_str())?;
             Some(Discovered { server, tools: Err(error) })

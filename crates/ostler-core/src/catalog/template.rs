@@ -11,7 +11,7 @@ const MOST_EXPRESSIONS: usize = 64;
 ///
 /// Templates are written by servers and URIs by clients, so the time it takes
 /// grows with their lengths and not with the ways to split them.
-pub(super) fn fits(template: &str, uri: &str) -> bool {
+pub fn fits(template: &str, uri: &str) -> bool {
     let mut parts = template.split('{');
     let literal = parts.next().unwrap_or_default();
     if uri.len() > LONGEST || !uri.starts_with(literal) || parts.clone().count() > MOST_EXPRESSIONS {

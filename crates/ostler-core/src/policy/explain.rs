@@ -1,0 +1,133 @@
+//! Which rule decides, and why: for people who ask.
+
+use super::{Rule, Rules, Ruling, Subject};
+use crate::caller::Caller;
+use crate::spec::ServerSpec;
+
+/// What is decided about one wish of one caller, and by what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// Whether the caller may.
+    pub is_allowed: bool,
+    /// What says so.
+    pub decider: Decider,
+}
+
+/// What decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decider {
+    /// There are no rules, so everybody may.
+    NoRules,
+    /// Rules are not for whoever runs the host.
+    Operator,
+    /// `local` may use everything as long as the config does not name it.
+    LocalDefault,
+    /// The role is not in the config.
+    UnknownRole,
+    /// There is no such server.
+    UnknownServer,
+    /// The rules of the role.
+    Role(Pattern),
+    /// The server's own filter of tools: the tool does not exist here for anybody.
+    ServerFilter(Pattern),
+    /// The embedding program's hook.
+    Hook {
+        /// What it says.
+        reason: String,
+    },
+}
+
+/// The pattern that decides, or why there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// This allow pattern matches, and no deny pattern does.
+    Allow(String),
+    /// This deny pattern matches.
+    Deny(String),
+    /// No allow pattern matches.
+    Unmatched,
+    /// There is no allow pattern at all.
+    LockedOut,
+}
+
+impl From<Rule<'_>> for Pattern {
+    fn from(rule: Rule<'_>) -> Self {
+        match rule {
+            Rule::Allowed(pattern) => Self::Allow(pattern.to_owned()),
+            Rule::Denied(pattern) => Self::Deny(pattern.to_owned()),
+            Rule::Unmatched => Self::Unmatched,
+            Rule::LockedOut => Self::LockedOut,
+        }
+    }
+}
+
+impl From<Ruling<'_>> for Explanation {
+    fn from(ruling: Ruling<'_>) -> Self {
+        let decider = match ruling {
+            Ruling::Open => Decider::NoRules,
+            Ruling::Operator => Decider::Operator,
+            Ruling::LocalDefault => Decider::LocalDefault,
+            Ruling::UnknownRole => Decider::UnknownRole,
+            Ruling::Role(rule) => Decider::Role(rule.into()),
+        };
+        Self { is_allowed: ruling.is_allowed(), decider }
+    }
+}
+
+impl Explanation {
+    /// What decides whether a caller may use something of a server, or know of
+    /// the server if nothing in particular is meant. A server that is not there
+    /// has no spec.
+    pub fn of(
+        rules: &Rules,
+        caller: &Caller,
+        server: Option<&ServerSpec>,
+        subject: Option<Subject<'_>>,
+    ) -> Self {
+        let Some(spec) = server else { return Self { is_allowed: false, decider: Decider::UnknownServer } };
+        let name = spec.name.as_str();
+        let ruling = rules.of_server(caller, name);
+        let Some(subject) = subject.filter(|_| ruling.is_allowed()) else { return ruling.into() };
+        if let Subject::Tool(tool) = subject
+            && let rule = spec.tools.rule(tool)
+            && !rule.is_allowed()
+        {
+            return Self { is_allowed: false, decider: Decider::ServerFilter(rule.into()) };
+        }
+        rules.of_use(caller, name, subject).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Role;
+    use crate::name::ServerName;
+    use crate::policy::Filter;
+
+    #[test]
+    fn the_explanation_names_what_decides() {
+        let role = Role { allow: vec!["time/*".into()], deny: vec!["*/set_*".into()], budget: None };
+        let rules = Rules::of(&[("r".to_owned(), role)].into());
+        let mut time = ServerSpec::stdio(ServerName::new("time").unwrap(), "x");
+        time.tools = Filter { deny: vec!["raw".into()], ..Filter::everything() };
+        let git = ServerSpec::stdio(ServerName::new("git").unwrap(), "x");
+        let ask = |role: &str, spec, subject| {
+            let Explanation { is_allowed, decider } =
+                Explanation::of(&rules, &Caller::new("x", role), spec, subject);
+            (is_allowed, decider)
+        };
+        let tool = |name| Some(Subject::Tool(name));
+        let allow = || Decider::Role(Pattern::Allow("time/*".into()));
+        assert_eq!(ask("r", Some(&time), None), (true, allow()));
+        assert_eq!(ask("r", Some(&time), tool("get")), (true, allow()));
+        let deny = Decider::Role(Pattern::Deny("*/set_*".into()));
+        assert_eq!(ask("r", Some(&time), tool("set_zone")), (false, deny));
+        let filter = Decider::ServerFilter(Pattern::Deny("raw".into()));
+        assert_eq!(ask("r", Some(&time), tool("raw")), (false, filter));
+        assert_eq!(ask("r", Some(&git), tool("log")), (false, Decider::Role(Pattern::Unmatched)));
+        assert_eq!(ask("s", Some(&git), tool("log")), (false, Decider::UnknownRole));
+        assert_eq!(ask("local", Some(&git), tool("log")), (true, Decider::LocalDefault));
+        assert_eq!(ask("r", None, tool("log")), (false, Decider::UnknownServer));
+    }
+}

@@ -1,0 +1,139 @@
+//! Verdicts of the rules, remembered: a role may have hundreds of patterns, and
+//! a call asks about one name.
+
+use std::hash::{Hash, Hasher};
+use std::sync::{PoisonError, RwLock};
+
+use hashbrown::{Equivalent, HashMap};
+use ostler_core::policy::Subject;
+
+/// Verdicts that are remembered; beyond that all are forgotten and found
+/// again. More than fifty roles with five hundred tools each have.
+const MAX_VERDICTS: usize = 32_768;
+
+/// A longer name is decided about anew each time: callers choose what they ask
+/// for, and must not fill the memory with it.
+const LONGEST: usize = 256;
+
+/// Verdicts of one set of rules. It goes when the rules do.
+#[derive(Debug, Default)]
+pub(super) struct Memo(RwLock<HashMap<Known, bool>>);
+
+/// What a verdict is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) role: &'a str,
+    pub(super) server: &'a str,
+    /// `None` asks about the server as a whole.
+    pub(super) subject: Option<Subject<'a>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    role: Box<str>,
+    server: Box<str>,
+    kind: u8,
+    name: Box<str>,
+}
+
+impl Memo {
+    /// The verdict, from memory if it is there.
+    pub(super) fn recall(&self, asked: Asked<'_>, decide: impl FnOnce() -> bool) -> bool {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
+        if let Some(verdict) = known {
+            return verdict;
+        }
+        let verdict = decide();
+        if asked.name().len() <= LONGEST {
+            let mut verdicts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if verdicts.len() >= MAX_VERDICTS {
+                verdicts.clear();
+            }
+            verdicts.insert(asked.to_known(), verdict);
+        }
+        verdict
+    }
+}
+
+impl Asked<'_> {
+    fn kind(&self) -> u8 {
+        match self.subject {
+            None => 0,
+            Some(Subject::Tool(_)) => 1,
+            Some(Subject::Prompt(_)) => 2,
+            Some(Subject::Resource(_)) => 3,
+            Some(Subject::Method(_)) => 4,
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.subject.as_ref().map_or("", Subject::name)
+    }
+
+    fn to_known(self) -> Known {
+        let (role, server, name) = (self.role.into(), self.server.into(), self.name().into());
+        Known { role, server, kind: self.kind(), name }
+    }
+}
+
+// Both hash the same parts in the same order, so that a question finds its
+// verdict without being copied.
+impl Hash for Asked<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.role, self.server, self.kind(), self.name()).hash(state);
+    }
+}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&*self.role, &*self.server, self.kind, &*self.name).hash(state);
+    }
+}
+
+impl Equivalent<Known> for Asked<'_> {
+    fn equivalent(&self, known: &Known) -> bool {
+        *self.name() == *known.name
+            && *self.server == *known.server
+            && *self.role == *known.role
+            && self.kind() == known.kind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(name: &str) -> Asked<'_> {
+        Asked { role: "r", server: "s", subject: Some(Subject::Tool(name)) }
+    }
+
+    #[test]
+    fn a_verdict_is_found_once_and_kept_apart_from_every_other() {
+        let memo = Memo::default();
+        assert!(memo.recall(asked("a"), || true));
+        assert!(memo.recall(asked("a"), || panic!("it is known")));
+        let others = [
+            asked("b"),
+            Asked { role: "q", ..asked("a") },
+            Asked { server: "t", ..asked("a") },
+            Asked { subject: Some(Subject::Prompt("a")), ..asked("a") },
+            Asked { subject: None, ..asked("a") },
+        ];
+        for other in others {
+            assert!(!memo.recall(other, || false), "{other:?}");
+        }
+        assert!(memo.recall(asked("a"), || panic!("it is still known")));
+    }
+
+    #[test]
+    fn callers_can_not_fill_the_memory() {
+        let memo = Memo::default();
+        let long = "x".repeat(LONGEST + 1);
+        memo.recall(asked(&long), || true);
+        assert_eq!(memo.0.read().unwrap().len(), 0);
+        for n in 0..=MAX_VERDICTS {
+            memo.recall(asked(&n.to_string()), || true);
+        }
+        assert_eq!(memo.0.read().unwrap().len(), 1);
+    }
+}
