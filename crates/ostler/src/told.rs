@@ -93,7 +93,9 @@ impl From<&CallError> for Told {
             CallError::UnknownTool { name, nearest } | CallError::UnknownServer { name, nearest } => {
                 (told.subject, told.nearest) = (Some(name.clone()), nearest.clone());
             }
-            CallError::UnknownPrompt { name: subject } | CallError::UnknownResource { uri: subject } => {
+            CallError::UnknownPrompt { name: subject }
+            | CallError::UnknownResource { uri: subject }
+            | CallError::UnknownMethod { method: subject } => {
                 told.subject = Some(subject.clone());
             }
             CallError::Unavailable(it) => told.state = Some(it.state.as_str().to_owned()),
@@ -121,6 +123,7 @@ impl Told {
             "unknown-server" => CallError::UnknownServer { name: self.subject?, nearest: self.nearest },
             "unknown-prompt" => CallError::UnknownPrompt { name: self.subject? },
             "unknown-resource" => CallError::UnknownResource { uri: self.subject? },
+            "unknown-method" => CallError::UnknownMethod { method: self.subject? },
             "over-budget" => CallError::OverBudget { reset_after: retry_after },
             "server-unavailable" => {
                 let word = self.state?;
@@ -193,6 +196,7 @@ mod tests {
             CallError::UnknownServer { name: "x".into(), nearest: None },
             CallError::UnknownPrompt { name: "p".into() },
             CallError::UnknownResource { uri: "file:///x".into() },
+            CallError::UnknownMethod { method: "vendor/do".into() },
             CallError::OverBudget { reset_after: Some(Duration::from_secs(60)) },
             CallError::OverBudget { reset_after: None },
             CallError::OutcomeUnknown { server: server(), tool: Some("t".into()), cause: "gone".into() },

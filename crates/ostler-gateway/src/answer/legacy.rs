@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{LogLevel, Subscription};
 use ostler_wire::Era;
@@ -111,6 +112,10 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     }
     let subscription = match gateway.0.host.subscribe(&exchange.caller, server.as_str(), &uri).await {
         Ok(subscription) => subscription,
+        // Over all servers nobody can tell who was asked.
+        Err(CallError::UnknownResource { .. }) if exchange.face == Face::All => {
+            return route::not_found(&uri, &exchange.client);
+        }
         Err(error) => return Reply::failed(&error, Era::Legacy),
     };
     let before = {

@@ -231,20 +231,19 @@ async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
 /// The servers that may have a resource and that the caller may ask for it.
 pub(crate) async fn servers_of(gateway: &Gateway, exchange: &Exchange, uri: &str) -> Vec<ServerName> {
     let (shared, caller) = (&gateway.0, &exchange.caller);
-    let look = || {
-        let may = |server: &ServerName| shared.host.may_use(caller, server.as_str(), Kind::Resources, uri);
-        shared.names.tables(&shared.host).servers_of(uri, may)
-    };
-    let servers = look();
-    if !servers.is_empty() {
-        return servers;
+    let may = |server: &ServerName| shared.host.may_use(caller, server.as_str(), Kind::Resources, uri);
+    let tables = shared.names.tables(&shared.host);
+    if tables.offerers_of(uri).any(may) {
+        return tables.servers_of(uri, may);
     }
+    // Before guessing: what is known may come from somebody who sees other servers.
     let patience = shared.options.list_patience;
     shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
     shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await;
-    let servers = look();
+    let tables = shared.names.tables(&shared.host);
+    let servers = tables.servers_of(uri, may);
     if servers.is_empty() {
-        for server in shared.names.tables(&shared.host).offerers_of(uri) {
+        for server in tables.offerers_of(uri) {
             record_hidden(gateway, exchange, server, (Kind::Resources, uri));
         }
     }

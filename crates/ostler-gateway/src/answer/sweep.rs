@@ -22,7 +22,10 @@ const MAX_SWEEPS: usize = 1_024;
 /// Whoever comes while one is under way waits for it and looks again: a server
 /// that was just replaced is unknown to many at once.
 #[derive(Debug, Default)]
-pub(super) struct Sweeps(Mutex<HashMap<(Kind, Box<[ServerName]>), Sweep>>);
+pub(super) struct Sweeps(Mutex<HashMap<Asked, Sweep>>);
+
+/// What a sweep asks, and whom.
+type Asked = (Kind, Box<[ServerName]>);
 
 /// Held while a sweep is under way.
 type Sweep = Arc<tokio::sync::Mutex<Option<Last>>>;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ostler_gateway::{Face, Gateway, GatewayOptions};
 use ostler_host::{Caller, ServerName};
 use ostler_testkit::World;
+use ostler_wire::Era;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
@@ -72,6 +73,17 @@ impl Client {
         Self::connect(gateway, face, Some(meta))
     }
 
+    /// A client of this caller and era, with its session open if it has one.
+    pub(crate) async fn of(caller: Caller, gateway: &Gateway, face: Face, era: Era) -> Self {
+        match era {
+            Era::Modern => {
+                let meta = Self::modern(gateway, face.clone(), json!({})).meta.take();
+                Self::connect_as(caller, gateway, face, meta)
+            }
+            Era::Legacy => Self::connect_as(caller, gateway, face, None).opened(json!({})).await,
+        }
+    }
+
     /// The same client, but somebody else's.
     pub(crate) fn of_somebody_else(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
         let mut client = Self::modern(gateway, face.clone(), capabilities);
@@ -82,7 +94,11 @@ impl Client {
 
     /// A legacy client that has opened its session.
     pub(crate) async fn legacy(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
-        let mut client = Self::connect(gateway, face, None);
+        Self::connect(gateway, face, None).opened(capabilities).await
+    }
+
+    async fn opened(self, capabilities: Value) -> Self {
+        let mut client = self;
         let hello = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": capabilities,

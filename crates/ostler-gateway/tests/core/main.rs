@@ -5,6 +5,7 @@
 mod client;
 mod completion;
 mod ending;
+mod hidden;
 mod legacy;
 mod listen;
 mod lists;
@@ -12,6 +13,7 @@ mod names;
 mod parked;
 mod pins;
 mod resources;
+mod roles;
 mod rounds;
 mod tasks;
 mod voices;

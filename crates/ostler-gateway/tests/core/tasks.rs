@@ -70,3 +70,58 @@ async fn a_task_is_not_found_at_the_endpoint_of_another_server() {
     assert_eq!(got["result"]["status"], "completed", "{got}");
     assert_eq!((world.stage("a").count("tasks/get"), world.stage("b").count("tasks/get")), (1, 0));
 }
+
+/// A legacy server with tasks; `legacy` tasks are another thing than modern ones.
+fn legacy_script() -> Script {
+    let meta = r#"{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"1"}}}"#;
+    Script::new()
+        .capabilities(r#"{"tools":{},"tasks":{"list":{},"cancel":{}}}"#)
+        .tool_that("t", Reply::result(r#"{"task":{"taskId":"1","status":"working"}}"#))
+        .on("tasks/get", |_| Reply::result(r#"{"taskId":"1","status":"completed"}"#))
+        .on("tasks/result", move |_| Reply::result(meta))
+        .on("tasks/list", |_| Reply::result(r#"{"tasks":[{"taskId":"1"},{"taskId":"2"}]}"#))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_a_legacy_client_is_its_callers_alone() {
+    let world = World::new().server("a", legacy_script()).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut mine = Client::legacy(&gateway, one("a"), json!({})).await;
+    let made = mine.call("t", json!({})).await;
+    let id = made["result"]["task"]["taskId"].as_str().unwrap().to_owned();
+    assert!(id.starts_with("o1."), "{made}");
+    let got = mine.ask("tasks/get", json!({"taskId": id})).await;
+    assert_eq!((&got["result"]["taskId"], &got["result"]["status"]), (&json!(id), &json!("completed")));
+    let result = mine.ask("tasks/result", json!({"taskId": id})).await;
+    let related = &result["result"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"];
+    assert_eq!(*related, json!(id), "{result}");
+    let asked = world.stage("a").asked_for("tasks/get");
+    assert!(asked.iter().all(|asked| asked.params.contains("\"taskId\":\"1\"")), "{asked:?}");
+
+    let stranger = ostler_host::Caller::new("stranger", "local");
+    let mut stranger = Client::of(stranger, &gateway, one("a"), ostler_wire::Era::Legacy).await;
+    for foreign in [id.as_str(), "o1.none"] {
+        let refused = stranger.ask("tasks/get", json!({"taskId": foreign})).await;
+        assert_eq!(refused["error"]["message"], "unknown task", "{refused}");
+    }
+    stranger.ask("tasks/get", json!({"taskId": "1"})).await;
+    let last = world.stage("a").asked_for("tasks/get").pop().unwrap();
+    assert!(last.params.contains("unknown to ostler: 1"), "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_tasks_is_shown_only_where_they_are_all_the_callers() {
+    let alone = |spec: &mut ostler_host::ServerSpec| spec.isolation = ostler_core::spec::Isolation::Caller;
+    let world =
+        World::new().server("a", legacy_script()).server_with("b", legacy_script(), alone).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut shared = Client::legacy(&gateway, one("a"), json!({})).await;
+    assert_eq!(shared.ask("tasks/list", json!({})).await["error"]["code"], -32601);
+    let mut own = Client::legacy(&gateway, one("b"), json!({})).await;
+    let listed = own.ask("tasks/list", json!({})).await;
+    let tasks = listed["result"]["tasks"].as_array().unwrap_or_else(|| panic!("{listed}"));
+    assert_eq!(tasks.len(), 2);
+    let id = tasks[0]["taskId"].as_str().unwrap();
+    let got = own.ask("tasks/get", json!({"taskId": id})).await;
+    assert_eq!(got["result"]["taskId"], id, "{got}");
+}

@@ -4,6 +4,7 @@
 mod auth;
 mod calls;
 mod gates;
+mod hidden;
 mod legacy;
 mod modern;
 mod passing;

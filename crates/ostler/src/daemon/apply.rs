@@ -47,7 +47,7 @@ impl Daemon {
             Some(config) => {
                 let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);
                 let plan =
-                    self.roster.with_config(|before, ..| plan.with_roles(&before.roles, &config.roles));
+                    self.roster.with_config(|before, _, _| plan.with_roles(&before.roles, &config.roles));
                 // Before the servers: a new one must not be seen by the old rules.
                 self.host.set_rules(Rules::of(&config.roles));
                 self.roster.adopt(config, problems);

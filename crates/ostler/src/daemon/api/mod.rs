@@ -111,7 +111,8 @@ fn fail(error: &CallError) -> Response {
         CallError::UnknownTool { .. }
         | CallError::UnknownServer { .. }
         | CallError::UnknownPrompt { .. }
-        | CallError::UnknownResource { .. } => StatusCode::NOT_FOUND,
+        | CallError::UnknownResource { .. }
+        | CallError::UnknownMethod { .. } => StatusCode::NOT_FOUND,
         CallError::DefinitionChanged { .. } => StatusCode::CONFLICT,
         CallError::OverBudget { .. } => StatusCode::TOO_MANY_REQUESTS,
         CallError::Unavailable(_) | CallError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,0 +1,36 @@
+//! The endpoint of a hidden server is the endpoint of none.
+
+use std::collections::BTreeMap;
+
+use ostler_core::config::Role;
+use ostler_host::{Caller, Rules, ServerName, ServerSpec};
+
+use crate::world::{Request, World};
+
+#[tokio::test]
+async fn a_hidden_server_has_no_endpoint() {
+    let world = World::new().await;
+    for name in ["seen", "hush"] {
+        let spec = ServerSpec::stdio(ServerName::new(name).unwrap(), "true").lazy();
+        world.host.spawn(&Caller::operator(), spec).await.unwrap();
+    }
+    let role = Role { allow: vec!["seen/*".into()], deny: Vec::new(), budget: None };
+    world.host.set_rules(Rules::of(&BTreeMap::from([("local".to_owned(), role)])));
+    let requests = [
+        Request::modern("tools/list", "1"),
+        Request::modern("server/discover", "1"),
+        Request::initialize("2025-11-25"),
+        Request::post("{").with("Content-Type", "text/plain"),
+        Request::new("GET", "/").in_session("x"),
+        Request::new("DELETE", "/").in_session("x"),
+        Request::new("PUT", "/"),
+    ];
+    for request in requests {
+        let hidden = world.send(request.clone().to("/servers/hush/mcp")).await;
+        let unknown = world.send(request.clone().to("/servers/none/mcp")).await;
+        assert_eq!((hidden.status, &hidden.body), (unknown.status, &unknown.body));
+        assert_eq!(hidden.status, 404);
+    }
+    let seen = world.send(Request::new("DELETE", "/servers/seen/mcp").in_session("x")).await;
+    assert_ne!(seen.body, world.send(Request::new("DELETE", "/servers/hush/mcp")).await.body);
+}
