@@ -30,7 +30,8 @@ impl Host {
     /// Sends any request through the same gates. Dropping the future cancels.
     pub async fn send(&self, request: Request<'_>) -> Result<Answer, CallError> {
         let mut recording = Recording::begin(&request, self.recorder());
-        let result = self.walk(&request, &mut recording).await.map_err(|error| self.veil(&request, error));
+        let result =
+            self.walk(&request, &mut recording).await.map_err(|error| self.hide_missing(&request, error));
         recording.end(&result);
         result
     }

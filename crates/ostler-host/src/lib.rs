@@ -29,6 +29,7 @@ mod call;
 mod discover;
 pub mod guard;
 mod happening;
+mod hidden;
 mod host;
 mod key;
 mod ledger;
@@ -52,7 +53,6 @@ mod subscribe;
 mod tools;
 mod turns;
 pub mod upstream;
-mod veil;
 
 pub use answer::Answer;
 pub use bus::ServerEvent;

@@ -76,7 +76,7 @@ impl Host {
             Some(Era::Legacy) | None => {
                 if let Err(error) = self.perform(&slot, &request).await {
                     subscription.fail();
-                    return Err(self.veil(&request, error));
+                    return Err(self.hide_missing(&request, error));
                 }
             }
         }

@@ -105,7 +105,7 @@ impl Host {
 
     /// The error that a restricted caller gets for a resource that its server
     /// does not have.
-    pub(crate) fn veil(&self, request: &Request<'_>, error: CallError) -> CallError {
+    pub(crate) fn hide_missing(&self, request: &Request<'_>, error: CallError) -> CallError {
         let CallError::Rpc(answer) = &error else { return error };
         let is_missing = matches!(answer.code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND);
         let is_resource = matches!(request.method, "resources/read" | "resources/subscribe");
