@@ -73,6 +73,8 @@ fn warnings_against_what_attackers_want_are_honest() {
         "Do NOT use this tool for binary files.",
         "Returns `<id>` and <b>bold</b> text.",
         "Ignores case and previous results.",
+        "Finds memory leaks and leaked credentials in a heap dump.",
+        "A note for the AI search to show with the results.",
     ] {
         let found = inspect("s", json!({"name": "t", "description": text}).to_string().as_bytes());
         assert!(found.iter().all(|suspicion| suspicion.level < Level::Alarm), "{text}: {found:#?}");

@@ -102,11 +102,12 @@ fn letters(c: char) -> String {
         Some(_) => return String::new(),
         None => {}
     }
-    let plain: String = once(c).nfkc().collect();
-    let look: String = if plain.is_ascii() { plain } else { skeleton(&plain).collect() };
+    // Without its accents a letter is still the letter that is read.
+    let plain: String = once(c).nfkd().filter(|c| !matches!(c, '\u{300}'..='\u{36f}')).collect();
+    let look: String = if plain.is_ascii() { plain.clone() } else { skeleton(&plain).collect() };
     match look.as_str() {
         look if look.is_ascii() => look.to_ascii_lowercase(),
-        _ => c.to_lowercase().collect(),
+        _ => plain.to_lowercase(),
     }
 }
 
@@ -134,7 +135,7 @@ mod tests {
             ("don’t", "don't"),
             ("\u{e0072}\u{e0065}ad", "read"),
             ("a\u{a0}\u{2003}b", "a b"),
-            ("Größe", "größe"),
+            ("Größe, pre\u{301}vious", "große, previous"),
             ("one\n  two \r\n \n three", "one two\nthree"),
         ];
         for (text, expected) in table {

@@ -120,7 +120,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     .negatable(),
     alarm(
         Kind::Instruction,
-        r"\byou are (now|no longer)\b|\bas an (ai|llm|assistant)\b|\[system\b|\b(hidden|secret|system|new|updated) (note|instruction|override|directive)s?\b[^:]{0,30}:|\binstructions? (for|to) (the |all |any )?(ai (model|assistant|agent)|llm|language model)s?\b",
+        r"\byou are (now|no longer)\b|\bas an (ai|llm|assistant)\b|\[system\b|\b(hidden|secret|system|new|updated) (note|instruction|override|directive)s?\b[^:]{0,30}:|\binstructions? (for|to) (the |all |any )?(ai (model|assistant|agent)|llm|language model)s?\b|\b(notes?|message) (for|to) (the |all |any )?(ai|llm|language model)\b[^:]{0,20}:",
         "this speaks to the model in the voice of its instructions",
     ),
     alarm(
@@ -176,12 +176,12 @@ pub(super) const PATTERNS: &[Pattern] = &[
     ),
     alarm(
         Kind::Concealment,
-        r"\b(do not|don't|never) (show|display|expose)( this| it| these| them)? to (the )?(user|human|operator)s?\b",
+        r"\b(do not|don't|never) (show|display|expose|surface|share)( this| it| these| them)? (to|with) (the )?(user|human|operator)s?\b",
         "something is to be kept from the user",
     ),
     alarm(
         Kind::Concealment,
-        r"\bwithout (the |a )?user('s)?\b…\b(knowing|knowledge|noticing|consent|awareness|permission|approval)\b|\b(secretly|covertly|surreptitiously)\b|\b(hide|conceal) (this|it|that)\b…\bfrom (the )?(user|human|operator)",
+        r"\bwithout (the |a )?user('s)?\b…\b(knowing|knowledge|noticing|consent|awareness|permission|approval)\b|\b(secretly|covertly|surreptitiously)\b|\b(hide|conceal|keep) (this|it|that)\b…\bfrom (the )?(user|human|operator)",
         "something is to happen behind the user's back",
     )
     .negatable(),
@@ -204,7 +204,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     ),
     alarm(
         Kind::Shadowing,
-        r"\b(change|replace|redirect|rewrite|swap|set|add)\b…\b(recipients?|destination (address|number|account)|receiver|beneficiary|bcc)\b",
+        r"\b(change|replace|redirect|rewrite|swap|set|add)\b…\b(recipients?|destination (address|number|account)|receiver|beneficiary|bcc)\b|\bbcc\b…\b(every|all|each|any)\b",
         "a recipient is to be changed or added",
     )
     .negatable(),
@@ -230,6 +230,12 @@ pub(super) const PATTERNS: &[Pattern] = &[
         Kind::Secret,
         r"\b(extract|include|send|pass|append|return|collect|leak|exfiltrate|list|reveal|share|retrieve|access)\b…\b(api[ _-]?keys?|passwords?|credentials?|private keys?|secrets|secret keys?|access tokens?|session tokens?|seed phrases?)\b…\b(in|as|to|with|into)\b…\b(your|response|answer|output|parameter|argument|field|request|message|call)\b",
         "secrets are to be handed on",
+    )
+    .negatable(),
+    alarm(
+        Kind::Secret,
+        r"\bexfiltrat(e|ing)\b|\b(leak|steal|harvest)\b…\b(them|it|credentials?|keys?|secrets?|passwords?|tokens?|data)\b",
+        "this is what theft is called",
     )
     .negatable(),
     alarm(
