@@ -105,6 +105,9 @@ used for ten minutes. All clients of a config share its servers."
     },
     Logs(Logs),
     Check(Check),
+    Lock(Lock),
+    Diff(Diff),
+    Approve(Approve),
     /// Print the JSON schema of ostler.toml
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler schema > ostler.schema.json")]
@@ -311,6 +314,69 @@ pub(crate) struct Logs {
     after_help = "It also looks whether commands exist, and whether references such as ${env:TOKEN} can be resolved."
 )]
 pub(crate) struct Check {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Pin the tools that servers offer now, in ostler.lock
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler lock                       servers that are not in it yet
+  ostler lock time git              only these
+  ostler lock --all                 take everything as it is now",
+    after_help = "ostler.lock lies beside the config and is made to be committed. With one, a tool whose definition \
+has changed, or that nobody has approved, is neither listed nor called. Servers that are in it and offer something \
+else now are named and left alone: `ostler diff` shows what is different, `ostler approve` takes it."
+)]
+pub(crate) struct Lock {
+    /// Only these servers
+    #[arg(value_name = "SERVER")]
+    pub(crate) servers: Vec<String>,
+    /// Also take what differs from what was approved, and drop servers that the config does not have
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show how tools differ from what was approved
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler diff
+  ostler diff github
+  ostler diff --json | jq -r '.tools[].name'",
+    after_help = "Words that are gone stand in [-…-], words that have come in {+…+}; a terminal shows colours instead. \
+Characters that nobody sees are spelled out. Servers are started to be asked. Exit code 5 says that there is \
+something to approve."
+)]
+pub(crate) struct Diff {
+    /// Only the tools of this server
+    pub(crate) server: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Approve tools as their servers offer them now
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler approve github__create_issue
+  ostler approve github             all that is new, changed or gone",
+    after_help = "What is printed is what is written into ostler.lock, and nothing else. A running daemon takes it up at \
+once."
+)]
+pub(crate) struct Approve {
+    /// A tool as `ostler diff` names it, or all of a server
+    #[arg(value_name = "SERVER[__TOOL]", required = true)]
+    pub(crate) what: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,10 +6,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use ostler_core::config::{Config, Format, LARGEST_FILE, Problem, Report, Source};
+use ostler_core::pins::Lock;
 
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::{self, Style, Tint, tell};
+use crate::pins::{self, Locked};
 use crate::stamps::Stamps;
 
 /// Looked for in the current directory, in this order.
@@ -26,6 +28,8 @@ pub(crate) struct Reading {
     pub(crate) problems: Vec<Problem>,
     /// Every file that was read for it, or should have been, as it was then.
     pub(crate) stamps: Stamps,
+    /// The lock file beside it.
+    pub(crate) locked: Locked,
 }
 
 /// Where a config was looked for.
@@ -58,6 +62,8 @@ pub(crate) struct Chosen {
     pub(crate) problems: Vec<Problem>,
     /// Every file that was read for it, as it was then.
     pub(crate) stamps: Stamps,
+    /// The approved definitions, if there is a lock file beside it.
+    pub(crate) lock: Option<Lock>,
 }
 
 /// The config for a command, with its problems said. Without any file it is
@@ -69,10 +75,11 @@ pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
             tell(&format!("no config found; using the built-in server `demo` (looked for {places})"));
             let program = std::env::current_exe().map_err(Failure::Machine)?;
             let config = Config::demo(program.to_string_lossy());
-            return Ok(Chosen { file: None, config, problems: Vec::new(), stamps: Stamps::default() });
+            let (problems, stamps) = (Vec::new(), Stamps::default());
+            return Ok(Chosen { file: None, config, problems, stamps, lock: None });
         }
     };
-    let Reading { file, config, problems, stamps } = read(file)?;
+    let Reading { file, config, problems, stamps, locked } = read(file)?;
     let (short, counted) = (shown(&file).to_owned(), counted(&problems));
     match config {
         Some(config) => {
@@ -80,7 +87,8 @@ pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
             if !problems.is_empty() {
                 tell(&format!("{}: {counted}; `ostler check` shows what about", short.display()));
             }
-            Ok(Chosen { file: Some(file), config, problems, stamps })
+            // Without what was approved, everything would seem to be.
+            Ok(Chosen { file: Some(file), config, problems, stamps, lock: locked? })
         }
         None => {
             tell_problems(&problems);
@@ -124,7 +132,9 @@ pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
             (is_usable.then_some(config), problems)
         }
     };
-    Ok(Reading { file, config, problems, stamps: disk.asked.into_inner() })
+    let mut stamps = disk.asked.into_inner();
+    let locked = pins::file::read(&file, &mut stamps);
+    Ok(Reading { file, config, problems, stamps, locked })
 }
 
 /// Says problems on stderr.

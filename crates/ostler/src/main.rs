@@ -22,6 +22,7 @@ mod folders;
 mod guard;
 mod interrupt;
 mod output;
+mod pins;
 mod reach;
 mod spot;
 mod stamps;

@@ -54,6 +54,10 @@ pub(crate) enum Tint {
     Good,
     Doubtful,
     Bad,
+    /// What is not there any more.
+    Gone,
+    /// What was not there before.
+    Come,
 }
 
 impl Style {
@@ -65,6 +69,11 @@ impl Style {
     /// For text that goes to stderr.
     pub(crate) fn stderr() -> Self {
         Self::of(&io::stderr())
+    }
+
+    /// Without colours, wherever it goes.
+    pub(crate) fn unpainted() -> Self {
+        Self { is_coloured: false }
     }
 
     /// Without colours.
@@ -94,6 +103,8 @@ impl Style {
             Tint::Good => "32",
             Tint::Doubtful => "33",
             Tint::Bad => "1;31",
+            Tint::Gone => "9;31",
+            Tint::Come => "4;32",
         };
         if self.is_coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }

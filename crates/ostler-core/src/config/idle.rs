@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use super::Config;
 use super::document::Place;
 use super::log::problem;
 use super::problem::{Problem, Severity};
-use super::{Config, PinMode};
 use crate::spec::ServerSpec;
 
 /// Where the keys of the table stand in the files, by path.
@@ -32,8 +32,6 @@ struct Seen<'a> {
     config: &'a Config,
     /// The server or role, if the path has one.
     name: &'a str,
-    /// Whether a file sets the key.
-    is_set: bool,
 }
 
 impl Seen<'_> {
@@ -48,18 +46,6 @@ const TABLE: &[Idle] = &[
         severity: Severity::Error,
         applies: |seen| seen.config.roles.get(seen.name).is_some_and(|role| role.budget.is_some()),
         hint: "take its budget out; calls are not counted",
-    },
-    Idle {
-        path: "pins.mode",
-        severity: Severity::Error,
-        applies: |seen| seen.is_set && seen.config.pins == PinMode::Enforce,
-        hint: "write mode = \"off\"; changed tools are not noticed",
-    },
-    Idle {
-        path: "pins.mode",
-        severity: Severity::Warning,
-        applies: |seen| seen.config.pins == PinMode::Warn,
-        hint: "write mode = \"off\"; changed tools are not noticed",
     },
     Idle {
         path: "cache.serve_stale",
@@ -87,18 +73,22 @@ const TABLE: &[Idle] = &[
     },
 ];
 
+/// Keys whose place is asked for although they act.
+const ASKED_FOR: [&str; 1] = ["pins.mode"];
+
 /// Whether the place of a key is worth remembering.
 pub(crate) fn is_noted(path: &str) -> bool {
-    TABLE.iter().any(|idle| {
-        let (mut wanted, mut found) = (idle.path.split('.'), path.split('.'));
-        loop {
-            match (wanted.next(), found.next()) {
-                (None, None) => return true,
-                (Some(wanted), Some(found)) if wanted == "*" || wanted == found => {}
-                _ => return false,
+    ASKED_FOR.contains(&path)
+        || TABLE.iter().any(|idle| {
+            let (mut wanted, mut found) = (idle.path.split('.'), path.split('.'));
+            loop {
+                match (wanted.next(), found.next()) {
+                    (None, None) => return true,
+                    (Some(wanted), Some(found)) if wanted == "*" || wanted == found => {}
+                    _ => return false,
+                }
             }
-        }
-    })
+        })
 }
 
 /// Every key of a config that would have to act and does not.
@@ -121,7 +111,7 @@ impl Idle {
     fn problem(&self, config: &Config, name: &str) -> Option<Problem> {
         let path = self.path.replace('*', name);
         let place = config.places.get(&path);
-        let seen = Seen { config, name, is_set: place.is_some() };
+        let seen = Seen { config, name };
         (self.applies)(&seen).then(|| {
             let verb = if self.severity == Severity::Error { "enforced" } else { "acted on" };
             let message = format!("`{path}` is read but not yet {verb} by this version");

@@ -218,6 +218,11 @@ impl Config {
         place.map(|place| (place.file.as_path(), place.line))
     }
 
+    /// The file and the line, from 1, where the mode of pins is set; `None` if it is not.
+    pub fn origin_of_pins(&self) -> Option<(&Path, u32)> {
+        self.places.get("pins.mode").map(|place| (place.file.as_path(), place.line))
+    }
+
     /// Every key of this config that is read and checked although nothing acts
     /// on it yet. With an error among them the config must not be used: it
     /// asks for a protection that would not be there.

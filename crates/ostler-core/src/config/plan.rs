@@ -72,7 +72,6 @@ fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("listen", before.listen != after.listen),
         ("pool", before.pool != after.pool),
         ("cache", before.cache != after.cache),
-        ("pins", before.pins != after.pins),
         ("relay", before.relay != after.relay),
         ("gateway", before.gateway != after.gateway),
         ("admin", before.admin != after.admin),

@@ -13,7 +13,6 @@ fn said(text: &str) -> Vec<(Severity, String, u32)> {
 fn rules_that_would_not_be_enforced_are_refused() {
     let table = [
         ("[roles.local]\nallow = [\"*\"]\nbudget = { calls = 1, per = \"1h\" }", "roles.local"),
-        ("[pins]\nmode = \"enforce\"", "pins.mode"),
     ];
     for (text, path) in table {
         let found = said(text);

@@ -61,7 +61,7 @@ impl Host {
             }
             let slots = server.slots();
             for slot in &slots {
-                if let Some(known) = slot.known(Kind::Tools) {
+                if let Some(known) = slot.known(Kind::Tools).filter(|known| !known.is_of_no_session()) {
                     self.look_over(slot, &known);
                 }
                 slot.tell_repinned();

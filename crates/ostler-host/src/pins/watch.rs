@@ -9,6 +9,7 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::{Pins, Standing};
 use ostler_core::status::ServerStatus;
 
+use crate::happening::{Happening, What};
 use crate::host::Host;
 use crate::lists::Kind;
 use crate::server::Server;
@@ -31,29 +32,26 @@ impl Host {
         for (item, standing) in judgement.unapproved(known) {
             let flag = (Arc::clone(&item.name), item.definition.clone());
             if !told.contains(&flag) {
-                let what = if standing == Standing::New { "is new" } else { "has changed" };
-                news.push((Arc::clone(&item.name), what));
+                let word = if standing == Standing::New { "new" } else { "changed" };
+                news.push((Arc::clone(&item.name), word));
             }
             flagged.insert(flag);
         }
         for tool in removed(&pins, server, known) {
             let flag = (Arc::from(tool), Bytes::new());
             if !told.contains(&flag) {
-                news.push((Arc::clone(&flag.0), "is gone"));
+                news.push((Arc::clone(&flag.0), "removed"));
             }
             flagged.insert(flag);
         }
         *told = flagged;
         drop(told);
-        for (tool, what) in news {
-            self.tell_unapproved(&pins, server, &tool, what);
-        }
-    }
-
-    /// Says that a tool is not what was approved. The one place that knows.
-    fn tell_unapproved(&self, pins: &Pins, server: &ServerName, tool: &str, what: &str) {
         let mode = if pins.mode == PinMode::Enforce { "refused until it is approved" } else { "allowed" };
-        tracing::warn!(%server, tool, mode, "a tool {what} since its server was approved");
+        for (tool, standing) in news {
+            tracing::warn!(%server, %tool, standing, mode, "a tool is not what was approved");
+            let what = What::DefinitionChanged { tool: &tool, standing };
+            self.happened(&Happening { server: server.as_str(), partition: &slot.key.partition, what });
+        }
     }
 
     /// Adds what the pins say of a server to its status.

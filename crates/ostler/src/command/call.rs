@@ -1,7 +1,7 @@
 //! `ostler call`: one call of one tool.
 
 use bytes::Bytes;
-use ostler_core::catalog::Table;
+use ostler_core::catalog::{Table, exposed_name};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::ListedTool;
@@ -43,7 +43,26 @@ async fn resolve(reach: &Reach, name: &str, deadline: Option<Deadline>) -> Resul
             Err(trouble) => failure = failure.or(Some(trouble)),
         }
     }
-    find(name, listed).map_err(|unknown| failure.unwrap_or(unknown.into()))
+    let unknown = match find(name, listed) {
+        Ok(tool) => return Ok(tool),
+        Err(unknown) => unknown,
+    };
+    if failure.is_none() {
+        check_pins(reach, name).await?;
+    }
+    Err(failure.unwrap_or(unknown.into()))
+}
+
+/// A tool may be missing because nobody has approved it as it is.
+async fn check_pins(reach: &Reach, name: &str) -> Result<(), Trouble> {
+    for server in owners(&reach.names().await?, name)? {
+        for tool in reach.unapproved(server).await? {
+            if exposed_name(server, &tool) == name {
+                return Err(CallError::DefinitionChanged { server: server.clone(), tool }.into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Finds what a name means. It may be shortened, and servers called `a` and
@@ -95,7 +114,6 @@ fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use ostler_core::catalog::exposed_name;
     use ostler_host::Tool;
 
     use super::*;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::config_file::{self, Found, counted, shown};
 use crate::failure::Failure;
-use crate::{cli, environment, output};
+use crate::{cli, environment, output, pins};
 
 pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure> {
     let file = match config_file::find(file)? {
@@ -17,6 +17,10 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
     let mut reading = config_file::read(file)?;
     if let Some(config) = &reading.config {
         reading.problems.extend(environment::check(config));
+        reading.problems.extend(pins::file::check(config, &reading.locked));
+    }
+    if reading.locked.is_err() {
+        reading.config = None;
     }
     let verdict = Verdict {
         ok: reading.config.is_some(),

@@ -1,8 +1,11 @@
 //! What each command means: one file each.
 
+mod approve;
 mod call;
 mod check;
+mod diff;
 pub(crate) mod list;
+mod lock;
 mod manual;
 mod offers;
 pub(crate) mod operate;
@@ -41,6 +44,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Reload { server: None } => operate::reload_config(shared),
         Command::Logs(typed) => operate::show_logs(&typed, shared),
         Command::Check(typed) => check::run(&typed, file),
+        Command::Lock(typed) => lock::run(&typed, shared),
+        Command::Diff(typed) => diff::run(&typed, shared),
+        Command::Approve(typed) => approve::run(&typed, shared),
         Command::Schema => output::print_json(&ostler_core::config::schema()),
         Command::Completions { shell } => manual::print_completions(shell),
         Command::Man { command } => manual::print_page(command.as_deref()),

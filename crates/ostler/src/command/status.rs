@@ -160,6 +160,23 @@ impl Shown {
         Cell::tinted(word, tint)
     }
 
+    /// What is not as it was approved.
+    fn unapproved(&self, style: Style) -> String {
+        let counted =
+            [(self.status.changed, "changed"), (self.status.new, "new"), (self.status.removed, "removed")];
+        let known = counted.iter().filter_map(|(number, word)| Some((number.filter(|it| *it > 0)?, word)));
+        let words: Vec<String> = known.map(|(number, word)| format!("{number} {word}")).collect();
+        if words.is_empty() {
+            return String::new();
+        }
+        let name = self.status.name.as_str();
+        let shown = style.paint(Tint::Heading, name);
+        format!(
+            "\n{shown}: tools are not as they were approved: {}; see `ostler diff {name}`\n",
+            words.join(", ")
+        )
+    }
+
     /// What went wrong, and what the server last said.
     fn trouble(&self, style: Style) -> String {
         let Some(words) = &self.words else { return String::new() };
@@ -191,7 +208,8 @@ fn show(typed: &cli::Status, view: View, servers: &[Shown]) -> Result<(), Failur
         View::Probed => render_probed(servers),
         View::Live => render_live(servers),
     };
-    let trouble: String = servers.iter().map(|server| server.trouble(style)).collect();
+    let trouble: String =
+        servers.iter().map(|server| server.trouble(style) + &server.unapproved(style)).collect();
     let clear = if typed.watch && style.has_colours() { CLEAR } else { "" };
     output::print(&format!("{clear}{}{trouble}", table.render(style, output::width())))
 }

@@ -33,8 +33,30 @@ pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failur
         if found.is_empty() {
             tell("the config has no servers");
         }
+        tell_unapproved(reach, &found).await?;
         judge(&errors, found.len())
     })
+}
+
+/// A tool that is not as it was approved is missing above, or should be looked at.
+async fn tell_unapproved(reach: &Reach, found: &[Discovered]) -> Result<(), Failure> {
+    for status in reach.statuses().await? {
+        let is_shown = found.iter().any(|one| one.server == status.name && one.tools.is_ok());
+        let counted = [(status.changed, "changed"), (status.new, "new")];
+        let words: Vec<String> = counted
+            .iter()
+            .filter_map(|(number, word)| {
+                number.filter(|number| *number > 0).map(|number| format!("{number} {word}"))
+            })
+            .collect();
+        if is_shown && !words.is_empty() {
+            let (name, words) = (&status.name, words.join(", "));
+            tell(&format!(
+                "`{name}` has tools that nobody has approved: {words}; `ostler diff {name}` shows them"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// One server is asked; all of them as far as that is needed to know their tools.

@@ -41,8 +41,9 @@ impl Daemon {
             Ok(Err(failure)) => return self.unread(failure.to_string()),
             Err(error) => return self.unread(error.to_string()),
         };
-        let Reading { config, problems, stamps, .. } = reading;
+        let Reading { config, problems, stamps, locked, .. } = reading;
         self.roster.note_read(stamps);
+        self.take_lock(locked);
         match config {
             Some(config) => {
                 let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);
@@ -51,6 +52,7 @@ impl Daemon {
                 // Before the servers: a new one must not be seen by the old rules.
                 self.host.set_rules(Rules::of(&config.roles));
                 self.roster.adopt(config, problems);
+                self.host.set_pins(self.roster.pins());
                 let failed = self.carry_out(&plan).await;
                 self.concluded(plan, failed)
             }

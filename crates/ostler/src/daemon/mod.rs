@@ -17,6 +17,7 @@ mod door;
 mod edge;
 mod health;
 mod launch;
+mod pins;
 mod rest;
 mod roster;
 mod run;

@@ -9,10 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ostler_core::config::{Config, Plan, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::pins::{Lock, Pins};
 use ostler_core::spec::ServerSpec;
 use serde::Serialize;
 
 use crate::config_file::Chosen;
+use crate::pins::{self, Broken, Locked};
 use crate::stamps::Stamps;
 use crate::told::Told;
 
@@ -43,6 +45,10 @@ struct Book {
     unsettled: BTreeSet<ServerName>,
     /// The files that the config was last read from, whatever came of it.
     stamps: Stamps,
+    /// The lock file that is in force.
+    lock: Option<Lock>,
+    /// Why the one on disk is not.
+    broken_lock: Option<Broken>,
     last: Option<Reload>,
 }
 
@@ -88,7 +94,7 @@ pub(super) struct Failed {
 impl Roster {
     /// Nothing is hosted yet.
     pub(super) fn new(chosen: Chosen) -> Self {
-        let Chosen { file, config, problems, stamps } = chosen;
+        let Chosen { file, config, problems, stamps, lock } = chosen;
         let book = Book {
             hosted: Vec::new(),
             config: config.clone(),
@@ -96,6 +102,8 @@ impl Roster {
             refused: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             stamps,
+            lock,
+            broken_lock: None,
             last: None,
         };
         Self { file, started_with: config, book: Mutex::new(book), turn: tokio::sync::Mutex::default() }
@@ -139,6 +147,35 @@ impl Roster {
     /// Whether an edit applies by itself.
     pub(super) fn is_watched(&self) -> bool {
         self.book().config.watch
+    }
+
+    /// The approved definitions, as the config wants them to be used.
+    pub(super) fn pins(&self) -> Option<Pins> {
+        let book = self.book();
+        pins::file::pins(book.config.pins, book.lock.as_ref())
+    }
+
+    /// The lock file that is in force, and why the one on disk is not.
+    pub(super) fn with_lock<T>(&self, look: impl FnOnce(Option<&Lock>, Option<&Broken>) -> T) -> T {
+        let book = self.book();
+        look(book.lock.as_ref(), book.broken_lock.as_ref())
+    }
+
+    /// The lock file has been read. One that can't be used leaves the one before
+    /// in force. Whether there was one and is none any more.
+    pub(super) fn note_lock(&self, locked: Locked) -> bool {
+        let mut book = self.book();
+        match locked {
+            Ok(lock) => {
+                let is_gone = book.lock.is_some() && lock.is_none();
+                (book.lock, book.broken_lock) = (lock, None);
+                is_gone
+            }
+            Err(broken) => {
+                book.broken_lock = Some(broken);
+                false
+            }
+        }
     }
 
     /// What the config says, without its text: warnings, and the last change.

@@ -19,10 +19,10 @@ use super::launch::Launch;
 use super::roster::Roster;
 use super::{Daemon, api, attendance, edge, health, rest, watch};
 use crate::failure::Failure;
-use crate::folders;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::{self, Claim, Note};
+use crate::{folders, pins};
 
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
@@ -38,7 +38,9 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let seal_key = claim.seal_key().map_err(Failure::Machine)?;
 
     let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
-    let options = HostOptions { guard, state_dir: folders::state(), ..HostOptions::of(&chosen.config) };
+    let pins = pins::file::pins(chosen.config.pins, chosen.lock.as_ref());
+    let state_dir = folders::state();
+    let options = HostOptions { guard, state_dir, pins, ..HostOptions::of(&chosen.config) };
     let host = Host::new(options);
     let limits = edge::limits(&chosen.config);
     let daemon = Arc::new(Daemon {

@@ -77,6 +77,24 @@ pub(crate) enum Failure {
         /// What to do about it.
         hint: &'static str,
     },
+    /// The lock file can't be used.
+    #[error("{} can't be used", .file.display())]
+    Lock {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Tools are not as they were approved; which ones has been printed.
+    #[error("{what}")]
+    Unapproved {
+        /// How many of what.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// There is no config, and the command is of no use without one.
     #[error("there is no config")]
     NoConfig {
@@ -196,9 +214,13 @@ impl Failure {
             | Self::AlreadyRunning(_)
             | Self::Listen { .. } => 1,
             Self::Usage { .. } => 2,
-            Self::Config { .. } | Self::Unreadable { .. } | Self::NoConfig { .. } | Self::Exposed(_) => 3,
+            Self::Config { .. }
+            | Self::Unreadable { .. }
+            | Self::Lock { .. }
+            | Self::NoConfig { .. }
+            | Self::Exposed(_) => 3,
             Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
-            Self::Refused { .. } => 5,
+            Self::Refused { .. } | Self::Unapproved { .. } => 5,
             Self::Call(error) | Self::Late(error) | Self::Lost { error, .. } => error.exit_code(),
             Self::Unlisted(error) if may_have_run(error) => 6,
             Self::Unlisted(error) => error.exit_code(),

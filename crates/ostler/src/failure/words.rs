@@ -1,5 +1,6 @@
 //! What a failure says: the cause, what to do next, and what others said last.
 
+use ostler_core::catalog::exposed_name;
 use ostler_core::error::{CallError, UnavailableState};
 
 use super::{Failure, may_have_run};
@@ -31,7 +32,7 @@ impl Failure {
             Self::Call(error) | Self::Late(error) | Self::Unlisted(error) | Self::Lost { error, .. } => {
                 error.cause()
             }
-            Self::Unreadable { why, .. } => Some(why.clone()),
+            Self::Unreadable { why, .. } | Self::Lock { why, .. } => Some(clean(why)),
             Self::NoConfig { looked_for } => Some(format!("looked for {looked_for}")),
             Self::Unreachable { why, .. } | Self::Stillborn { why, .. } | Self::Listen { why, .. } => {
                 Some(clean(why))
@@ -55,6 +56,7 @@ impl Failure {
             Self::Late(_) => Some("try again with a longer --timeout".into()),
             Self::Usage { hint, .. } => hint.clone(),
             Self::Unreadable { hint, .. } => Some((*hint).into()),
+            Self::Lock { hint, .. } | Self::Unapproved { hint, .. } => Some(clean(hint)),
             Self::Unfinished { .. } => Some("`--raw` prints what it answered".into()),
             Self::Listen { hint, .. } => Some(hint.clone()),
             Self::Refused { hint, .. } => hint.clone(),
@@ -98,6 +100,12 @@ fn hint_of(error: &CallError) -> Option<String> {
             UnavailableState::Stopped => Some(format!("run `ostler start {}`", it.server)),
             _ => error.hint(),
         },
+        CallError::DefinitionChanged { server, tool } => {
+            let exposed = clean(&exposed_name(server, tool));
+            Some(format!(
+                "`ostler diff {server}` shows what is different; `ostler approve {exposed}` takes it"
+            ))
+        }
         other => other.hint(),
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use ostler_core::config::Config;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::pins::Pins;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
@@ -17,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::patience::{Deadline, patiently, say_starting};
-use super::{Item, Offered, Probed};
+use super::{Gathered, Item, Offered, Probed};
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::tell;
@@ -48,9 +49,10 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    pub(super) async fn open(config: &Config) -> Self {
+    pub(super) async fn open(config: &Config, pins: Option<Pins>) -> Self {
         let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
-        let host = Host::new(HostOptions { guard, state_dir: folders::state(), ..HostOptions::of(config) });
+        let state_dir = folders::state();
+        let host = Host::new(HostOptions { guard, state_dir, pins, ..HostOptions::of(config) });
         let operator = Caller::operator();
         let mut refused = BTreeMap::new();
         for spec in &config.servers {
@@ -100,6 +102,36 @@ impl Here {
         );
         found.sort_by(|a, b| a.server.cmp(&b.server));
         found
+    }
+
+    /// Every tool of these servers, asked for now; a few servers at a time.
+    pub(super) async fn definitions(&self, servers: &[ServerName]) -> Vec<Gathered> {
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let mut asking = JoinSet::new();
+        for server in servers.iter().cloned() {
+            let (here, turns) = (self.clone(), Arc::clone(&turns));
+            asking.spawn(async move {
+                let _turn = turns.acquire().await;
+                let refused = here.refused.get(&server).cloned();
+                let definitions = match refused {
+                    Some(error) => Err(error),
+                    None => here.host.definitions(server.as_str()).await,
+                };
+                (server, definitions)
+            });
+        }
+        patiently(asking.join_all(), || say_starting(servers.len())).await
+    }
+
+    /// The tools of a server that the pins keep from callers, as far as is known.
+    pub(super) fn unapproved(&self, server: &ServerName) -> Vec<String> {
+        let known = self.host.known_definitions(server.as_str()).ok().flatten();
+        let tools = known.into_iter().flat_map(|known| known.tools).map(|tool| tool.name);
+        let is_kept_back = |tool: &String| {
+            self.host.may_use(&self.caller, server.as_str(), Kind::Tools, tool)
+                && self.host.is_quarantined(&self.caller, server.as_str(), tool)
+        };
+        tools.filter(is_kept_back).collect()
     }
 
     /// What all servers offer of a kind, by server.

@@ -9,14 +9,16 @@ mod http;
 mod patience;
 mod there;
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::config::Config;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::pins::Pins;
 use ostler_core::status::ServerStatus;
-use ostler_host::{Arguments, Binding, Discovered, Kind, ListedTool};
+use ostler_host::{Arguments, Binding, Definitions, Discovered, Kind, ListedTool};
 
 use self::here::Here;
 pub(crate) use self::http::Address;
@@ -25,7 +27,7 @@ pub(crate) use self::there::There;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::spot::Spot;
-use crate::{cli, config_file};
+use crate::{cli, config_file, pins};
 
 /// How long what is still being written to disk may take at the end.
 const LAST_WRITES: Duration = Duration::from_secs(2);
@@ -36,7 +38,7 @@ const TOKEN: &str = "OSTLER_ADMIN_TOKEN";
 /// Who does the work.
 pub(crate) enum Way {
     /// A host in this process, for this config.
-    Here(Box<Config>),
+    Here(Box<Config>, Option<Pins>),
     /// A daemon.
     There(There),
 }
@@ -89,6 +91,9 @@ pub(crate) struct Probed {
     pub(crate) _kept: Option<Binding>,
 }
 
+/// All tools of one server, or why they are not known.
+pub(crate) type Gathered = (ServerName, Result<Definitions, CallError>);
+
 /// What one server offers of a kind.
 pub(crate) struct Offered {
     pub(crate) server: ServerName,
@@ -117,8 +122,26 @@ pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
     let found = found?;
     match running(&Spot::of(found.file())) {
         Some(there) => Ok(Way::There(there)),
-        None => Ok(Way::Here(Box::new(config_file::choose(found)?.config))),
+        None => {
+            let chosen = config_file::choose(found)?;
+            let pins = pins::file::pins(chosen.config.pins, chosen.lock.as_ref());
+            Ok(Way::Here(Box::new(chosen.config), pins))
+        }
     }
+}
+
+/// The same for a config that has been read. What this process asks of servers
+/// is not judged by pins.
+pub(crate) fn find_for(shared: &cli::Shared, file: &Path, config: &Config) -> Way {
+    let spot = Spot::of(Some(file));
+    let there = match &shared.daemon {
+        Some(address) => {
+            let token = token_for(address, spot.as_ref().ok());
+            Some(There::new(address.clone(), token))
+        }
+        None => running(&spot),
+    };
+    there.map_or_else(|| Way::Here(Box::new(config.clone()), None), Way::There)
 }
 
 /// The admin token for a daemon that is named: the environment's, or that of the
@@ -142,7 +165,7 @@ fn running(spot: &Result<Spot, Failure>) -> Option<There> {
 pub(crate) fn find_daemon(shared: &cli::Shared, why: &'static str) -> Result<There, Failure> {
     match find(shared)? {
         Way::There(there) => Ok(there),
-        Way::Here(_) => Err(Failure::NoDaemon { why }),
+        Way::Here(..) => Err(Failure::NoDaemon { why }),
     }
 }
 
@@ -171,7 +194,7 @@ pub(crate) fn run<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Failu
 impl Reach {
     async fn open(way: Way) -> Self {
         match way {
-            Way::Here(config) => Self::Here(Here::open(&config).await),
+            Way::Here(config, pins) => Self::Here(Here::open(&config, pins).await),
             Way::There(there) => Self::There(there),
         }
     }
@@ -224,6 +247,23 @@ impl Reach {
         match self {
             Self::Here(here) => Ok(here.discover().await),
             Self::There(there) => there.discover().await,
+        }
+    }
+
+    /// Every tool of these servers, asked for now, whoever may use it and
+    /// whether it is approved or not.
+    pub(crate) async fn definitions(&self, servers: &[ServerName]) -> Result<Vec<Gathered>, Failure> {
+        match self {
+            Self::Here(here) => Ok(here.definitions(servers).await),
+            Self::There(there) => there.definitions(servers).await,
+        }
+    }
+
+    /// The tools of a server that the pins keep from callers, as far as is known.
+    pub(crate) async fn unapproved(&self, server: &ServerName) -> Result<Vec<String>, Failure> {
+        match self {
+            Self::Here(here) => Ok(here.unapproved(server)),
+            Self::There(there) => there.unapproved(server).await,
         }
     }
 

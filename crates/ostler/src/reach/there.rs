@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::status::ServerStatus;
-use ostler_host::{Discovered, Kind, ListedTool, Tool};
+use ostler_host::{Definitions, Discovered, Kind, ListedTool, Tool};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::http::{self, Address, Ask, Lost};
 use super::patience::{Deadline, patiently, say_starting};
-use super::{Item, Offered, Probed, Trouble};
+use super::{Gathered, Item, Offered, Probed, Trouble};
 use crate::command::operate::Change;
 use crate::failure::Failure;
 use crate::told::Told;
@@ -90,6 +90,37 @@ struct Broken {
 }
 
 #[derive(Deserialize)]
+struct Wholes {
+    servers: Vec<Whole>,
+    errors: Vec<Broken>,
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    tools: Vec<WholeTool>,
+    repeated: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct WholeTool {
+    name: String,
+    definition: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Pinned {
+    mode: String,
+    servers: Vec<PinnedServer>,
+}
+
+#[derive(Deserialize)]
+struct PinnedServer {
+    server: ServerName,
+    changed: Vec<String>,
+    new: Vec<String>,
+}
+
+#[derive(Deserialize)]
 struct Refusal {
     error: Told,
 }
@@ -124,6 +155,32 @@ impl There {
     pub(super) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
         let listing: Tools = self.get("/api/v1/tools?full=true").await?;
         Ok(listing.found())
+    }
+
+    pub(super) async fn definitions(&self, servers: &[ServerName]) -> Result<Vec<Gathered>, Failure> {
+        let mut asking = JoinSet::new();
+        for server in servers.iter().cloned() {
+            let there = self.clone();
+            asking.spawn(async move {
+                let path = format!("/api/v1/definitions?server={server}");
+                match there.get::<Wholes>(&path).await {
+                    Ok(told) => Ok((server.clone(), told.only(server))),
+                    Err(Trouble::Call(error)) => Ok((server, Err(error))),
+                    Err(Trouble::Daemon(failure)) => Err(failure),
+                }
+            });
+        }
+        let answers = patiently(asking.join_all(), || say_starting(servers.len())).await;
+        answers.into_iter().collect()
+    }
+
+    pub(super) async fn unapproved(&self, server: &ServerName) -> Result<Vec<String>, Failure> {
+        let Pinned { mode, servers } = self.get("/api/v1/pins").await?;
+        if mode != "enforce" {
+            return Ok(Vec::new());
+        }
+        let of_server = servers.into_iter().filter(|pinned| pinned.server == *server);
+        Ok(of_server.flat_map(|pinned| [pinned.changed, pinned.new].concat()).collect())
     }
 
     pub(super) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
@@ -330,6 +387,27 @@ impl Tools {
             }
         }
         found
+    }
+}
+
+impl Wholes {
+    /// What was told of the one server that was asked about.
+    fn only(mut self, server: ServerName) -> Result<Definitions, CallError> {
+        match (self.servers.pop(), self.errors.pop()) {
+            (Some(whole), _) => Ok(whole.definitions(server)),
+            (None, Some(broken)) => Err(known(&server, broken.error)),
+            (None, None) => Err(CallError::unknown_server(server.as_str(), std::iter::empty())),
+        }
+    }
+}
+
+impl Whole {
+    fn definitions(self, server: ServerName) -> Definitions {
+        let tools = self.tools.into_iter().map(|tool| {
+            let definition = Bytes::copy_from_slice(tool.definition.get().as_bytes());
+            Tool { name: tool.name, definition }
+        });
+        Definitions { server, tools: tools.collect(), repeated: self.repeated }
     }
 }
 

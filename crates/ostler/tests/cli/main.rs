@@ -14,6 +14,7 @@ mod help;
 mod home;
 mod http;
 mod mcp;
+mod pins;
 mod restart;
 mod serve;
 mod signals;

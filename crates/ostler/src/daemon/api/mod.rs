@@ -5,6 +5,7 @@ mod call;
 mod config;
 mod logs;
 mod offers;
+mod pins;
 mod query;
 mod servers;
 mod tools;
@@ -41,6 +42,9 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/servers/{name}/reload", post(servers::reload))
         .route("/api/v1/servers/{name}/logs", get(logs::read))
         .route("/api/v1/tools", get(tools::list))
+        .route("/api/v1/definitions", get(pins::definitions))
+        .route("/api/v1/pins", get(pins::show))
+        .route("/api/v1/pins/reload", post(pins::reload))
         .route("/api/v1/prompts", get(offers::prompts))
         .route("/api/v1/resources", get(offers::resources))
         .route("/api/v1/resource-templates", get(offers::templates))

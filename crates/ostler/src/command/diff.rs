@@ -1,0 +1,117 @@
+//! `ostler diff`: what is not as it was approved.
+
+use ostler_core::name::ServerName;
+use ostler_core::pins::{Difference, Lock};
+use serde::Serialize;
+
+use super::tools::Reason;
+use crate::cli;
+use crate::config_file::shown;
+use crate::failure::Failure;
+use crate::output::{self, Style, Tint, clean, tell};
+use crate::pins::desk::{Desk, Offered};
+use crate::pins::show::{self, Shown};
+use crate::reach;
+
+/// The stable shape of `--json`.
+#[derive(Serialize)]
+struct Comparison {
+    file: std::path::PathBuf,
+    tools: Vec<Shown>,
+    /// Servers that are reached in another way than when they were approved.
+    moved: Vec<ServerName>,
+    errors: Vec<Unlisted>,
+}
+
+#[derive(Serialize)]
+struct Unlisted {
+    server: ServerName,
+    error: Reason,
+}
+
+pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure> {
+    let (desk, way) = Desk::open(shared)?;
+    let lock = desk.lock()?;
+    let names = desk.names(typed.server.as_slice())?;
+    reach::run(way, async |reach| {
+        let mut comparison =
+            Comparison { file: desk.file.clone(), tools: Vec::new(), moved: Vec::new(), errors: Vec::new() };
+        let mut touched: Vec<ServerName> = Vec::new();
+        for (server, offered) in desk.ask(reach, &names).await? {
+            let offered = match offered {
+                Ok(offered) => offered,
+                Err(error) => {
+                    if !typed.json {
+                        tell(&Failure::Unlisted(error.clone()).render(Style::stderr()));
+                    }
+                    comparison.errors.push(Unlisted { server, error: Reason::from(&error) });
+                    continue;
+                }
+            };
+            let found = compare(&lock, &offered, &mut comparison);
+            if !found.is_empty() {
+                touched.push(server.clone());
+            }
+            if !typed.json {
+                print(&offered, &found, comparison.moved.contains(&server))?;
+            }
+        }
+        if typed.json {
+            show::print_json(&comparison)?;
+        }
+        judge(&comparison, &touched, names.len())
+    })
+}
+
+/// What is to be approved, also of a tool that is as approved and listed twice.
+fn compare(lock: &Lock, offered: &Offered, comparison: &mut Comparison) -> Vec<Difference> {
+    let locked = lock.servers.get(&offered.server);
+    let found = offered.differences(locked);
+    let shown = |difference: &Difference| {
+        Shown::new(&offered.server, difference, offered.is_repeated(difference.tool()))
+    };
+    comparison.tools.extend(found.iter().map(shown));
+    if locked.is_some_and(|locked| locked.transport != offered.transport) {
+        comparison.moved.push(offered.server.clone());
+    }
+    found
+}
+
+fn print(offered: &Offered, found: &[Difference], is_moved: bool) -> Result<(), Failure> {
+    let style = Style::stdout();
+    for difference in found {
+        output::print(&show::render(&offered.server, difference, style))?;
+    }
+    let server = style.paint(Tint::Heading, offered.server.as_str());
+    if is_moved {
+        output::print(&format!("{server} is reached in another way than when it was approved\n"))?;
+    }
+    for tool in &offered.definitions.repeated {
+        let line = format!("{server} lists `{}` more than once, so it can't be called\n", clean(tool));
+        output::print(&line)?;
+    }
+    Ok(())
+}
+
+fn judge(comparison: &Comparison, touched: &[ServerName], asked: usize) -> Result<(), Failure> {
+    let Comparison { file, tools, moved, errors } = comparison;
+    if tools.is_empty() && moved.is_empty() {
+        return match errors.len() {
+            0 => {
+                tell(&format!("everything is as {} says", shown(file).display()));
+                Ok(())
+            }
+            _ => Err(Failure::NoneAnswered(asked.min(errors.len()))),
+        };
+    }
+    let mut servers: Vec<&str> = touched.iter().chain(moved).map(ServerName::as_str).collect();
+    servers.dedup();
+    let what = match tools.len() {
+        0 => "the way to a server is not the approved one".into(),
+        1 => "1 tool is not as it was approved".into(),
+        several => format!("{several} tools are not as they were approved"),
+    };
+    let hint =
+        format!("`ostler approve {}` takes all of it; name SERVER__TOOL to take one", servers.join(" "));
+    Err(Failure::Unapproved { what, hint })
+}

@@ -1,0 +1,165 @@
+//! The lock file: `ostler.lock`, beside the config, made to be committed.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ostler_core::config::{Config, PinMode, Problem, Severity};
+use ostler_core::pins::{Lock, MAX_LOCK, Pins};
+
+use crate::config_file::{read_at_most, shown};
+use crate::failure::Failure;
+use crate::stamps::Stamps;
+
+/// Its name, in the directory of the config.
+const NAME: &str = "ostler.lock";
+
+/// What the lock file says; `None` if there is none.
+pub(crate) type Locked = Result<Option<Lock>, Broken>;
+
+/// A lock file that can't be used.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) file: PathBuf,
+    pub(crate) why: String,
+    pub(crate) hint: String,
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        let Broken { file, why, hint } = broken;
+        Self::Lock { file: shown(&file).to_owned(), why, hint }
+    }
+}
+
+/// Where the lock file of a config is.
+pub(crate) fn beside(config: &Path) -> PathBuf {
+    config.with_file_name(NAME)
+}
+
+/// Reads the lock file of a config, and notes what it was like.
+pub(crate) fn read(config: &Path, stamps: &mut Stamps) -> Locked {
+    let file = beside(config);
+    stamps.add(&file);
+    let text = match read_at_most(&file, MAX_LOCK as u64) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let hint = "make it readable, or take the last committed version back".to_owned();
+            return Err(Broken { file, why: error.to_string(), hint });
+        }
+    };
+    Lock::parse(&text).map(Some).map_err(|error| Broken { why: error.to_string(), hint: error.hint(), file })
+}
+
+/// A lock file that can't be used, or one that is missed.
+pub(crate) fn check(config: &Config, locked: &Locked) -> Option<Problem> {
+    let problem = |severity, (file, line): (&Path, u32), message: String, hint: String| Problem {
+        severity,
+        file: file.to_owned(),
+        line,
+        column: u32::from(line > 0),
+        path: "pins".into(),
+        message,
+        hint: Some(hint),
+        excerpt: None,
+    };
+    match locked {
+        Ok(Some(_)) => None,
+        Ok(None) => {
+            let place = config.origin_of_pins().filter(|_| config.pins != PinMode::Off)?;
+            let message = format!("there is no {NAME} beside the config, so no tool is pinned");
+            Some(problem(Severity::Warning, place, message, "`ostler lock` makes one".into()))
+        }
+        Err(Broken { file, why, hint }) => {
+            Some(problem(Severity::Error, (file, 0), why.clone(), hint.clone()))
+        }
+    }
+}
+
+/// What the host is told of a lock file.
+pub(crate) fn pins(mode: PinMode, lock: Option<&Lock>) -> Option<Pins> {
+    lock.map(|lock| Pins { mode, lock: lock.clone() })
+}
+
+/// Writes the lock file beside itself and renames it, so that a reader sees the
+/// old one or the new one. Who may read it stays as it was.
+pub(crate) fn write(file: &Path, lock: &Lock) -> Result<(), Failure> {
+    let unwritable = |why: io::Error| Failure::Unwritable { file: shown(file).to_owned(), why };
+    let target = target(file).map_err(unwritable)?;
+    let beside = target.with_extension(format!("lock.{}", std::process::id()));
+    // One of the same number that a killed process left is in the way.
+    let _ = fs::remove_file(&beside);
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)
+        .and_then(|mut open| {
+            if let Ok(before) = fs::metadata(&target) {
+                open.set_permissions(before.permissions())?;
+            }
+            open.write_all(lock.write().as_bytes())?;
+            open.sync_all()
+        })
+        .and_then(|()| fs::rename(&beside, &target));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written.map_err(unwritable)
+}
+
+/// The file that is written. A link within the directory is followed; what lies
+/// elsewhere is not anybody's lock file by accident.
+fn target(file: &Path) -> io::Result<PathBuf> {
+    match fs::symlink_metadata(file) {
+        Ok(meta) if meta.is_symlink() => {
+            let end = fs::canonicalize(file)?;
+            let home = file.parent().map(fs::canonicalize).transpose()?;
+            match end.parent() == home.as_deref() {
+                true => Ok(end),
+                false => Err(io::Error::other(format!(
+                    "it is a symbolic link to {}; put a file in its place",
+                    end.display()
+                ))),
+            }
+        }
+        Ok(meta) if !meta.is_file() => Err(io::Error::other("it is not a file")),
+        _ => Ok(file.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_file_keeps_its_mode_and_leaves_nothing_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(NAME);
+        write(&file, &Lock::default()).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        write(&file, &Lock::default()).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let read = read(&folder.path().join("ostler.toml"), &mut Stamps::default());
+        assert_eq!(read.unwrap(), Some(Lock::default()));
+    }
+
+    #[test]
+    fn a_link_to_elsewhere_is_not_followed() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (file, far, near) = (here.path().join(NAME), there.path().join("x"), here.path().join("near"));
+        fs::write(&far, "mine").unwrap();
+        symlink(&far, &file).unwrap();
+        assert!(write(&file, &Lock::default()).is_err());
+        assert_eq!(fs::read_to_string(&far).unwrap(), "mine");
+        fs::remove_file(&file).unwrap();
+        fs::write(&near, "").unwrap();
+        symlink("near", &file).unwrap();
+        write(&file, &Lock::default()).unwrap();
+        assert!(fs::symlink_metadata(&file).unwrap().is_symlink());
+        assert!(!fs::read_to_string(&near).unwrap().is_empty());
+    }
+}

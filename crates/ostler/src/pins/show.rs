@@ -1,0 +1,175 @@
+//! Differences as people and programs see them. Nothing of a server reaches the
+//! terminal that could control it or hide in it.
+
+use std::fmt::Write as _;
+
+use ostler_core::catalog::exposed_name;
+use ostler_core::name::ServerName;
+use ostler_core::pins::{Change, Difference, Piece, What, changes, is_deceptive, reveal};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::output::{self, Style, Tint, clean, count, tame};
+
+/// One tool that is not as it was approved, for programs.
+#[derive(Serialize)]
+pub(crate) struct Shown {
+    server: ServerName,
+    tool: String,
+    /// The name under which it is called and approved.
+    name: String,
+    standing: &'static str,
+    /// Whether the server lists it more than once.
+    repeated: bool,
+    /// What has changed in a changed one, with what nobody would see spelled out.
+    changes: Vec<ShownChange>,
+    /// The approved definition.
+    old: Option<Value>,
+    /// The offered one; a text if it is not JSON with one meaning.
+    new: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct ShownChange {
+    pointer: String,
+    what: &'static str,
+    /// `[-gone-]{+come+}`
+    text: String,
+}
+
+impl Shown {
+    pub(crate) fn new(server: &ServerName, difference: &Difference, repeated: bool) -> Self {
+        let tool = difference.tool().to_owned();
+        let shown = |standing, changes, old, new| Self {
+            server: server.clone(),
+            name: exposed_name(server, &tool),
+            tool: tool.clone(),
+            standing,
+            repeated,
+            changes,
+            old,
+            new,
+        };
+        match difference {
+            Difference::Changed { old, new, .. } => {
+                let found = changes(old, new).iter().map(ShownChange::of).collect();
+                shown("changed", found, Some(value(old)), Some(value(new)))
+            }
+            Difference::New { new, .. } => shown("new", Vec::new(), None, Some(value(new))),
+            Difference::Removed { old, .. } => shown("removed", Vec::new(), Some(value(old)), None),
+        }
+    }
+}
+
+impl ShownChange {
+    fn of(change: &Change) -> Self {
+        let plain = Style::unpainted();
+        let (what, text) = match &change.what {
+            What::Added(text) => ("added", come(text, plain)),
+            What::Removed(text) => ("removed", gone(text, plain)),
+            What::Reworded(pieces) => ("reworded", weave(pieces, plain)),
+            What::Replaced { old, new } => ("replaced", gone(old, plain) + &come(new, plain)),
+        };
+        Self { pointer: change.pointer.clone(), what, text }
+    }
+}
+
+fn value(definition: &[u8]) -> Value {
+    serde_json::from_slice(definition)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(definition).into_owned()))
+}
+
+/// One difference for people: what it is, and all there is to read before approving it.
+pub(crate) fn render(server: &ServerName, difference: &Difference, style: Style) -> String {
+    let name = style.paint(Tint::Heading, &clean(&exposed_name(server, difference.tool())));
+    let mut text = String::new();
+    // Writing into a string can't fail.
+    let _ = match difference {
+        Difference::Changed { old, new, .. } => {
+            let _ = writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "has changed"));
+            changes(old, new).iter().try_for_each(|change| write!(text, "{}", render_change(change, style)))
+        }
+        Difference::New { new, .. } => {
+            let _ = writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "is new"));
+            let pretty = serde_json::to_string_pretty(&value(new)).unwrap_or_default();
+            write!(text, "{}", indented(&reveal(&pretty), 2))
+        }
+        Difference::Removed { .. } => writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "is gone")),
+    };
+    text
+}
+
+fn render_change(change: &Change, style: Style) -> String {
+    let pointer = if change.pointer.is_empty() { "/" } else { &change.pointer };
+    let text = match &change.what {
+        What::Added(text) => come(text, style),
+        What::Removed(text) => gone(text, style),
+        What::Reworded(pieces) => weave(pieces, style),
+        What::Replaced { old, new } => format!("{}{}", gone(old, style), come(new, style)),
+    };
+    format!("  {}\n{}", style.paint(Tint::Label, &clean(pointer)), indented(&text, 4))
+}
+
+fn weave(pieces: &[Piece], style: Style) -> String {
+    let piece = |piece: &Piece| match piece {
+        Piece::Same(text) => tame(text),
+        Piece::Gone(text) => gone(text, style),
+        Piece::Come(text) => come(text, style),
+    };
+    pieces.iter().map(piece).collect()
+}
+
+/// Colours say it where there are any; elsewhere brackets do.
+fn gone(text: &str, style: Style) -> String {
+    match style.has_colours() {
+        true => style.paint(Tint::Gone, &tame(text)),
+        false => format!("[-{}-]", tame(text)),
+    }
+}
+
+fn come(text: &str, style: Style) -> String {
+    match style.has_colours() {
+        true => style.paint(Tint::Come, &tame(text)),
+        false => format!("{{+{}+}}", tame(text)),
+    }
+}
+
+fn indented(text: &str, by: usize) -> String {
+    tame(text).lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+}
+
+/// `1 changed, 2 new`
+pub(crate) fn counted(differences: &[Difference]) -> String {
+    let number = |is: fn(&Difference) -> bool| differences.iter().filter(|it| is(it)).count();
+    let kinds = [
+        (number(|it| matches!(it, Difference::Changed { .. })), "changed"),
+        (number(|it| matches!(it, Difference::New { .. })), "new"),
+        (number(|it| matches!(it, Difference::Removed { .. })), "removed"),
+    ];
+    let words =
+        kinds.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{number} {word}"));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// `1 tool`, `2 tools`
+pub(crate) fn tools(number: usize) -> String {
+    count(number, "tool")
+}
+
+/// Prints JSON in which every character can be seen: what a terminal obeys or a
+/// person can't see is escaped, which means the same to a program.
+pub(crate) fn print_json(shown: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(shown).map_err(|error| Failure::Output(error.into()))?;
+    let mut safe = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        match c != '\n' && is_deceptive(c) {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                // Writing into a string can't fail.
+                let _ = write!(safe, "\\u{unit:04x}");
+            }),
+            false => safe.push(c),
+        }
+    }
+    output::print(&(safe + "\n"))
+}
