@@ -76,14 +76,14 @@ impl LockError {
     /// What to do next.
     pub fn hint(&self) -> String {
         match self {
-            Self::TooLarge(_) => "make a new one with `ostler lock`".into(),
+            Self::TooLarge(_) => "make a new one with `ostler lock --all`".into(),
             Self::Conflict { .. } => {
                 "resolve it in favour of either side, then see what is left with `ostler diff`".into()
             }
             Self::NotJson(_) | Self::Shape { .. } => {
-                "take the last committed version back, or make a new one with `ostler lock`".into()
+                "take the last committed version back, or make a new one with `ostler lock --all`".into()
             }
-            Self::Version(_) => "update Ostler, or make a new lock file with `ostler lock`".into(),
+            Self::Version(_) => "update Ostler, or make a new lock file with `ostler lock --all`".into(),
             Self::Mismatch { .. } => {
                 "definitions are not edited by hand: take the last committed version back, see what \
                  the server offers with `ostler diff` and approve it with `ostler approve`"

@@ -13,6 +13,7 @@ use crate::config_file::shown;
 use crate::failure::Failure;
 use crate::output::{self, Style, clean, tell};
 use crate::pins::desk::{Desk, Offered};
+use crate::pins::findings::{Finding, Reviewer};
 use crate::pins::show::{self, Shown};
 use crate::reach;
 
@@ -29,6 +30,8 @@ enum Wish {
 struct Approval {
     file: std::path::PathBuf,
     approved: Vec<Shown>,
+    /// What a reviewer should have looked at.
+    suspicions: Vec<Finding>,
 }
 
 pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Failure> {
@@ -38,7 +41,8 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
     let names: Vec<ServerName> = wishes.keys().cloned().collect();
     reach::run(way, async |reach| {
         let mut lock = before.clone();
-        let mut approval = Approval { file: desk.file.clone(), approved: Vec::new() };
+        let mut approval = Approval { file: desk.file.clone(), approved: Vec::new(), suspicions: Vec::new() };
+        let reviewer = Reviewer::default();
         // Asked once: what is printed is what is written.
         for (server, offered) in desk.ask(reach, &names).await? {
             let offered = offered.map_err(Failure::Unlisted)?;
@@ -51,6 +55,11 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
                 let is_repeated = offered.is_repeated(difference.tool());
                 approval.approved.push(Shown::new(&server, difference, is_repeated));
             }
+            let findings = reviewer.of_differences(&offered, &taken, &lock);
+            if !typed.json {
+                findings.iter().try_for_each(|it| output::print(&it.render(Style::stdout())))?;
+            }
+            approval.suspicions.extend(findings);
             for tool in &offered.definitions.repeated {
                 tell(&format!("`{server}` lists `{}` more than once, so it stays refused", clean(tool)));
             }

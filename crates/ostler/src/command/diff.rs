@@ -10,14 +10,17 @@ use crate::config_file::shown;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::pins::desk::{Desk, Offered};
+use crate::pins::findings::{Finding, Reviewer};
 use crate::pins::show::{self, Shown};
 use crate::reach;
 
 /// The stable shape of `--json`.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Comparison {
     file: std::path::PathBuf,
     tools: Vec<Shown>,
+    /// What to look at before approving.
+    suspicions: Vec<Finding>,
     /// Servers that are reached in another way than when they were approved.
     moved: Vec<ServerName>,
     errors: Vec<Unlisted>,
@@ -34,8 +37,8 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
     let lock = desk.lock()?;
     let names = desk.names(typed.server.as_slice())?;
     reach::run(way, async |reach| {
-        let mut comparison =
-            Comparison { file: desk.file.clone(), tools: Vec::new(), moved: Vec::new(), errors: Vec::new() };
+        let mut comparison = Comparison { file: desk.file.clone(), ..Comparison::default() };
+        let reviewer = Reviewer::default();
         let mut touched: Vec<ServerName> = Vec::new();
         for (server, offered) in desk.ask(reach, &names).await? {
             let offered = match offered {
@@ -52,9 +55,12 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
             if !found.is_empty() {
                 touched.push(server.clone());
             }
+            let findings = reviewer.of_differences(&offered, &found, &lock);
             if !typed.json {
                 print(&offered, &found, comparison.moved.contains(&server))?;
+                findings.iter().try_for_each(|it| output::print(&it.render(Style::stdout())))?;
             }
+            comparison.suspicions.extend(findings);
         }
         if typed.json {
             show::print_json(&comparison)?;
@@ -94,7 +100,7 @@ fn print(offered: &Offered, found: &[Difference], is_moved: bool) -> Result<(), 
 }
 
 fn judge(comparison: &Comparison, touched: &[ServerName], asked: usize) -> Result<(), Failure> {
-    let Comparison { file, tools, moved, errors } = comparison;
+    let Comparison { file, tools, moved, errors, .. } = comparison;
     if tools.is_empty() && moved.is_empty() {
         return match errors.len() {
             0 => {

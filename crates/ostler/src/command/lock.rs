@@ -13,6 +13,7 @@ use crate::config_file::shown;
 use crate::failure::Failure;
 use crate::output::{self, Style, clean, tell};
 use crate::pins::desk::{Desk, Offered};
+use crate::pins::findings::{Finding, Reviewer};
 use crate::pins::show;
 use crate::reach;
 
@@ -33,6 +34,8 @@ struct Outcome {
     orphaned: Vec<ServerName>,
     /// Tools that can't be pinned, so that they stay refused.
     unfit: Vec<Unfit>,
+    /// What a reviewer should look at in what is newly pinned.
+    suspicions: Vec<Finding>,
     errors: Vec<Unlisted>,
 }
 
@@ -78,9 +81,10 @@ pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure
     reach::run(way, async |reach| {
         let mut lock = before.clone().unwrap_or_default();
         let mut outcome = Outcome { file: desk.file.clone(), ..Outcome::default() };
+        let reviewer = Reviewer::default();
         for (server, offered) in desk.ask(reach, &names).await? {
             match offered {
-                Ok(offered) => outcome.take(&mut lock, &offered, typed.all),
+                Ok(offered) => outcome.take(&mut lock, &offered, (&reviewer, typed.all)),
                 Err(error) => outcome.miss(server, &error, typed.json),
             }
         }
@@ -97,7 +101,7 @@ pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure
 }
 
 impl Outcome {
-    fn take(&mut self, lock: &mut Lock, offered: &Offered, is_all: bool) {
+    fn take(&mut self, lock: &mut Lock, offered: &Offered, (reviewer, is_all): (&Reviewer, bool)) {
         let server = offered.server.clone();
         let found = offered.differences(lock.servers.get(&server));
         let is_moved = lock.servers.get(&server).is_some_and(|it| it.transport != offered.transport);
@@ -108,6 +112,11 @@ impl Outcome {
         if is_known && !is_all {
             return self.differing.push(Differing::new(server, &found));
         }
+        // Of a server that is known, what has been looked at before need not be again.
+        self.suspicions.extend(match is_known {
+            true => reviewer.of_differences(offered, &found, lock),
+            false => reviewer.of_everything(offered, lock),
+        });
         let (locked, unfit) = offered.approved();
         let counted = Counted { server: server.clone(), tools: locked.tools.len() };
         let list = if is_known { &mut self.updated } else { &mut self.added };
@@ -144,7 +153,7 @@ impl Outcome {
         let mut text = String::new();
         for (word, list) in [("added", &self.added), ("updated", &self.updated)] {
             for Counted { server, tools } in list {
-                text.push_str(&format!("{word}      {server}: {}\n", show::tools(*tools)));
+                text.push_str(&format!("{word:<10} {server}: {}\n", show::tools(*tools)));
             }
         }
         for server in &self.unchanged {
@@ -156,6 +165,8 @@ impl Outcome {
         for server in &self.dropped {
             text.push_str(&format!("dropped    {server}\n"));
         }
+        let findings = self.suspicions.iter().map(|it| it.render(Style::stdout()));
+        text.extend(findings);
         output::print(&text)?;
         for server in &self.orphaned {
             tell(&format!(

@@ -2,6 +2,7 @@
 
 pub(crate) mod desk;
 pub(crate) mod file;
+pub(crate) mod findings;
 pub(crate) mod show;
 
 pub(crate) use self::file::{Broken, Locked};
