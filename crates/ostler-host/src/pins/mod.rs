@@ -78,7 +78,7 @@ impl Host {
     /// leave any out.
     pub async fn definitions(&self, server: &str) -> Result<Definitions, CallError> {
         let server = self.server(server)?;
-        let operator = Caller::local();
+        let operator = Caller::operator();
         let slot = server.slot(&operator)?;
         let _in_flight = self.count_in()?;
         let known = self.fetch_list(&slot, &operator, Kind::Tools).await?;
