@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ostler_core::config::{duration, listen};
 
+use crate::command::token;
 use crate::reach::Address;
+use crate::token::Budget;
 
 /// Examples come before the rest: most people look for the one line to copy.
 const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
@@ -61,11 +63,18 @@ pub(crate) enum Command {
         help_template = TEMPLATE,
         before_help = "Examples:
   claude mcp add ostler ostler stdio
-  ostler stdio --config ~/.cursor/mcp.json",
+  ostler stdio --config ~/.cursor/mcp.json
+  ostler stdio --token-file ~/.secrets/ci",
         after_help = "If no daemon runs for the config, one is started. It ends by itself when it was not \
-used for ten minutes. All clients of a config share its servers."
+used for ten minutes. All clients of a config share its servers.
+
+With a token, in a file or in OSTLER_TOKEN, the client is the token's caller; without one it is `local`."
     )]
-    Stdio,
+    Stdio {
+        /// Be the caller of the token in this file
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+    },
     Call(Call),
     Tools(Tools),
     /// List the prompts of servers
@@ -104,6 +113,18 @@ used for ten minutes. All clients of a config share its servers."
         server: Option<String>,
     },
     Logs(Logs),
+    /// Make, list and revoke credentials of callers
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler token create --name ci --role ci --expires 30d
+  ostler token list
+  ostler token revoke ci",
+        after_help = "Tokens are kept per config, and only as a hash: a token that is lost is revoked and made \
+anew. What was begun with a token ends when it is revoked or expires.",
+        disable_help_subcommand = true)]
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     Check(Check),
     Lock(Lock),
     Diff(Diff),
@@ -302,6 +323,53 @@ pub(crate) struct Logs {
     /// Go on with what it says from now on, until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    Create(NewToken),
+    /// List tokens, without anything that would make one
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler token list
+  ostler token list --json | jq -r '.tokens[].name'")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a token, and end what was begun with it
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler token revoke ci")]
+    Revoke {
+        /// The token
+        name: String,
+    },
+}
+
+/// Make a token, and print it this once
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler token create --name ci --role ci --expires 30d
+  ostler token create --name ada --role researcher --budget 100/1h > ada.token"
+)]
+pub(crate) struct NewToken {
+    /// What it is called
+    #[arg(long, value_parser = token::read_name)]
+    pub(crate) name: String,
+    /// What its callers may do: a role of the config, or `local`
+    #[arg(long, value_parser = token::read_name)]
+    pub(crate) role: String,
+    /// How long it is good, such as 30d; until it is revoked without this
+    #[arg(long, value_name = "TIME", value_parser = read_time)]
+    pub(crate) expires: Option<Duration>,
+    /// How many calls it may make in a sliding window, beside the budget of its role
+    #[arg(long, value_name = "CALLS/TIME", value_parser = token::read_budget)]
+    pub(crate) budget: Option<Budget>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Check the config, and say all that is wrong with it

@@ -10,6 +10,7 @@
 //! ```
 
 mod arguments;
+mod auth;
 mod cli;
 mod command;
 mod config_file;
@@ -28,6 +29,7 @@ mod spot;
 mod stamps;
 mod stdio;
 mod table;
+mod token;
 mod told;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@
 //! $XDG_RUNTIME_DIR/ostler/HASH.json    the note: who runs, and where
 //!                         HASH.lock    locked by the daemon as long as it lives
 //! $XDG_STATE_HOME/ostler/HASH.token    the admin token; only its user may read it
+//!                        HASH.tokens   what is kept of the tokens of callers; likewise
 //!                        HASH.seal     the key of what clients keep for us; likewise
 //!                        HASH.log      what a daemon says that nobody watches
 //! ```
@@ -16,7 +17,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
 use crate::folders;
+use crate::token::store::Store;
 
 /// How long a daemon tries for its lock. Whoever looks for a daemon touches the
 /// lock for some microseconds; who still holds it after this is a daemon.
@@ -130,6 +132,11 @@ impl Spot {
         private().append(true).create(true).open(self.log_file())
     }
 
+    /// The tokens of callers.
+    pub(crate) fn tokens(&self) -> Store {
+        Store::new(self.state.join(format!("{}.tokens", self.name)))
+    }
+
     fn note_file(&self) -> PathBuf {
         self.runtime.join(format!("{}.json", self.name))
     }
@@ -157,12 +164,23 @@ pub(crate) fn holder_of(address: SocketAddr) -> Option<Note> {
     notes.into_iter().find(|note| note.url == url)
 }
 
-/// The address as others name it.
-pub(crate) fn url_of(address: SocketAddr) -> String {
+/// The address as others on this machine name it.
+pub(crate) fn url_of(mut address: SocketAddr) -> String {
+    // Whoever listens everywhere is reached from here by the nearest way.
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
     format!("http://{address}")
 }
 
 impl Claim {
+    /// The tokens of callers.
+    pub(crate) fn tokens(&self) -> Store {
+        self.spot.tokens()
+    }
+
     /// Says where the daemon is reached.
     pub(crate) fn announce(&self, note: &Note) -> io::Result<()> {
         write_whole(&self.spot.note_file(), serde_json::to_string(note)?.as_bytes())
@@ -188,7 +206,7 @@ impl Claim {
     pub(crate) fn seal_key(&self) -> io::Result<[u8; 32]> {
         let file = self.spot.state.join(format!("{}.seal", self.spot.name));
         let kept = crate::config_file::read_at_most(&file, LARGEST_NOTE).ok();
-        if let Some(key) = kept.and_then(|text| unhex(text.trim())) {
+        if let Some(key) = kept.and_then(|text| crate::token::unhex(text.trim())) {
             return Ok(key);
         }
         let key = random()?;
@@ -228,7 +246,7 @@ fn private() -> OpenOptions {
     options
 }
 
-fn make_private_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
@@ -243,18 +261,6 @@ fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes)
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
 }
 
 fn hex(bytes: &[u8]) -> String {

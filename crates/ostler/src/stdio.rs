@@ -19,6 +19,13 @@ use crate::failure::Failure;
 use crate::reach::Address;
 use crate::spot::{Note, Spot};
 
+/// Carries the token of the client's caller, beside the admin token.
+pub(crate) const TOKEN_HEADER: &str = "ostler-token";
+/// The variable that holds such a token.
+const TOKEN: &str = "OSTLER_TOKEN";
+/// The longest file of a token.
+const LONGEST_TOKEN: u64 = 32 << 10;
+
 /// What the connection is upgraded to.
 pub(crate) const PROTOCOL: &str = "ostler-stdio";
 
@@ -40,10 +47,11 @@ const LONGEST_LOG: u64 = 1 << 20;
 
 /// Attaches stdin and stdout to the daemon of a config, which is started if it
 /// does not run.
-pub(crate) fn run(shared: &cli::Shared) -> Result<(), Failure> {
+pub(crate) fn run(shared: &cli::Shared, token_file: Option<&Path>) -> Result<(), Failure> {
+    let callers = read_token(token_file)?;
     let found = config_file::find(shared.config.as_deref())?;
     let spot = Spot::of(found.file())?;
-    let (address, token) = match &shared.daemon {
+    let (address, admin) = match &shared.daemon {
         Some(address) => (address.clone(), crate::reach::token_for(address, Some(&spot))),
         None => {
             let note = match spot.running() {
@@ -53,12 +61,41 @@ pub(crate) fn run(shared: &cli::Shared) -> Result<(), Failure> {
             (address_of(&note)?, spot.token())
         }
     };
-    let connection = attach(&address, token.as_deref())?;
+    let connection = attach(&address, &Tokens { admin, callers })?;
     exchange(connection, &address)
 }
 
+/// What a client shows: what lets it in, and what says who it is.
+struct Tokens {
+    admin: Option<String>,
+    callers: Option<String>,
+}
+
+/// The token of the client's caller. One that can't be read is an error: the
+/// client must not be taken for somebody else.
+fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let text = match file {
+        Some(file) => config_file::read_at_most(file, LONGEST_TOKEN).map_err(|why| Failure::Unreadable {
+            file: file.to_owned(),
+            why: why.to_string(),
+            hint: "name a file that holds a token, as `ostler token create` prints it",
+        })?,
+        None => match std::env::var(TOKEN) {
+            Ok(text) if !text.is_empty() => text,
+            _ => return Ok(None),
+        },
+    };
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let what = "the token is no word of printable characters".into();
+        return Err(Failure::Usage { what, hint: Some("`ostler token create` makes one".into()) });
+    }
+    Ok(Some(token.to_owned()))
+}
+
 fn address_of(note: &Note) -> Result<Address, Failure> {
-    note.url.parse().map_err(|why| Failure::Unreachable { url: note.url.clone(), why })
+    let why = "its address can't be read".to_owned();
+    Address::near(&note.url).ok_or_else(|| Failure::Unreachable { url: note.url.clone(), why })
 }
 
 /// Starts a daemon and waits until it, or one that somebody else has started
@@ -117,17 +154,19 @@ fn last_words(log: &Path) -> Vec<String> {
 }
 
 /// A connection that carries the client's bytes, and what has come on it already.
-fn attach(address: &Address, token: Option<&str>) -> Result<BufReader<TcpStream>, Failure> {
+fn attach(address: &Address, tokens: &Tokens) -> Result<BufReader<TcpStream>, Failure> {
     let unreachable = |why: String| Failure::Unreachable { url: address.to_string(), why };
     let opened = (|| -> io::Result<(String, BufReader<TcpStream>)> {
         let mut stream = TcpStream::connect(address.authority())?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LET_IN))?;
-        let authority = address.authority();
-        let token = token.unwrap_or_default();
+        let host = address.host();
+        let admin = tokens.admin.as_deref().unwrap_or_default();
+        let callers = tokens.callers.as_ref().map(|token| format!("{TOKEN_HEADER}: {token}\r\n"));
+        let callers = callers.unwrap_or_default();
         stream.write_all(
             format!(
-                "GET /api/v1/attach HTTP/1.1\r\nHost: {authority}\r\nAuthorization: Bearer {token}\r\n\
+                "GET /api/v1/attach HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {admin}\r\n{callers}\
                  Connection: upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
             )
             .as_bytes(),
@@ -143,6 +182,12 @@ fn attach(address: &Address, token: Option<&str>) -> Result<BufReader<TcpStream>
         Some("401") => Err(Failure::Refused {
             what: "the admin token is missing or wrong".into(),
             hint: Some(address.token_hint().into()),
+        }),
+        Some("403") if tokens.callers.is_some() => Err(Failure::Refused {
+            what: "the token is not valid".into(),
+            hint: Some(
+                "`ostler token list` shows which tokens there are, and until when they are good".into(),
+            ),
         }),
         _ => {
             let line = head.lines().next().unwrap_or_default();

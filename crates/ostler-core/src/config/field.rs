@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     Text,
     /// A list of texts.
     Texts,
+    /// A text, or a list of texts.
+    TextOrTexts,
     /// Texts by name.
     TextMap,
     /// One of these words.
@@ -106,6 +108,7 @@ impl Kind {
             Self::Count(least, most) => format!("a whole number from {least} to {most}"),
             Self::Text => "a text".into(),
             Self::Texts => "a list of texts".into(),
+            Self::TextOrTexts => "a text or a list of texts".into(),
             Self::TextMap => "a table of texts".into(),
             Self::Choice(words) => alternatives(words),
             Self::Duration(_) => "a duration such as \"30s\"".into(),

@@ -13,8 +13,8 @@ use super::scope::{Dialect, Scope};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{
-    Config, Format, Source, admin, bounds, clients, gateway, json, listen, pins, relay, role, root, server,
-    toml,
+    Config, Format, Source, admin, auth, bounds, clients, gateway, json, listen, pins, relay, role, root,
+    server, toml,
 };
 use crate::catalog::slug;
 use crate::name::ServerName;
@@ -111,6 +111,9 @@ impl<'a> Loader<'a> {
         config.watch = reader.flag("watch").unwrap_or(config.watch);
         config.pool = reader.section("pool").map_or(config.pool, bounds::read_pool);
         config.cache = reader.section("cache").map_or(config.cache, bounds::read_cache);
+        if let Some(found) = reader.section("auth") {
+            config.auth = auth::read(found);
+        }
         if let Some(found) = reader.section("gateway") {
             config.gateway = gateway::read(found);
         }
@@ -302,7 +305,7 @@ fn warn_of_ignored(scope: &Scope<'_>, servers: &Entry, entry: &Entry) {
     let message = format!("`{}` is not read in a file with `{}`", entry.key, servers.key);
     let hint = "write an ostler.toml that has it, with this file under `include`";
     // A rule that is silently not enforced is worse than a file that is refused.
-    if entry.key == "roles" {
+    if entry.key == "roles" || entry.key == "auth" {
         scope.error(entry.key_at, &entry.key, message, hint);
     } else {
         scope.warn(entry.key_at, &entry.key, message, hint);

@@ -41,6 +41,7 @@ use crate::name::ServerName;
 use crate::spec::ServerSpec;
 
 mod admin;
+mod auth;
 mod bounds;
 mod clients;
 mod document;
@@ -74,6 +75,7 @@ mod tools;
 mod transport;
 
 pub use admin::Admin;
+pub use auth::{Algorithm, Auth, Jwks, Jwt};
 pub use bounds::{CacheBounds, Pool};
 pub use gateway::Gateway;
 pub use load::LARGEST_FILE;
@@ -148,6 +150,8 @@ pub struct Config {
     pub relay: Option<Relay>,
     /// What the admin API may do.
     pub admin: Admin,
+    /// How callers prove who they are.
+    pub auth: Auth,
     /// What MCP clients may do at the endpoints.
     pub gateway: Gateway,
     /// What somebody should know although the config can be used; none is an error.
@@ -171,6 +175,7 @@ impl Config {
             pins: PinMode::default(),
             relay: None,
             admin: Admin::default(),
+            auth: Auth::default(),
             gateway: Gateway::default(),
             notices: Vec::new(),
             places: idle::Places::new(),

@@ -70,6 +70,7 @@ impl Plan {
 fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
     let differs = [
         ("listen", before.listen != after.listen),
+        ("auth", before.auth != after.auth),
         ("pool", before.pool != after.pool),
         ("cache", before.cache != after.cache),
         ("relay", before.relay != after.relay),

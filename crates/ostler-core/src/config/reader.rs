@@ -136,6 +136,14 @@ impl<'a> Reader<'a> {
         Some(list.iter().filter_map(text_of).collect())
     }
 
+    /// A list of texts, or one text that is taken for a list of one.
+    pub(crate) fn text_or_texts(&self, key: &'static str) -> Option<Vec<(&'a str, &'a Node)>> {
+        match self.found.get(key).map(|entry| &entry.node.value) {
+            Some(Value::List(_)) => self.texts(key),
+            _ => self.text(key).map(|found| vec![found]),
+        }
+    }
+
     /// Texts by name; other values and repeated names are reported and left out.
     pub(crate) fn text_map(&self, key: &'static str) -> Option<Vec<(&'a Entry, &'a str)>> {
         let (field, entry) = self.take(key)?;

@@ -1,7 +1,7 @@
 //! The top of Ostler's own file.
 
 use super::field::{Field, Kind, Preset, Section};
-use super::{admin, bounds, gateway, pins, relay, role, server};
+use super::{admin, auth, bounds, gateway, pins, relay, role, server};
 
 pub(crate) static SECTION: Section = Section {
     name: "config",
@@ -42,6 +42,12 @@ pub(crate) static SECTION: Section = Section {
             kind: Kind::Named(&role::SECTION),
             preset: Preset::Nothing,
             doc: "What callers may use, by role.",
+        },
+        Field {
+            key: "auth",
+            kind: Kind::Section(&auth::SECTION),
+            preset: Preset::Nothing,
+            doc: "How callers prove who they are.",
         },
         Field {
             key: "pool",

@@ -56,6 +56,9 @@ fn kind(kind: &Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::Count(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
         Kind::Text => json!({"type": "string", "minLength": 1}),
         Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
+        Kind::TextOrTexts => {
+            json!({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}}]})
+        }
         Kind::TextMap => json!({"type": "object", "additionalProperties": {"type": "string"}}),
         Kind::Choice(words) => json!({"enum": words}),
         Kind::Duration(_) => json!({"type": "string", "pattern": DURATION}),

@@ -17,6 +17,8 @@ fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
         (vec!["servers", "s", "tool", "t"], definition("tool")),
         (vec!["roles", "r"], definition("role")),
         (vec!["roles", "r", "budget"], definition("budget")),
+        (vec!["auth"], definition("auth")),
+        (vec!["auth", "jwt"], definition("jwt")),
         (vec!["pool"], definition("pool")),
         (vec!["cache"], definition("cache")),
         (vec!["gateway"], definition("gateway")),

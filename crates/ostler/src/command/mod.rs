@@ -11,6 +11,7 @@ mod offers;
 pub(crate) mod operate;
 mod serve;
 mod status;
+pub(crate) mod token;
 pub(crate) mod tools;
 
 use std::process::ExitCode;
@@ -31,7 +32,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let file = shared.config.as_deref();
     match cli.command {
         Command::Serve(typed) => serve::run(&typed, file),
-        Command::Stdio => stdio::run(shared),
+        Command::Stdio { token_file } => stdio::run(shared, token_file.as_deref()),
         Command::Call(typed) => call::run(&typed, shared),
         Command::Tools(typed) => tools::run(&typed, shared),
         Command::Prompts(typed) => offers::prompts(&typed, shared),
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Reload { server: Some(server) } => operate::run("reload", &server, shared),
         Command::Reload { server: None } => operate::reload_config(shared),
         Command::Logs(typed) => operate::show_logs(&typed, shared),
+        Command::Token { command } => token::run(command, shared),
         Command::Check(typed) => check::run(&typed, file),
         Command::Lock(typed) => lock::run(&typed, shared),
         Command::Diff(typed) => diff::run(&typed, shared),

@@ -51,6 +51,7 @@ impl Daemon {
                     self.roster.with_config(|before, _, _| plan.with_roles(&before.roles, &config.roles));
                 // Before the servers: a new one must not be seen by the old rules.
                 self.host.set_rules(Rules::of(&config.roles));
+                self.keeper.set_roles(&config);
                 self.roster.adopt(config, problems);
                 self.host.set_pins(self.roster.pins());
                 let failed = self.carry_out(&plan).await;

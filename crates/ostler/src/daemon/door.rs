@@ -29,7 +29,7 @@ impl Door {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
-        token.is_some_and(|token| is_same(token.as_bytes(), self.token.0.as_bytes()))
+        token.is_some_and(|token| crate::token::is_same(token.as_bytes(), self.token.0.as_bytes()))
     }
 }
 
@@ -70,11 +70,6 @@ fn is_loopback(authority: &str) -> bool {
 
 fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
-}
-
-/// Compares without telling by its time how much was right.
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
 #[cfg(test)]

@@ -1,16 +1,25 @@
 //! The seam to the gateway: how connections are served, and what is mounted.
 
+use std::sync::Arc;
+
 use axum::Router;
 use ostler_core::config::{self, Config};
-use ostler_gateway::{Face, Gateway, GatewayOptions, Limits};
-use ostler_host::{Caller, Host};
+use ostler_gateway::{Admitted, Face, Gateway, GatewayOptions, Limits, ResourceMetadata};
+use ostler_host::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
+use crate::auth::Keeper;
+
 /// The gateway of a config. The key keeps what clients hold for us good over restarts.
-pub(super) fn gateway(host: &Host, config: &Config, seal_key: [u8; 32]) -> Gateway {
+pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>, seal_key: [u8; 32]) -> Gateway {
     let config::Gateway { allowed_hosts, allowed_origins, .. } = config.gateway.clone();
     let options = GatewayOptions {
+        authenticate: keeper,
+        resource_metadata: config.auth.jwt.as_ref().map(|jwt| ResourceMetadata {
+            authorization_servers: vec![jwt.issuer.clone()],
+            base: jwt.resource.clone(),
+        }),
         allowed_hosts,
         allowed_origins,
         max_body: config.gateway.max_body,
@@ -33,13 +42,23 @@ pub(super) fn routes(gateway: &Gateway) -> Router {
     gateway.router()
 }
 
-/// Speaks MCP with a client on a connection of bytes until either end closes it.
+/// Speaks MCP with a client on a connection of bytes until either end closes
+/// it, or the client's credential is over.
 pub(super) async fn serve_stream(
     gateway: &Gateway,
     connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    admitted: Admitted,
 ) {
     let (reader, writer) = tokio::io::split(connection);
-    gateway.serve_stream(reader, writer, Caller::local(), Face::All).await;
+    let Admitted { caller, pass } = admitted;
+    let serving = gateway.serve_stream(reader, writer, caller, Face::All);
+    match pass {
+        None => serving.await,
+        Some(pass) => tokio::select! {
+            () = serving => {}
+            () = pass.over() => {}
+        },
+    }
 }
 
 /// Serves connections until the shutdown, and then what they have begun.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
+use super::tokens;
+use crate::auth::Keeper;
 use crate::config_file::Chosen;
 use crate::failure::Failure;
 use crate::spot::{self, Claim};
@@ -27,11 +29,20 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Listens. Whoever reaches the address may use every server, so it must
-    /// be one that only this machine reaches.
-    pub(super) async fn listen(&self) -> Result<TcpListener, Failure> {
+    /// Listens. An address that other machines reach wants callers that can
+    /// prove who they are.
+    pub(super) async fn listen(&self, keeper: &Keeper) -> Result<TcpListener, Failure> {
         let address = self.listen.unwrap_or(self.chosen.config.listen);
-        if !address.ip().to_canonical().is_loopback() {
+        let is_near = address.ip().to_canonical().is_loopback();
+        match keeper.reload() {
+            Ok(_) => {}
+            Err(error) if is_near => tokens::say_unreadable(keeper, &error),
+            Err(why) => {
+                let file = keeper.store().file().to_owned();
+                return Err(Failure::Tokens { file, why });
+            }
+        }
+        if !is_near && !keeper.has_credentials() {
             return Err(Failure::Exposed(address));
         }
         match TcpListener::bind(address).await {

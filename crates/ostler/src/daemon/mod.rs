@@ -7,6 +7,7 @@
 //!      edge.rs ◀── HTTP ┤ /mcp, /servers/NAME/mcp ──▶ ostler-gateway ──▶ host
 //!                       ├ /healthz, /readyz        ──▶ health.rs
 //!                       └ /api/v1/…                ──▶ api/: door, servers, tools, call, attach
+//!      tokens.rs ── tokens that come, go and expire ──▶ auth/ ──▶ gateway
 //!      watch.rs ── an edit of the config ──▶ apply.rs ──▶ host
 //! ```
 
@@ -21,6 +22,7 @@ mod pins;
 mod rest;
 mod roster;
 mod run;
+mod tokens;
 mod watch;
 
 use std::sync::Arc;
@@ -28,11 +30,13 @@ use std::sync::Arc;
 use ostler_gateway::Gateway;
 use ostler_host::{Caller, Host};
 
+pub(crate) use self::api::Used;
 use self::attendance::Attendance;
 use self::door::Door;
 pub(crate) use self::launch::Launch;
 use self::roster::Roster;
 pub(crate) use self::run::run;
+use crate::auth::Keeper;
 
 /// Everything that requests and tasks of the daemon share.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub(crate) struct Daemon {
     local: Caller,
     /// The config as it is applied.
     roster: Roster,
+    /// Who the callers are.
+    keeper: Arc<Keeper>,
     /// Who may use the admin API.
     door: Door,
     /// Who is here.

@@ -17,7 +17,8 @@ use super::attendance::Attendance;
 use super::door::Door;
 use super::launch::Launch;
 use super::roster::Roster;
-use super::{Daemon, api, attendance, edge, health, rest, watch};
+use super::{Daemon, api, attendance, edge, health, rest, tokens, watch};
+use crate::auth::Keeper;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
@@ -31,7 +32,8 @@ const LAST_ANSWERS: Duration = Duration::from_millis(300);
 /// started for somebody; then ends in order.
 pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
-    let listener = launch.listen().await?;
+    let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.claim.tokens()));
+    let listener = launch.listen(&keeper).await?;
     let address = listener.local_addr().map_err(Failure::Machine)?;
     let Launch { chosen, claim, port_file, linger, .. } = launch;
     let token = claim.token().map_err(Failure::Machine)?;
@@ -44,11 +46,12 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let host = Host::new(options);
     let limits = edge::limits(&chosen.config);
     let daemon = Arc::new(Daemon {
-        gateway: edge::gateway(&host, &chosen.config, seal_key),
+        gateway: edge::gateway(&host, &chosen.config, Arc::clone(&keeper), seal_key),
         host,
         operator: Caller::operator(),
         local: Caller::local(),
         roster: Roster::new(chosen),
+        keeper,
         door: Door::new(token),
         attendance: Arc::new(Attendance::default()),
     });
@@ -61,6 +64,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     }));
     announce(&claim, &daemon, address, port_file.as_deref())?;
     reload_on_hangup(Arc::clone(&daemon))?;
+    tokio::spawn(tokens::run(Arc::clone(&daemon)));
     tokio::spawn(rest::run());
     if daemon.roster.file.is_some() {
         tokio::spawn(watch::run(Arc::clone(&daemon)));
@@ -131,7 +135,22 @@ fn announce(
         "listening at {url}/mcp\n  try:    {try_it}\n  client: claude mcp add --transport http ostler {url}/mcp",
         url = note.url
     ));
+    if !address.ip().to_canonical().is_loopback() {
+        tell(&describe_reach(daemon, address));
+    }
     Ok(())
+}
+
+/// What those who come from elsewhere need.
+fn describe_reach(daemon: &Daemon, address: SocketAddr) -> String {
+    let hosts = daemon.roster.with_config(|config, _, _| config.gateway.allowed_hosts.join(", "));
+    let hosts = match hosts.is_empty() {
+        true => "none yet: name the host that clients use under gateway.allowed_hosts".into(),
+        false => hosts,
+    };
+    format!(
+        "  {address} can be reached from other machines\n  hosts:  {hosts}\n  callers: a bearer token each"
+    )
 }
 
 /// SIGHUP reads the config again.

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SECONDS_PER_DAY: u64 = 86_400;
 
 /// A moment as RFC 3339 has it, in UTC: `2026-07-28T12:00:00.250Z`.
-pub(super) fn rfc3339(moment: SystemTime) -> String {
+pub(crate) fn rfc3339(moment: SystemTime) -> String {
     // A clock before 1970 is wrong anyway.
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, rest) = (since.as_secs() / SECONDS_PER_DAY, since.as_secs() % SECONDS_PER_DAY);

@@ -153,6 +153,17 @@ pub(crate) enum Failure {
     /// Others than this machine's users could reach the address, and nothing asks who they are.
     #[error("{0} can be reached from other machines, and no credentials are set up")]
     Exposed(SocketAddr),
+    /// The tokens of callers can't be read or changed.
+    #[error("the tokens in {} can't be used", .file.display())]
+    Tokens {
+        /// Where they are.
+        file: PathBuf,
+        /// Why not.
+        why: io::Error,
+    },
+    /// There is no token of that name.
+    #[error("there is no token `{0}`")]
+    UnknownToken(String),
     /// A file that was asked for can't be written.
     #[error("{} can't be written: {why}", .file.display())]
     Unwritable {
@@ -211,6 +222,7 @@ impl Failure {
             Self::Output(_)
             | Self::Machine(_)
             | Self::Unwritable { .. }
+            | Self::Tokens { .. }
             | Self::AlreadyRunning(_)
             | Self::Listen { .. } => 1,
             Self::Usage { .. } => 2,
@@ -220,7 +232,7 @@ impl Failure {
             | Self::NoConfig { .. }
             | Self::Exposed(_) => 3,
             Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
-            Self::Refused { .. } | Self::Unapproved { .. } => 5,
+            Self::Refused { .. } | Self::Unapproved { .. } | Self::UnknownToken(_) => 5,
             Self::Call(error) | Self::Late(error) | Self::Lost { error, .. } => error.exit_code(),
             Self::Unlisted(error) if may_have_run(error) => 6,
             Self::Unlisted(error) => error.exit_code(),

@@ -37,6 +37,7 @@ impl Failure {
             Self::Unreachable { why, .. } | Self::Stillborn { why, .. } | Self::Listen { why, .. } => {
                 Some(clean(why))
             }
+            Self::Tokens { why, .. } => Some(why.to_string()),
             Self::NoDaemon { why } => Some((*why).into()),
             Self::Detached { url } => Some(format!("the daemon at {url} has ended or was restarted")),
             Self::Interrupted { may_have_run: true, .. } => {
@@ -60,9 +61,15 @@ impl Failure {
             Self::Unfinished { .. } => Some("`--raw` prints what it answered".into()),
             Self::Listen { hint, .. } => Some(hint.clone()),
             Self::Refused { hint, .. } => hint.clone(),
-            Self::Exposed(_) => {
-                Some("listen on 127.0.0.1, and put a tunnel or an authenticating proxy in front".into())
+            Self::Exposed(_) => Some(
+                "make a token with `ostler token create --name NAME --role ROLE`, or set up [auth.jwt]; and name \
+                 the host that clients use under gateway.allowed_hosts"
+                    .into(),
+            ),
+            Self::Tokens { .. } => {
+                Some("mend the file, or move it away and make new tokens with `ostler token create`".into())
             }
+            Self::UnknownToken(_) => Some("`ostler token list` shows those that there are".into()),
             Self::Unreachable { .. } => {
                 Some("see whether it runs; without --daemon, Ostler finds it or does without".into())
             }

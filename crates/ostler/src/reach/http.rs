@@ -23,6 +23,8 @@ const LONGEST: usize = 256 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     authority: String,
+    /// What it is asked for. The admin API answers to names of this machine only.
+    host: String,
 }
 
 impl FromStr for Address {
@@ -36,7 +38,7 @@ impl FromStr for Address {
         let port = authority.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         match port {
             Some(Ok(_)) if !authority.contains(['/', '?', '#', '@', ' ']) => {
-                Ok(Self { authority: authority.to_owned() })
+                Ok(Self { authority: authority.to_owned(), host: authority.to_owned() })
             }
             _ => Err("the address of a daemon is a host and a port, such as http://127.0.0.1:7777".into()),
         }
@@ -50,6 +52,19 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// The address of a daemon of this machine, wherever it listens.
+    pub(crate) fn near(url: &str) -> Option<Self> {
+        let address: Self = url.parse().ok()?;
+        let (_, port) = address.authority.rsplit_once(':')?;
+        let host = format!("localhost:{port}");
+        Some(Self { host, ..address })
+    }
+
+    /// What the daemon is called.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
     /// `HOST:PORT`.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
@@ -126,7 +141,7 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
     let mut request = Request::builder()
         .method(ask.method)
         .uri(ask.path)
-        .header(header::HOST, &address.authority)
+        .header(header::HOST, &address.host)
         .header(header::CONTENT_TYPE, "application/json");
     if let Some(token) = ask.token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));

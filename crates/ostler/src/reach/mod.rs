@@ -157,8 +157,22 @@ fn token_in_environment() -> Option<String> {
 /// The daemon of a spot. A machine without a home has no daemon that could be found.
 fn running(spot: &Result<Spot, Failure>) -> Option<There> {
     let spot = spot.as_ref().ok()?;
-    let address = spot.running()?.url.parse().ok()?;
+    let address = Address::near(&spot.running()?.url)?;
     Some(There::new(address, spot.token()))
+}
+
+/// Asks the daemon of a spot, if one runs.
+pub(crate) fn ask_daemon<T>(
+    spot: &Spot,
+    ask: impl AsyncFnOnce(&There) -> Result<T, Trouble>,
+) -> Option<Result<T, Trouble>> {
+    let address = Address::near(&spot.running()?.url)?;
+    let there = There::new(address, spot.token());
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Some(Err(Failure::Machine(error).into())),
+    };
+    Some(runtime.block_on(ask(&there)))
 }
 
 /// The daemon, for commands that are of no use without one.

@@ -24,9 +24,13 @@ impl<'a> Daemon<'a> {
     }
 
     pub(crate) fn start_with(home: &'a Home, args: &[&str]) -> Self {
+        Self::start_at(home, "127.0.0.1:0", args)
+    }
+
+    pub(crate) fn start_at(home: &'a Home, address: &str, args: &[&str]) -> Self {
         let file = home.path("port");
         let _ = std::fs::remove_file(&file);
-        let args = [&["serve", "--listen", "127.0.0.1:0", "--port-file", "port"], args].concat();
+        let args = [&["serve", "--listen", address, "--port-file", "port"], args].concat();
         let mut child = home.command(&args).spawn().unwrap();
         until("the daemon comes up", || {
             assert!(child.try_wait().unwrap().is_none(), "{}", said(&mut child));

@@ -13,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    /// The header lines as they came.
+    pub(crate) head: String,
     pub(crate) text: String,
 }
 
@@ -28,7 +30,7 @@ pub(crate) fn ask(port: u16, line: &str, headers: &[&str], body: &str) -> Answer
     let mut head = String::new();
     reader.read_line(&mut head).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let mut length = 0;
+    let (mut length, mut head) = (0, String::new());
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
@@ -40,10 +42,11 @@ pub(crate) fn ask(port: u16, line: &str, headers: &[&str], body: &str) -> Answer
         if line.trim().is_empty() {
             break;
         }
+        head.push_str(&line);
     }
     let mut text = vec![0; length];
     reader.read_exact(&mut text).unwrap();
-    Answer { status, text: String::from_utf8(text).unwrap() }
+    Answer { status, head, text: String::from_utf8(text).unwrap() }
 }
 
 /// Sends a request and leaves the answer to be read.

@@ -5,7 +5,19 @@ use serde_json::{Value, json};
 use crate::http;
 
 /// Asks all servers, and returns the whole answer.
-pub(crate) fn ask(port: u16, method: &str, mut params: Value) -> Value {
+pub(crate) fn ask(port: u16, method: &str, params: Value) -> Value {
+    ask_with(port, method, params, &[]).json()
+}
+
+/// The same with further headers, and with the status of the answer.
+pub(crate) fn ask_with(port: u16, method: &str, params: Value, further: &[&str]) -> http::Answer {
+    let (headers, body) = request(method, params);
+    let headers: Vec<&str> = headers.iter().map(String::as_str).chain(further.iter().copied()).collect();
+    http::ask(port, "POST /mcp", &headers, &body)
+}
+
+/// Header lines and the body of a request.
+pub(crate) fn request(method: &str, mut params: Value) -> (Vec<String>, String) {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
@@ -20,9 +32,8 @@ pub(crate) fn ask(port: u16, method: &str, mut params: Value) -> Value {
     if let Some(name) = params["name"].as_str() {
         headers.push(format!("Mcp-Name: {name}"));
     }
-    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    http::ask(port, "POST /mcp", &headers, &body.to_string()).json()
+    (headers, body.to_string())
 }
 
 /// Calls a tool of any server.

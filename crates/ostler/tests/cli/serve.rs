@@ -39,7 +39,10 @@ fn the_config_says_whom_and_what_the_endpoints_take() {
         http::ask(daemon.port, "POST /mcp", &all, body).status
     };
     let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
-    assert_eq!(post(&["Host: box.example"], hello), 200);
+    let token = home.run(&["token", "create", "--name", "ada", "--role", "local"]).stdout;
+    let bearer = format!("Authorization: Bearer {}", token.trim());
+    assert_eq!(post(&["Host: box.example", &bearer], hello), 200);
+    assert_eq!(post(&["Host: box.example"], hello), 401, "under such a name nobody is local");
     assert_eq!(post(&["Host: other.example"], hello), 403);
     assert_eq!(post(&["Origin: https://app.example"], hello), 200);
     assert_eq!(post(&["Origin: https://other.example"], hello), 403);

@@ -8,6 +8,7 @@ mod offers;
 mod pins;
 mod query;
 mod servers;
+mod tokens;
 mod tools;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use ostler_core::error::CallError;
 use serde::Serialize;
 use serde_json::json;
 
+pub(crate) use self::tokens::Used;
 use super::{Daemon, door};
 use crate::told::Told;
 
@@ -51,6 +53,8 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/call", post(call::call))
         .route("/api/v1/config", get(config::show))
         .route("/api/v1/config/reload", post(config::reload))
+        .route("/api/v1/tokens", get(tokens::list))
+        .route("/api/v1/tokens/reload", post(tokens::reload))
         .route("/api/v1/attach", get(attach::attach));
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }

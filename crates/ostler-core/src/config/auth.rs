@@ -1,0 +1,398 @@
+//! `[auth]`: how callers prove who they are.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::field::{Field, Kind, Preset, Section};
+use super::reader::Reader;
+use super::secret::quote;
+
+/// How callers prove who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Auth {
+    /// Whether callers on this machine without a credential are `local`.
+    pub local: bool,
+    /// Whose JSON web tokens are taken, beside Ostler's own tokens.
+    pub jwt: Option<Jwt>,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self { local: true, jwt: None }
+    }
+}
+
+/// Which JSON web tokens are taken, and what they say of their callers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jwt {
+    /// Who must have issued a token.
+    pub issuer: String,
+    /// For whom it must be issued: any of these; never empty.
+    pub audience: Vec<String>,
+    /// Where the issuer's keys are.
+    pub jwks: Jwks,
+    /// The claim that names the role: a claim's name, or a path with dots.
+    pub role_claim: String,
+    /// The claim that names the caller.
+    pub subject_claim: String,
+    /// How much the clocks of the issuer and of this machine may differ.
+    pub leeway: Duration,
+    /// Algorithms that are taken; never empty, all asymmetric.
+    pub algorithms: Vec<Algorithm>,
+    /// How clients reach the endpoints from outside, without a path.
+    pub resource: Option<String>,
+}
+
+/// Where the keys of an issuer are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Jwks {
+    /// An address: `https`, or `http` of this machine.
+    Url(String),
+    /// A file, absolute.
+    File(PathBuf),
+}
+
+/// An algorithm of signatures. There is no symmetric one: who could check
+/// such a token could also make it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names of RFC 7518 and RFC 8037")]
+pub enum Algorithm {
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+    Es256,
+    Es384,
+    EdDsa,
+}
+
+impl Algorithm {
+    /// Every one of them.
+    pub const ALL: [Self; 9] = [
+        Self::Rs256,
+        Self::Rs384,
+        Self::Rs512,
+        Self::Ps256,
+        Self::Ps384,
+        Self::Ps512,
+        Self::Es256,
+        Self::Es384,
+        Self::EdDsa,
+    ];
+
+    /// Its name in a token's header.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rs256 => "RS256",
+            Self::Rs384 => "RS384",
+            Self::Rs512 => "RS512",
+            Self::Ps256 => "PS256",
+            Self::Ps384 => "PS384",
+            Self::Ps512 => "PS512",
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::EdDsa => "EdDSA",
+        }
+    }
+
+    /// The algorithm of that name, in its very spelling.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
+    }
+}
+
+/// Taken unless the config says otherwise; the names as they are documented.
+const USUAL: [Algorithm; 5] =
+    [Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa];
+const USUAL_NAMES: &[&str] = &["RS256", "PS256", "ES256", "ES384", "EdDSA"];
+
+pub(crate) static SECTION: Section = Section {
+    name: "auth",
+    doc: "How callers prove who they are.",
+    fields: &[
+        Field {
+            key: "local",
+            kind: Kind::Flag,
+            preset: Preset::Flag(true),
+            doc: "Whether callers on this machine without a credential are `local`; false wants one from everybody.",
+        },
+        Field {
+            key: "jwt",
+            kind: Kind::Section(&JWT),
+            preset: Preset::Nothing,
+            doc: "Whose JSON web tokens are taken, beside Ostler's own tokens.",
+        },
+    ],
+};
+
+static JWT: Section = Section {
+    name: "jwt",
+    doc: "Which JSON web tokens are taken, and what they say of their callers.",
+    fields: &[
+        Field {
+            key: "issuer",
+            kind: Kind::Text,
+            preset: Preset::Nothing,
+            doc: "Who must have issued a token: its `iss`, to the letter.",
+        },
+        Field {
+            key: "audience",
+            kind: Kind::TextOrTexts,
+            preset: Preset::Nothing,
+            doc: "For whom it must be issued: one of these must be in its `aud`.",
+        },
+        Field {
+            key: "jwks",
+            kind: Kind::Text,
+            preset: Preset::Nothing,
+            doc: "Where the issuer's keys are: an https address, or a file relative to the config file.",
+        },
+        Field {
+            key: "role_claim",
+            kind: Kind::Text,
+            preset: Preset::Text("role"),
+            doc: "The claim that names the role, a text or a list; dots lead into objects.",
+        },
+        Field {
+            key: "subject_claim",
+            kind: Kind::Text,
+            preset: Preset::Text("sub"),
+            doc: "The claim that names the caller; dots lead into objects.",
+        },
+        Field {
+            key: "leeway",
+            kind: Kind::Duration(0),
+            preset: Preset::Text("60s"),
+            doc: "How much the clocks of the issuer and of this machine may differ; at most 10m.",
+        },
+        Field {
+            key: "algorithms",
+            kind: Kind::Texts,
+            preset: Preset::Texts(USUAL_NAMES),
+            doc: "Algorithms of signatures that are taken; none of them symmetric.",
+        },
+        Field {
+            key: "resource",
+            kind: Kind::Text,
+            preset: Preset::Nothing,
+            doc: "How clients reach the endpoints from outside, such as https://tools.example; told to those without a token.",
+        },
+    ],
+};
+
+pub(crate) fn read(reader: Reader<'_>) -> Auth {
+    let local = reader.flag("local").unwrap_or(true);
+    let jwt = reader.section("jwt").and_then(read_jwt);
+    reader.finish();
+    Auth { local, jwt }
+}
+
+fn read_jwt(reader: Reader<'_>) -> Option<Jwt> {
+    for (key, hint) in [
+        ("issuer", "write issuer = \"https://id.example\", as its tokens have it"),
+        ("audience", "write audience = \"…\": a token for somebody else must not open this door"),
+        ("jwks", "write jwks = \"https://id.example/.well-known/jwks.json\""),
+    ] {
+        if !reader.has(key) {
+            let message = format!("`{}` has no `{key}`", reader.path);
+            reader.scope.error(reader.at, &reader.path, message, hint);
+        }
+    }
+    let text = |key| reader.text(key).map(|(text, _)| text.to_owned());
+    let issuer = text("issuer");
+    let audience = read_audience(&reader);
+    let jwks = read_jwks(&reader);
+    let role_claim = text("role_claim").unwrap_or_else(|| "role".into());
+    let subject_claim = text("subject_claim").unwrap_or_else(|| "sub".into());
+    let leeway = read_leeway(&reader);
+    let algorithms = read_algorithms(&reader);
+    let resource = read_resource(&reader);
+    reader.finish();
+    Some(Jwt {
+        issuer: issuer?,
+        audience: audience?,
+        jwks: jwks?,
+        role_claim,
+        subject_claim,
+        leeway,
+        algorithms,
+        resource,
+    })
+}
+
+fn read_audience(reader: &Reader<'_>) -> Option<Vec<String>> {
+    let texts = reader.text_or_texts("audience")?;
+    if texts.is_empty() || texts.iter().any(|(text, _)| text.is_empty()) {
+        let path = reader.path_of("audience");
+        let message = format!("`{path}` must name somebody");
+        reader.scope.error(
+            reader.at_of("audience"),
+            &path,
+            message,
+            "write the name that tokens for this daemon have in `aud`",
+        );
+        return None;
+    }
+    Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
+}
+
+fn read_jwks(reader: &Reader<'_>) -> Option<Jwks> {
+    let (text, node) = reader.text("jwks")?;
+    let path = reader.path_of("jwks");
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return match reader.scope.absolute(Path::new(text)) {
+            Ok(file) => Some(Jwks::File(file)),
+            Err(why) => {
+                reader.scope.error(node.at, &path, why, None);
+                None
+            }
+        };
+    };
+    let is_good = match scheme {
+        "https" => !rest.is_empty(),
+        "http" => is_loopback(rest),
+        _ => false,
+    };
+    if !is_good {
+        let message = format!("`{path}` wants an https address or a file, found {}", quote(text));
+        let hint = "who can change the keys on their way can be everybody; http is for this machine only";
+        reader.scope.error(node.at, &path, message, hint);
+        return None;
+    }
+    Some(Jwks::Url(text.to_owned()))
+}
+
+/// Whether what stands behind `http://` is on this machine, whatever a name server says.
+fn is_loopback(rest: &str) -> bool {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn read_leeway(reader: &Reader<'_>) -> Duration {
+    const MOST: Duration = Duration::from_secs(600);
+    let leeway = reader.duration("leeway").unwrap_or(Duration::from_secs(60));
+    if leeway > MOST {
+        let path = reader.path_of("leeway");
+        reader.scope.error(
+            reader.at_of("leeway"),
+            &path,
+            format!("`{path}` is at most 10m"),
+            "set the clocks",
+        );
+    }
+    leeway
+}
+
+fn read_algorithms(reader: &Reader<'_>) -> Vec<Algorithm> {
+    let Some(texts) = reader.texts("algorithms") else { return USUAL.to_vec() };
+    let path = reader.path_of("algorithms");
+    if texts.is_empty() {
+        let message = format!("`{path}` allows none");
+        reader.scope.error(reader.at_of("algorithms"), &path, message, "leave it out for the usual ones");
+    }
+    let mut found = Vec::new();
+    for (text, node) in texts {
+        match Algorithm::named(text) {
+            Some(algorithm) => found.push(algorithm),
+            None => {
+                let message = format!("`{path}` can't hold {}", quote(text));
+                let hint = if text.starts_with("HS") {
+                    "with a shared secret, who can check tokens can make them; let the issuer sign with a key pair".into()
+                } else if text.eq_ignore_ascii_case("none") {
+                    "a token without a signature is anybody's".into()
+                } else {
+                    format!("known are {}", Algorithm::ALL.map(Algorithm::as_str).join(", "))
+                };
+                reader.scope.error(node.at, &path, message, hint);
+            }
+        }
+    }
+    found
+}
+
+fn read_resource(reader: &Reader<'_>) -> Option<String> {
+    let (text, node) = reader.text("resource")?;
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let is_base = rest.is_some_and(|rest| {
+        let host = rest.trim_end_matches('/');
+        !host.is_empty()
+            && !host.contains(|c: char| "/?#\"\\".contains(c) || c.is_whitespace() || c.is_control())
+    });
+    if !is_base {
+        let path = reader.path_of("resource");
+        let message = format!("`{path}` wants a scheme and a host, found {}", quote(text));
+        reader.scope.error(
+            node.at,
+            &path,
+            message,
+            "write it like \"https://tools.example\", without a path",
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Format, NoSource};
+
+    const GOOD: &str =
+        "[auth.jwt]\nissuer = \"https://id.example\"\naudience = \"ostler\"\njwks = \"keys.json\"\n";
+
+    fn parse(text: &str) -> Result<Auth, Vec<String>> {
+        Config::parse("/etc/ostler.toml".as_ref(), text, Format::Toml, &NoSource)
+            .map(|config| config.auth)
+            .map_err(|report| report.problems.into_iter().map(|problem| problem.message).collect())
+    }
+
+    #[test]
+    fn without_a_word_loopback_is_local_and_no_jwt_is_taken() {
+        assert_eq!(parse(""), Ok(Auth::default()));
+        assert!(!parse("[auth]\nlocal = false\n").unwrap().local);
+    }
+
+    #[test]
+    fn the_usual_is_filled_in() {
+        let jwt = parse(GOOD).unwrap().jwt.unwrap();
+        assert_eq!(jwt.audience, ["ostler"]);
+        assert_eq!(jwt.jwks, Jwks::File("/etc/keys.json".into()));
+        assert_eq!((jwt.role_claim.as_str(), jwt.subject_claim.as_str()), ("role", "sub"));
+        assert_eq!(jwt.leeway, Duration::from_secs(60));
+        let names: Vec<_> = jwt.algorithms.iter().map(|algorithm| algorithm.as_str()).collect();
+        assert_eq!(names, USUAL_NAMES);
+    }
+
+    #[test]
+    fn what_could_let_a_stranger_in_is_an_error() {
+        for bad in [
+            "algorithms = [\"HS256\"]",
+            "algorithms = [\"none\"]",
+            "algorithms = []",
+            "algorithms = [\"rs256\"]",
+            "leeway = \"1h\"",
+            "resource = \"tools.example\"",
+            "resource = \"https://tools.example/mcp\"",
+        ] {
+            assert_eq!(parse(&format!("{GOOD}{bad}\n")).unwrap_err().len(), 1, "{bad}");
+        }
+        for bad in ["http://id.example/jwks", "http://localhost.evil/", "ftp://localhost/", "https://"] {
+            let text = GOOD.replace("keys.json", bad);
+            assert_eq!(parse(&text).unwrap_err().len(), 1, "{bad}");
+        }
+        for good in
+            ["http://127.0.0.1:80/jwks", "http://localhost/x", "http://[::1]:9/", "https://id.example/"]
+        {
+            assert!(parse(&GOOD.replace("keys.json", good)).is_ok(), "{good}");
+        }
+        assert_eq!(parse(&GOOD.replace("\"ostler\"", "[]")).unwrap_err().len(), 1);
+        assert_eq!(parse("[auth.jwt]\n").unwrap_err().len(), 3);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a token says, and whether it is meant for us, now.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ostler_core::config::{Algorithm, Jwt};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::key::KeySet;
+
+/// Tokens are some hundred bytes; who sends more wants us to hash.
+pub(super) const LONGEST: usize = 16 << 10;
+/// The longest name of a caller.
+const LONGEST_SUBJECT: usize = 256;
+
+/// Why a token is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is no token, or one that asks for something that is not understood.
+    Malformed,
+    /// Its algorithm is not taken, or not that of its key.
+    Algorithm,
+    /// It was signed with a key that is not known, or not known yet.
+    UnknownKey,
+    Signature,
+    Issuer,
+    Audience,
+    Expired,
+    /// It has no end, and would be good for ever.
+    Endless,
+    NotYet,
+    Subject,
+    Role,
+}
+
+impl Fault {
+    /// What is said to the client.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::Malformed => "the token can't be read",
+            Self::Algorithm => "the token is signed with an algorithm that is not taken",
+            Self::UnknownKey => "the token is signed with a key that is not known",
+            Self::Signature => "the signature of the token is wrong",
+            Self::Issuer => "the token is of another issuer",
+            Self::Audience => "the token is for somebody else",
+            Self::Expired => "the token has expired",
+            Self::Endless => "the token has no `exp`",
+            Self::NotYet => "the token is not valid yet",
+            Self::Subject => "the token does not say whose it is",
+            Self::Role => "the token names no role",
+        }
+    }
+}
+
+/// What a good token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Claims {
+    pub(super) subject: String,
+    /// In the order of the token; never empty.
+    pub(super) roles: Vec<String>,
+    /// From when on it is good no more, leeway included.
+    pub(super) until: u64,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    /// Extensions that must be understood, of which none is.
+    crit: Option<Value>,
+}
+
+/// Reads a token. Nothing of what it says counts before its signature does.
+pub(super) fn read(rules: &Jwt, keys: &KeySet, token: &str, now: u64) -> Result<Claims, Fault> {
+    let (signed, signature) = token.rsplit_once('.').ok_or(Fault::Malformed)?;
+    let (header, payload) = signed.split_once('.').ok_or(Fault::Malformed)?;
+    let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| Fault::Malformed);
+    let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| Fault::Malformed)?;
+    if header.crit.is_some() {
+        return Err(Fault::Malformed);
+    }
+    let taken = Algorithm::named(&header.alg).filter(|named| rules.algorithms.contains(named));
+    let algorithm = taken.ok_or(Fault::Algorithm)?;
+    let Some(key) = keys.find(header.kid.as_deref(), algorithm) else {
+        // A key that is there and is for something else will not become another.
+        let is_known = keys.knows(header.kid.as_deref());
+        return Err(if is_known { Fault::Algorithm } else { Fault::UnknownKey });
+    };
+    if !key.verify(algorithm, signed.as_bytes(), &decode(signature)?) {
+        return Err(Fault::Signature);
+    }
+    let claims: Value = serde_json::from_slice(&decode(payload)?).map_err(|_| Fault::Malformed)?;
+    check(rules, &claims, now)
+}
+
+fn check(rules: &Jwt, claims: &Value, now: u64) -> Result<Claims, Fault> {
+    if claims["iss"].as_str() != Some(rules.issuer.as_str()) {
+        return Err(Fault::Issuer);
+    }
+    let is_us = |name: &Value| name.as_str().is_some_and(|name| rules.audience.iter().any(|us| us == name));
+    let is_for_us = match &claims["aud"] {
+        Value::Array(names) => names.iter().any(is_us),
+        name => is_us(name),
+    };
+    if !is_for_us {
+        return Err(Fault::Audience);
+    }
+    let leeway = rules.leeway.as_secs();
+    let until = seconds(&claims["exp"]).ok_or(Fault::Endless)?.saturating_add(leeway);
+    if now >= until {
+        return Err(Fault::Expired);
+    }
+    match &claims["nbf"] {
+        Value::Null => {}
+        from => {
+            if seconds(from).ok_or(Fault::Malformed)? > now.saturating_add(leeway) {
+                return Err(Fault::NotYet);
+            }
+        }
+    }
+    let subject = find(claims, &rules.subject_claim).and_then(Value::as_str).unwrap_or_default();
+    let is_sound = !subject.is_empty() && subject.len() <= LONGEST_SUBJECT;
+    if !is_sound || subject.contains(char::is_control) {
+        return Err(Fault::Subject);
+    }
+    let roles = match find(claims, &rules.role_claim) {
+        Some(Value::String(role)) => vec![role.clone()],
+        Some(Value::Array(roles)) => roles.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    // What can be the name of no role is none.
+    let roles: Vec<String> = roles.into_iter().filter(|role| crate::token::is_name(role)).collect();
+    if roles.is_empty() {
+        return Err(Fault::Role);
+    }
+    Ok(Claims { subject: subject.to_owned(), roles, until })
+}
+
+/// A moment in whole seconds; issuers also write fractions.
+fn seconds(value: &Value) -> Option<u64> {
+    // Both ends of the range of such floats are moments nobody means.
+    value.as_u64().or_else(|| value.as_f64().filter(|at| (0.0..1e15).contains(at)).map(|at| at as u64))
+}
+
+/// A claim by its whole name, which may have dots of its own, or else by its path.
+fn find<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
+    claims.get(name).or_else(|| name.split('.').try_fold(claims, |inside, part| inside.get(part)))
+}

@@ -1,0 +1,268 @@
+//! Tokens that are good, and every way in which they are not.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ostler_core::config::{self, Algorithm, Jwks};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    self, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    KeyPair, RsaKeyPair, RsaPublicKeyComponents,
+};
+use serde_json::{Value, json};
+
+use super::claims::{self, Fault};
+use super::key::KeySet;
+
+const NOW: u64 = 1_800_000_000;
+
+fn rules() -> config::Jwt {
+    config::Jwt {
+        issuer: "https://id.example".into(),
+        audience: vec!["ostler".into(), "other".into()],
+        jwks: Jwks::File("/nowhere".into()),
+        role_claim: "realm.roles".into(),
+        subject_claim: "sub".into(),
+        leeway: Duration::from_secs(60),
+        algorithms: Algorithm::ALL.to_vec(),
+        resource: None,
+    }
+}
+
+fn claims() -> Value {
+    json!({
+        "iss": "https://id.example", "aud": "ostler", "sub": "ada", "exp": NOW + 100,
+        "realm": {"roles": ["researcher", "ci"]},
+    })
+}
+
+fn b64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// An issuer with a key of each kind.
+struct Issuer {
+    rsa: RsaKeyPair,
+    p256: EcdsaKeyPair,
+    p384: EcdsaKeyPair,
+    ed25519: Ed25519KeyPair,
+    chance: SystemRandom,
+}
+
+impl Issuer {
+    fn new() -> Self {
+        let chance = SystemRandom::new();
+        let text: String = include_str!("../../../tests/rsa-key.base64").split_whitespace().collect();
+        let ec = |scheme| {
+            let pkcs8 = EcdsaKeyPair::generate_pkcs8(scheme, &chance).unwrap();
+            EcdsaKeyPair::from_pkcs8(scheme, pkcs8.as_ref(), &chance).unwrap()
+        };
+        let pkcs8 = Ed25519KeyPair::generate_pkcs8(&chance).unwrap();
+        Self {
+            rsa: RsaKeyPair::from_pkcs8(&STANDARD.decode(text).unwrap()).unwrap(),
+            p256: ec(&ECDSA_P256_SHA256_FIXED_SIGNING),
+            p384: ec(&ECDSA_P384_SHA384_FIXED_SIGNING),
+            ed25519: Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap(),
+            chance,
+        }
+    }
+
+    fn jwks(&self) -> Value {
+        let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(self.rsa.public());
+        let point = |pair: &EcdsaKeyPair, size: usize| {
+            let point = pair.public_key().as_ref()[1..].to_vec();
+            (b64(&point[..size]), b64(&point[size..]))
+        };
+        let ((x2, y2), (x3, y3)) = (point(&self.p256, 32), point(&self.p384, 48));
+        json!({"keys": [
+            {"kty": "RSA", "kid": "rsa", "n": b64(&n), "e": b64(&e)},
+            {"kty": "EC", "kid": "p256", "crv": "P-256", "x": x2, "y": y2, "use": "sig"},
+            {"kty": "EC", "kid": "p384", "crv": "P-384", "x": x3, "y": y3, "alg": "ES384"},
+            {"kty": "OKP", "kid": "ed", "crv": "Ed25519", "x": b64(self.ed25519.public_key())},
+            {"kty": "oct", "kid": "shared", "k": b64("secret")},
+            {"kty": "RSA", "kid": "enc", "use": "enc", "n": b64(&n), "e": "AQAB"},
+            {"kty": "new", "kid": "new"},
+        ]})
+    }
+
+    fn keys(&self) -> KeySet {
+        KeySet::parse(self.jwks().to_string().as_bytes()).unwrap()
+    }
+
+    fn sign(&self, algorithm: &str, message: &[u8]) -> Vec<u8> {
+        let rsa = |scheme| {
+            let mut signature = vec![0; self.rsa.public().modulus_len()];
+            self.rsa.sign(scheme, &self.chance, message, &mut signature).unwrap();
+            signature
+        };
+        match algorithm {
+            "RS256" => rsa(&signature::RSA_PKCS1_SHA256),
+            "RS384" => rsa(&signature::RSA_PKCS1_SHA384),
+            "RS512" => rsa(&signature::RSA_PKCS1_SHA512),
+            "PS256" => rsa(&signature::RSA_PSS_SHA256),
+            "PS384" => rsa(&signature::RSA_PSS_SHA384),
+            "PS512" => rsa(&signature::RSA_PSS_SHA512),
+            "ES256" => self.p256.sign(&self.chance, message).unwrap().as_ref().to_vec(),
+            "ES384" => self.p384.sign(&self.chance, message).unwrap().as_ref().to_vec(),
+            "EdDSA" => self.ed25519.sign(message).as_ref().to_vec(),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// A token whose header says one thing and whose signature is another.
+    fn token(&self, header: &Value, claims: &Value, signed_with: &str) -> String {
+        let signed = format!("{}.{}", b64(header.to_string()), b64(claims.to_string()));
+        let signature = self.sign(signed_with, signed.as_bytes());
+        format!("{signed}.{}", b64(signature))
+    }
+
+    fn good(&self, claims: &Value) -> String {
+        self.token(&json!({"alg": "EdDSA", "kid": "ed"}), claims, "EdDSA")
+    }
+
+    fn read(&self, token: &str) -> Result<claims::Claims, Fault> {
+        claims::read(&rules(), &self.keys(), token, NOW)
+    }
+}
+
+#[test]
+fn a_good_token_of_every_algorithm_is_taken() {
+    let issuer = Issuer::new();
+    for (algorithm, kid) in [
+        ("RS256", "rsa"),
+        ("RS384", "rsa"),
+        ("RS512", "rsa"),
+        ("PS256", "rsa"),
+        ("PS384", "rsa"),
+        ("PS512", "rsa"),
+        ("ES256", "p256"),
+        ("ES384", "p384"),
+        ("EdDSA", "ed"),
+    ] {
+        let token = issuer.token(&json!({"alg": algorithm, "kid": kid}), &claims(), algorithm);
+        let read = issuer.read(&token).unwrap_or_else(|fault| panic!("{algorithm}: {fault:?}"));
+        assert_eq!((read.subject.as_str(), read.until), ("ada", NOW + 160));
+        assert_eq!(read.roles, ["researcher", "ci"]);
+        let mut other = rules();
+        other.algorithms.retain(|taken| taken.as_str() != algorithm);
+        let refused = claims::read(&other, &issuer.keys(), &token, NOW);
+        assert_eq!(refused, Err(Fault::Algorithm), "{algorithm}");
+    }
+}
+
+#[test]
+fn the_key_decides_and_not_the_header() {
+    let issuer = Issuer::new();
+    let table = [
+        ("none", "ed", "EdDSA", Fault::Algorithm),
+        ("NONE", "ed", "EdDSA", Fault::Algorithm),
+        ("HS256", "rsa", "EdDSA", Fault::Algorithm),
+        ("RS256", "ed", "EdDSA", Fault::Algorithm),
+        ("EdDSA", "rsa", "EdDSA", Fault::Algorithm),
+        ("ES256", "p384", "ES384", Fault::Algorithm),
+        ("RS256", "rsa", "PS256", Fault::Signature),
+        ("PS256", "rsa", "RS256", Fault::Signature),
+        ("RS256", "enc", "RS256", Fault::UnknownKey),
+        ("EdDSA", "shared", "EdDSA", Fault::UnknownKey),
+        ("EdDSA", "strange", "EdDSA", Fault::UnknownKey),
+    ];
+    for (algorithm, kid, signed_with, fault) in table {
+        let token = issuer.token(&json!({"alg": algorithm, "kid": kid}), &claims(), signed_with);
+        assert_eq!(issuer.read(&token), Err(fault), "{algorithm} {kid}");
+    }
+}
+
+#[test]
+fn a_public_key_is_nobodys_shared_secret() {
+    let issuer = Issuer::new();
+    let signed = format!("{}.{}", b64(r#"{"alg":"HS256","kid":"rsa"}"#), b64(claims().to_string()));
+    let jwks = issuer.jwks();
+    for secret in [jwks["keys"][0]["n"].as_str().unwrap().to_owned(), jwks["keys"][0].to_string()] {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+        let signature = ring::hmac::sign(&key, signed.as_bytes());
+        assert_eq!(issuer.read(&format!("{signed}.{}", b64(signature))), Err(Fault::Algorithm));
+    }
+}
+
+#[test]
+fn what_is_not_for_us_now_is_refused() {
+    let issuer = Issuer::new();
+    let with = |key: &str, value: Value| {
+        let mut claims = claims();
+        claims[key] = value;
+        issuer.read(&issuer.good(&claims)).map(|_| ())
+    };
+    let table = [
+        ("iss", json!("https://id.example/"), Err(Fault::Issuer)),
+        ("iss", json!(null), Err(Fault::Issuer)),
+        ("aud", json!("somebody"), Err(Fault::Audience)),
+        ("aud", json!([]), Err(Fault::Audience)),
+        ("aud", json!(null), Err(Fault::Audience)),
+        ("aud", json!(["somebody", "other"]), Ok(())),
+        ("exp", json!(NOW - 60), Err(Fault::Expired)),
+        ("exp", json!(NOW - 59), Ok(())),
+        ("exp", json!(NOW as f64 + 0.5), Ok(())),
+        ("exp", json!(null), Err(Fault::Endless)),
+        ("exp", json!("1800000100"), Err(Fault::Endless)),
+        ("exp", json!(-1), Err(Fault::Endless)),
+        ("exp", json!(u64::MAX), Ok(())),
+        ("nbf", json!(NOW + 60), Ok(())),
+        ("nbf", json!(NOW + 61), Err(Fault::NotYet)),
+        ("nbf", json!("soon"), Err(Fault::Malformed)),
+        ("sub", json!(""), Err(Fault::Subject)),
+        ("sub", json!("a\nb"), Err(Fault::Subject)),
+        ("sub", json!("x".repeat(257)), Err(Fault::Subject)),
+        ("sub", json!(7), Err(Fault::Subject)),
+        ("realm", json!({}), Err(Fault::Role)),
+        ("realm", json!({"roles": []}), Err(Fault::Role)),
+        ("realm", json!({"roles": "a b"}), Err(Fault::Role)),
+        ("realm", json!({"roles": "ci"}), Ok(())),
+        ("realm.roles", json!("ci"), Ok(())),
+    ];
+    for (key, value, expected) in table {
+        assert_eq!(with(key, value.clone()), expected, "{key} {value}");
+    }
+}
+
+#[test]
+fn what_is_no_token_is_refused_without_a_panic() {
+    let issuer = Issuer::new();
+    let good = issuer.good(&claims());
+    let parts: Vec<&str> = good.split('.').collect();
+    let crit = issuer.token(&json!({"alg": "EdDSA", "kid": "ed", "crit": ["b64"]}), &claims(), "EdDSA");
+    for bad in [
+        String::new(),
+        ".".into(),
+        "..".into(),
+        "...".into(),
+        good.replace('.', ""),
+        format!("{good}="),
+        format!("{good}.x"),
+        format!("{}.{}", parts[0], parts[1]),
+        crit,
+    ] {
+        assert_eq!(issuer.read(&bad), Err(Fault::Malformed), "{bad}");
+    }
+    let cut = format!("{}.{}.", parts[0], parts[1]);
+    assert_eq!(issuer.read(&cut), Err(Fault::Signature));
+}
+
+#[test]
+fn a_token_without_the_name_of_a_key_gets_the_only_one_there_is() {
+    let issuer = Issuer::new();
+    let token = issuer.token(&json!({"alg": "EdDSA"}), &claims(), "EdDSA");
+    assert!(issuer.read(&token).is_ok());
+    let mut jwks = issuer.jwks();
+    let twin = jwks["keys"][3].clone();
+    jwks["keys"].as_array_mut().unwrap().push(twin);
+    let keys = KeySet::parse(jwks.to_string().as_bytes()).unwrap();
+    assert_eq!(claims::read(&rules(), &keys, &token, NOW), Err(Fault::Algorithm));
+}
+
+#[test]
+fn a_set_without_a_usable_key_is_no_set() {
+    for bad in ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AA"}]}"#, r#"{"keys":[7]}"#] {
+        assert!(KeySet::parse(bad.as_bytes()).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Who is calling: the one place that turns credentials into callers.
+//!
+//! ```text
+//!                    ┌ ostler_…  ── table.rs ──▶ token:NAME, its role, its budget
+//! Authorization ─────┤
+//!                    └ a.b.c     ── jwt/ ──────▶ jwt:SUB, the role of a claim
+//! none, from here ───────────────────────────▶ local
+//! ```
+//!
+//! The prefixes keep callers of different sources apart, whatever names they have.
+
+mod clock;
+mod jwt;
+mod table;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use ostler_core::config::Config;
+use ostler_gateway::{Admitted, Authenticate, Check, Knock, Unauthorized};
+use ostler_host::Caller;
+
+use self::clock::Clock;
+use self::jwt::Jwt;
+use self::table::Table;
+use crate::token;
+use crate::token::store::Store;
+
+/// Knows all credentials.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    clock: Arc<Clock>,
+    /// Whether callers on this machine without a credential are `local`.
+    is_open_here: bool,
+    store: Store,
+    tokens: ArcSwap<Table>,
+    jwt: Option<Arc<Jwt>>,
+}
+
+impl Keeper {
+    /// Knows nobody's token yet.
+    pub(crate) fn new(config: &Config, store: Store) -> Self {
+        let clock = Arc::new(Clock::default());
+        let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(Jwt::new(jwt, Arc::clone(&clock))));
+        let keeper = Self { clock, is_open_here: config.auth.local, store, tokens: ArcSwap::default(), jwt };
+        keeper.set_roles(config);
+        keeper
+    }
+
+    /// Reads the tokens again, and takes back those that are gone: whose they
+    /// were. Tokens that can't be read stay as they were.
+    pub(crate) fn reload(&self) -> io::Result<Vec<String>> {
+        let records = self.store.read()?;
+        let before = self.tokens.load_full();
+        let after = Arc::new(before.next(records));
+        self.tokens.store(Arc::clone(&after));
+        Ok(before.revoke_all_but(&after))
+    }
+
+    /// Ends what has expired; whose sessions are over with it.
+    pub(crate) fn expire(&self) -> Vec<String> {
+        let now = self.clock.now();
+        if let Some(jwt) = &self.jwt {
+            jwt.expire(now);
+        }
+        self.tokens.load().expire(now)
+    }
+
+    /// The roles of a config, of which a token may name several.
+    pub(crate) fn set_roles(&self, config: &Config) {
+        if let Some(jwt) = &self.jwt {
+            jwt.set_roles(config.roles.keys().cloned().collect::<BTreeSet<String>>());
+        }
+    }
+
+    /// Keeps the keys of the issuer as they are at their source.
+    pub(crate) async fn refresh_keys(&self) {
+        if let Some(jwt) = &self.jwt {
+            jwt.refresh().await;
+        }
+    }
+
+    /// Whether anybody but local callers could come in.
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.jwt.is_some() || self.count() > 0
+    }
+
+    /// Tokens that are good now.
+    pub(crate) fn count(&self) -> usize {
+        self.tokens.load().count(self.clock.now())
+    }
+
+    /// When tokens were last used, by their names.
+    pub(crate) fn last_used(&self) -> Vec<(String, Option<u64>)> {
+        self.tokens.load().last_used()
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Whose token it is, wherever it was shown.
+    pub(crate) fn check_token(&self, text: &str) -> Check {
+        if text.starts_with(token::PREFIX) {
+            return match self.tokens.load().find(text, self.clock.now()) {
+                Ok(admitted) => Check::Admitted(admitted),
+                Err(why) => Check::Refused(why),
+            };
+        }
+        match &self.jwt {
+            Some(jwt) => jwt.check(text),
+            None => Check::Refused(Unauthorized::invalid("the token is not known here")),
+        }
+    }
+}
+
+impl Authenticate for Keeper {
+    fn check(&self, knock: &Knock<'_>) -> Check {
+        let is_open = self.is_open_here && knock.is_local();
+        match knock.bearer() {
+            Ok(Some(token)) => self.check_token(token),
+            Ok(None) if is_open => Check::Admitted(Admitted::from(Caller::local())),
+            Ok(None) => {
+                let why = match self.is_open_here && knock.is_passed_on() {
+                    true => {
+                        "a proxy has passed this request on, so its caller is not local; send a bearer token"
+                    }
+                    false => "send a bearer token in the Authorization header",
+                };
+                Check::Refused(Unauthorized::missing(why))
+            }
+            Err(why) => Check::Refused(why),
+        }
+    }
+}

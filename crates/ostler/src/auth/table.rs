@@ -1,0 +1,176 @@
+//! The tokens that are good now, found by their ids.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ostler_gateway::{Admitted, Pass, Standing, Unauthorized};
+use ostler_host::Caller;
+
+use crate::token::{self, Record};
+
+/// The tokens of a config as they were last read.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    by_id: HashMap<String, Arc<Known>>,
+}
+
+/// One token.
+#[derive(Debug)]
+pub(super) struct Known {
+    record: Record,
+    hash: [u8; 32],
+    /// Made once: every request gets a clone.
+    admitted: Admitted,
+    pass: Pass,
+    /// In seconds since 1970; 0 if it was not used since the daemon started.
+    last_used: AtomicU64,
+}
+
+impl Table {
+    /// The tokens of these records. Those that are the same as before stay
+    /// the same, with all that was begun with them.
+    pub(super) fn next(&self, records: Vec<Record>) -> Self {
+        let known = |record: Record| {
+            let before = self.by_id.get(&record.id).filter(|known| known.record == record);
+            let known = before.cloned().or_else(|| Known::new(record).map(Arc::new))?;
+            Some((known.record.id.clone(), known))
+        };
+        Self { by_id: records.into_iter().filter_map(known).collect() }
+    }
+
+    /// Takes back what is not in another table any more; whose that was.
+    pub(super) fn revoke_all_but(&self, kept: &Self) -> Vec<String> {
+        let is_kept = |known: &&Arc<Known>| {
+            kept.by_id.get(&known.record.id).is_some_and(|other| Arc::ptr_eq(other, known))
+        };
+        let gone = self.by_id.values().filter(|known| !is_kept(known));
+        gone.inspect(|known| known.pass.revoke()).map(|known| known.principal()).collect()
+    }
+
+    /// Ends what has expired since it was last looked at; whose that was.
+    pub(super) fn expire(&self, now: u64) -> Vec<String> {
+        let is_newly_over =
+            |known: &&Arc<Known>| known.is_over(now) && known.pass.standing() == Standing::Good;
+        let over = self.by_id.values().filter(is_newly_over);
+        over.inspect(|known| known.pass.expire()).map(|known| known.principal()).collect()
+    }
+
+    /// Whose token it is.
+    pub(super) fn find(&self, text: &str, now: u64) -> Result<Admitted, Unauthorized> {
+        let unknown = || Unauthorized::invalid("the token is not known here");
+        let (id, secret) = token::parse(text).ok_or_else(unknown)?;
+        let known = self.by_id.get(id).ok_or_else(unknown)?;
+        if !token::is_same(&token::digest(secret), &known.hash) {
+            return Err(unknown());
+        }
+        if known.is_over(now) {
+            return Err(Unauthorized::invalid("the token has expired"));
+        }
+        if known.last_used.load(Ordering::Relaxed) != now {
+            known.last_used.store(now, Ordering::Relaxed);
+        }
+        Ok(known.admitted.clone())
+    }
+
+    /// How many are good at a moment.
+    pub(super) fn count(&self, now: u64) -> usize {
+        self.by_id.values().filter(|known| !known.is_over(now)).count()
+    }
+
+    /// When tokens were last used, by their names.
+    pub(super) fn last_used(&self) -> Vec<(String, Option<u64>)> {
+        let used = |known: &Known| Some(known.last_used.load(Ordering::Relaxed)).filter(|used| *used > 0);
+        self.by_id.values().map(|known| (known.record.name.clone(), used(known))).collect()
+    }
+}
+
+impl Known {
+    /// `None` for a record that nobody has written like this.
+    fn new(record: Record) -> Option<Self> {
+        let hash = token::unhex(&record.sha256)?;
+        let pass = Pass::new();
+        let caller = Caller::new(principal(&record.name), record.role.as_str());
+        let caller = match record.budget {
+            Some(budget) => caller.with_window(budget.calls, budget.per()),
+            None => caller,
+        };
+        let admitted = Admitted { caller, pass: Some(pass.clone()) };
+        Some(Self { record, hash, admitted, pass, last_used: AtomicU64::new(0) })
+    }
+
+    fn principal(&self) -> String {
+        principal(&self.record.name)
+    }
+
+    fn is_over(&self, now: u64) -> bool {
+        self.record.expires.is_some_and(|expires| now >= expires)
+    }
+}
+
+/// Who the callers of a token are. No other source of callers has this prefix.
+fn principal(name: &str) -> String {
+    format!("token:{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::token::Budget;
+
+    fn record(name: &str, expires: Option<u64>) -> (Record, String) {
+        let fresh = token::make().unwrap();
+        let budget = Some(Budget { calls: 3, per_ms: 1_000 });
+        let (name, role) = (name.into(), "ci".into());
+        let record = Record { name, role, id: fresh.id, sha256: fresh.sha256, created: 1, expires, budget };
+        (record, fresh.text)
+    }
+
+    #[test]
+    fn a_token_is_somebodys_until_it_expires() {
+        let (record, text) = record("a", Some(10));
+        let table = Table::default().next(vec![record]);
+        let admitted = table.find(&text, 9).unwrap();
+        assert_eq!((admitted.caller.principal(), admitted.caller.role()), ("token:a", "ci"));
+        assert_eq!(admitted.caller.window().unwrap().per, Duration::from_secs(1));
+        assert_eq!(table.last_used(), [("a".to_owned(), Some(9))]);
+        assert_eq!((table.count(9), table.count(10)), (1, 0));
+        assert!(table.find(&text, 10).is_err());
+        assert_eq!(table.expire(9), Vec::<String>::new());
+        assert_eq!(table.expire(10), ["token:a"]);
+        assert_eq!(table.expire(11), Vec::<String>::new(), "once is enough");
+        assert_eq!(admitted.pass.unwrap().standing(), Standing::Expired);
+    }
+
+    #[test]
+    fn a_wrong_secret_of_a_known_id_is_nobodys() {
+        let (record, text) = record("a", None);
+        let table = Table::default().next(vec![record]);
+        let digit = if text.ends_with('0') { "1" } else { "0" };
+        assert!(table.find(&format!("{}{digit}", &text[..text.len() - 1]), 1).is_err());
+        assert!(table.find(&text, u64::MAX).is_ok());
+    }
+
+    #[test]
+    fn what_is_gone_is_taken_back_and_what_stays_goes_on() {
+        let ((stays, kept), (goes, lost)) = (record("stays", None), record("goes", None));
+        let before = Table::default().next(vec![stays.clone(), goes]);
+        let (kept_pass, lost_pass) =
+            (before.find(&kept, 1).unwrap().pass.unwrap(), before.find(&lost, 1).unwrap().pass.unwrap());
+        let after = before.next(vec![stays]);
+        assert_eq!(before.revoke_all_but(&after), ["token:goes"]);
+        assert!(after.find(&lost, 1).is_err());
+        assert_eq!((kept_pass.standing(), lost_pass.standing()), (Standing::Good, Standing::Revoked));
+    }
+
+    #[test]
+    fn a_token_of_the_same_name_is_another_one() {
+        let ((old, text), (new, _)) = (record("a", None), record("a", None));
+        let before = Table::default().next(vec![old]);
+        let after = before.next(vec![new]);
+        assert_eq!(before.revoke_all_but(&after), ["token:a"]);
+        assert!(after.find(&text, 1).is_err());
+    }
+}

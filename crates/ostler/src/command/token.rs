@@ -1,0 +1,283 @@
+//! `ostler token`: credentials of callers.
+
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ostler_core::fault::Span;
+use serde::Serialize;
+
+use crate::cli::{NewToken, TokenCommand};
+use crate::config_file::Found;
+use crate::daemon::Used;
+use crate::demo::clock::rfc3339;
+use crate::failure::Failure;
+use crate::output::{self, Style, Tint, tell};
+use crate::reach::{self, Trouble};
+use crate::spot::Spot;
+use crate::table::{Cell, Table};
+use crate::token::store::{MOST, Store};
+use crate::token::{self, Budget, Record};
+use crate::{cli, config_file};
+
+/// The role that needs no entry in the config.
+const LOCAL: &str = "local";
+
+pub(super) fn run(typed: TokenCommand, shared: &cli::Shared) -> Result<(), Failure> {
+    if shared.daemon.is_some() {
+        return Err(Failure::Usage {
+            what: "tokens are kept in a file of the machine whose config they are for".into(),
+            hint: Some("run the command there, without --daemon".into()),
+        });
+    }
+    let found = config_file::find(shared.config.as_deref())?;
+    let spot = Spot::of(found.file())?;
+    match typed {
+        TokenCommand::Create(new) => create(&new, &found, &spot),
+        TokenCommand::List { json } => list(json, &spot),
+        TokenCommand::Revoke { name } => revoke(&name, &spot),
+    }
+}
+
+/// A token as `--json` shows it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    role: &'a str,
+    /// Only when it is made; nobody can show it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
+    created: u64,
+    expires: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expired: Option<bool>,
+    /// Since the daemon started; null if it was not used, or none runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used: Option<Option<u64>>,
+    budget: Option<ShownBudget>,
+}
+
+#[derive(Serialize)]
+struct ShownBudget {
+    calls: u64,
+    per: String,
+}
+
+impl<'a> Shown<'a> {
+    fn of(record: &'a Record) -> Self {
+        let budget = record
+            .budget
+            .map(|budget| ShownBudget { calls: budget.calls, per: Span(budget.per()).to_string() });
+        Self {
+            name: &record.name,
+            role: &record.role,
+            token: None,
+            created: record.created,
+            expires: record.expires,
+            expired: None,
+            last_used: None,
+            budget,
+        }
+    }
+}
+
+fn create(new: &NewToken, found: &Found, spot: &Spot) -> Result<(), Failure> {
+    let fresh = token::make().map_err(Failure::Machine)?;
+    let created = now();
+    let record = Record {
+        name: new.name.clone(),
+        role: new.role.clone(),
+        id: fresh.id,
+        sha256: fresh.sha256,
+        created,
+        expires: new.expires.map(|time| created.saturating_add(time.as_secs().max(1))),
+        budget: new.budget,
+    };
+    let store = spot.tokens();
+    change(&store, |tokens| add(tokens, record.clone()))?;
+    if !has_role(found, &new.role) {
+        tell(&format!(
+            "warning: the config has no role `{role}`, so this token may use nothing\n  hint: add [roles.{role}] with \
+             an `allow`",
+            role = new.role
+        ));
+    }
+    poke(spot);
+    if new.json {
+        return output::print_json(&Shown { token: Some(&fresh.text), ..Shown::of(&record) });
+    }
+    let end = record.expires.map_or("until it is revoked".into(), |end| format!("until {}", date(end)));
+    tell(&format!(
+        "token `{}` of role `{}`, good {end}; it is shown this once\n  use: Authorization: Bearer TOKEN",
+        record.name, record.role
+    ));
+    output::print(&format!("{}\n", fresh.text))
+}
+
+fn add(tokens: &mut Vec<Record>, record: Record) -> Result<(), Change> {
+    let taken = |known: &Record| known.name == record.name;
+    if tokens.iter().any(taken) {
+        let what = format!("there is a token `{}` already", record.name);
+        let hint = format!("take another name, or `ostler token revoke {}` first", record.name);
+        return Err(Failure::Usage { what, hint: Some(hint) }.into());
+    }
+    if tokens.len() >= MOST {
+        let what = format!("there are {MOST} tokens already, and that is the most");
+        let hint = "revoke some; for so many callers use [auth.jwt]".into();
+        return Err(Failure::Usage { what, hint: Some(hint) }.into());
+    }
+    // One of 2^48; the next is another.
+    if tokens.iter().any(|known| known.id == record.id) {
+        return Err(io::Error::other("the same id was drawn twice; try again").into());
+    }
+    tokens.push(record);
+    Ok(())
+}
+
+fn revoke(name: &str, spot: &Spot) -> Result<(), Failure> {
+    change(&spot.tokens(), |tokens| {
+        let before = tokens.len();
+        tokens.retain(|known| known.name != name);
+        if tokens.len() == before { Err(Failure::UnknownToken(name.to_owned()).into()) } else { Ok(()) }
+    })?;
+    poke(spot);
+    tell(&format!("token `{name}` is good no more"));
+    Ok(())
+}
+
+fn list(is_json: bool, spot: &Spot) -> Result<(), Failure> {
+    let store = spot.tokens();
+    let records = store.read().map_err(|why| Failure::Tokens { file: store.file().to_owned(), why })?;
+    let used = last_used(spot);
+    let used_of = |record: &Record| {
+        used.as_ref()?.tokens.iter().find(|used| used.name == record.name).map(|used| used.last_used)
+    };
+    let now = now();
+    let is_over = |record: &Record| record.expires.is_some_and(|end| now >= end);
+    if is_json {
+        let shown = |record| Shown {
+            expired: Some(is_over(record)),
+            last_used: Some(used_of(record).flatten()),
+            ..Shown::of(record)
+        };
+        let tokens: Vec<Shown<'_>> = records.iter().map(shown).collect();
+        return output::print_json(&serde_json::json!({ "tokens": tokens }));
+    }
+    if records.is_empty() {
+        tell("there are no tokens; `ostler token create --name NAME --role ROLE` makes one");
+        return Ok(());
+    }
+    let mut table = Table::new(&["NAME", "ROLE", "CREATED", "EXPIRES", "LAST USED", "BUDGET"]);
+    for record in &records {
+        let expires = match record.expires {
+            None => Cell::tinted("never", Tint::Faint),
+            Some(end) if is_over(record) => Cell::tinted(&format!("{} (over)", date(end)), Tint::Bad),
+            Some(end) => date(end).as_str().into(),
+        };
+        let last_used = used_of(record).flatten().map_or("-".into(), date);
+        let budget = record.budget.map_or("-".into(), |it| format!("{}/{}", it.calls, Span(it.per())));
+        table.row([
+            record.name.as_str().into(),
+            record.role.as_str().into(),
+            date(record.created).as_str().into(),
+            expires,
+            Cell::tinted(&last_used, Tint::Faint),
+            budget.as_str().into(),
+        ]);
+    }
+    output::print(&table.render(Style::stdout(), output::width()))
+}
+
+/// Why tokens were not changed.
+enum Change {
+    Refused(Failure),
+    Broken(io::Error),
+}
+
+impl From<Failure> for Change {
+    fn from(failure: Failure) -> Self {
+        Self::Refused(failure)
+    }
+}
+
+impl From<io::Error> for Change {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+fn change(store: &Store, change: impl FnOnce(&mut Vec<Record>) -> Result<(), Change>) -> Result<(), Failure> {
+    store.change(change).map_err(|error| match error {
+        Change::Refused(failure) => failure,
+        Change::Broken(why) => Failure::Tokens { file: store.file().to_owned(), why },
+    })
+}
+
+/// Has the daemon read the tokens at once. It sees by itself within a second
+/// that they have changed, so nothing is lost if it does not answer.
+fn poke(spot: &Spot) {
+    let told: Option<Result<serde_json::Value, Trouble>> =
+        reach::ask_daemon(spot, async |there| there.post("/api/v1/tokens/reload").await);
+    if let Some(Err(trouble)) = told {
+        let failure = Failure::from(trouble);
+        tell(&format!("warning: the daemon could not be told, and will see it within a second ({failure})"));
+    }
+}
+
+fn last_used(spot: &Spot) -> Option<Used> {
+    reach::ask_daemon(spot, async |there| there.get("/api/v1/tokens").await)?.ok()
+}
+
+/// Whether callers of a role can do anything. A config that can't be read
+/// says nothing about it, and will be complained about elsewhere.
+fn has_role(found: &Found, role: &str) -> bool {
+    let Some(file) = found.file() else { return role == LOCAL };
+    let config = config_file::read(file.to_owned()).ok().and_then(|reading| reading.config);
+    role == LOCAL || config.is_none_or(|config| config.roles.contains_key(role))
+}
+
+/// `2026-07-28 12:00`, in UTC.
+fn date(seconds: u64) -> String {
+    // What no clock can tell is shown as the beginning of all clocks.
+    let moment = UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH);
+    let text = rfc3339(moment);
+    text.get(..16).unwrap_or(&text).replace('T', " ")
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Reads `100/1h`.
+pub(crate) fn read_budget(text: &str) -> Result<Budget, String> {
+    let wanted = || "a budget is calls per time, such as 100/1h".to_owned();
+    let (calls, per) = text.split_once('/').ok_or_else(wanted)?;
+    let calls = calls.trim().parse().map_err(|_| wanted())?;
+    let per: Duration =
+        ostler_core::config::duration::parse(per).map_err(|error| format!("{error}, such as 1h"))?;
+    match u64::try_from(per.as_millis()) {
+        Ok(per_ms) if per_ms > 0 => Ok(Budget { calls, per_ms }),
+        _ => Err(wanted()),
+    }
+}
+
+/// Reads the name of a token or a role.
+pub(crate) fn read_name(text: &str) -> Result<String, String> {
+    match token::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("names are made of letters, digits, `-` and `_`, at most 64 of them".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_calls_per_time() {
+        assert_eq!(read_budget("100/1h"), Ok(Budget { calls: 100, per_ms: 3_600_000 }));
+        assert_eq!(read_budget("0/1s"), Ok(Budget { calls: 0, per_ms: 1_000 }));
+        for bad in ["", "100", "100/", "/1h", "-1/1h", "1/0s", "1.5/1h", "1/1"] {
+            assert!(read_budget(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The tokens of a config on disk: one file that only its user may read,
+//! written whole or not at all.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::Record;
+use crate::{config_file, spot};
+
+/// The most tokens of a config; more are kept by an identity provider.
+pub(crate) const MOST: usize = 10_000;
+/// As many of the longest records fit.
+const LARGEST: u64 = 16 << 20;
+/// How long another command may take that is changing them.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_EVERY: Duration = Duration::from_millis(5);
+
+/// The format of the file.
+const VERSION: u32 = 1;
+
+/// Where the tokens of a config are.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    file: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    version: u32,
+    tokens: Vec<Record>,
+}
+
+impl Store {
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { file }
+    }
+
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// All tokens. A file that is not there has none; one that can't be read
+    /// is an error, since nobody knows what it had.
+    pub(crate) fn read(&self) -> io::Result<Vec<Record>> {
+        let text = match config_file::read_at_most(&self.file, LARGEST) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read?,
+        };
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let Written { version, tokens } = serde_json::from_str(&text)
+            .map_err(|error| invalid(format!("it is not what was written: {error}")))?;
+        if version != VERSION {
+            return Err(invalid(format!("it is of format {version}, and this version knows {VERSION}")));
+        }
+        if tokens.len() > MOST {
+            return Err(invalid(format!("it has more than {MOST} tokens")));
+        }
+        Ok(tokens)
+    }
+
+    /// Changes the tokens, one command at a time. What the change refuses is
+    /// not written.
+    pub(crate) fn change<T, E: From<io::Error>>(
+        &self,
+        change: impl FnOnce(&mut Vec<Record>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _lock = self.lock()?;
+        let mut tokens = self.read()?;
+        let done = change(&mut tokens)?;
+        let text = serde_json::to_vec(&Written { version: VERSION, tokens }).map_err(io::Error::other)?;
+        spot::write_whole(&self.file, &text)?;
+        Ok(done)
+    }
+
+    /// A lock of its own: the file itself is replaced by every change.
+    fn lock(&self) -> io::Result<File> {
+        let mut path = self.file.clone().into_os_string();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        if let Some(folder) = path.parent() {
+            spot::make_private_folder(folder)?;
+        }
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let began = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if began.elapsed() >= LOCK_PATIENCE => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "another command is changing the tokens",
+                    ));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str) -> Record {
+        Record {
+            name: name.into(),
+            role: "ci".into(),
+            id: "0".repeat(12),
+            sha256: "0".repeat(64),
+            created: 1,
+            expires: Some(2),
+            budget: None,
+        }
+    }
+
+    fn add(store: &Store, name: &str) {
+        try_add(store, name).unwrap();
+    }
+
+    fn try_add(store: &Store, name: &str) -> io::Result<()> {
+        store.change(|tokens| {
+            tokens.push(record(name));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_is_nobody_elses_to_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("new/x.tokens"));
+        assert_eq!(store.read().unwrap(), []);
+        add(&store, "a");
+        assert_eq!(store.read().unwrap(), [record("a")]);
+        assert_eq!(std::fs::metadata(store.file()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn commands_at_the_same_time_lose_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("x.tokens"));
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let store = &store;
+                scope.spawn(move || add(store, &format!("t{number}")));
+            }
+        });
+        assert_eq!(store.read().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn a_file_that_is_not_understood_is_neither_empty_nor_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("x.tokens"));
+        for text in ["", "{", r#"{"version":2,"tokens":[]}"#, r#"{"version":1}"#] {
+            std::fs::write(store.file(), text).unwrap();
+            assert!(store.read().is_err(), "{text}");
+            assert!(try_add(&store, "a").is_err(), "{text}");
+            assert_eq!(std::fs::read_to_string(store.file()).unwrap(), text);
+        }
+    }
+}
