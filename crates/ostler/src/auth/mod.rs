@@ -15,7 +15,7 @@ mod table;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use ostler_core::config::Config;
@@ -36,6 +36,9 @@ pub(crate) struct Keeper {
     is_open_here: bool,
     store: Store,
     tokens: ArcSwap<Table>,
+    /// Held while tokens are read, so that none that is older than another
+    /// reading comes after it and revives what was revoked.
+    turn: Mutex<()>,
     jwt: Option<Arc<Jwt>>,
 }
 
@@ -44,7 +47,8 @@ impl Keeper {
     pub(crate) fn new(config: &Config, store: Store) -> Self {
         let clock = Arc::new(Clock::default());
         let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(Jwt::new(jwt, Arc::clone(&clock))));
-        let keeper = Self { clock, is_open_here: config.auth.local, store, tokens: ArcSwap::default(), jwt };
+        let (tokens, turn) = (ArcSwap::default(), Mutex::default());
+        let keeper = Self { clock, is_open_here: config.auth.local, store, tokens, turn, jwt };
         keeper.set_roles(config);
         keeper
     }
@@ -52,6 +56,7 @@ impl Keeper {
     /// Reads the tokens again, and takes back those that are gone: whose they
     /// were. Tokens that can't be read stay as they were.
     pub(crate) fn reload(&self) -> io::Result<Vec<String>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let records = self.store.read()?;
         let before = self.tokens.load_full();
         let after = Arc::new(before.next(records));

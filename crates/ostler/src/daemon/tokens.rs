@@ -44,6 +44,8 @@ pub(super) async fn run(daemon: Arc<Daemon>) {
 async fn tick(daemon: &Daemon) {
     let mut seen = Stamps::default();
     seen.add(daemon.keeper.store().file());
+    // They may have changed since the start, when nobody knew whom to tell.
+    let _ = daemon.reload_tokens().await;
     let mut ticks = tokio::time::interval(EVERY);
     // After a machine has slept one look is enough.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
