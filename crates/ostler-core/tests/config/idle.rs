@@ -11,9 +11,7 @@ fn said(text: &str) -> Vec<(Severity, String, u32)> {
 
 #[test]
 fn rules_that_would_not_be_enforced_are_refused() {
-    let table = [
-        ("[roles.local]\nallow = [\"*\"]\nbudget = { calls = 1, per = \"1h\" }", "roles.local"),
-    ];
+    let table = [("[roles.local]\nallow = [\"*\"]\nbudget = { calls = 1, per = \"1h\" }", "roles.local")];
     for (text, path) in table {
         let found = said(text);
         assert_eq!(found.len(), 1, "{text}");

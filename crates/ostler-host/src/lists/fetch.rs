@@ -112,8 +112,9 @@ impl Host {
         if slot.learn(kind, Arc::clone(&known)) {
             self.keep_lists(slot);
         }
-        if kind == Kind::Tools {
-            self.look_over(slot, &known);
+        // Whoever was shown what is pinned was shown more than there is.
+        if kind == Kind::Tools && self.look_over(slot, &known) {
+            slot.tell_repinned();
         }
         Ok(known)
     }

@@ -23,11 +23,13 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::Pins;
 
 pub(crate) use self::watch::Flagged;
+use crate::bus::ServerEvent;
 use crate::host::Host;
 use crate::lists::Kind;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
 use crate::tools::Tool;
+use crate::upstream::Event;
 
 /// Every tool of a server, whoever may use it and whether it is approved or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,11 @@ impl Host {
                 continue;
             }
             let slots = server.slots();
+            if slots.is_empty() {
+                let (server, partition) = (server.spec.name.clone(), "".into());
+                let event = Event::ToolsChanged;
+                self.shared().bus.tell(ServerEvent { server, partition, event });
+            }
             for slot in &slots {
                 if let Some(known) = slot.known(Kind::Tools).filter(|known| !known.is_of_no_session()) {
                     self.look_over(slot, &known);

@@ -21,9 +21,10 @@ use crate::server::slot::Slot;
 pub(crate) type Flagged = HashSet<(Arc<str>, Bytes)>;
 
 impl Host {
-    /// Judges a list and tells of what nobody has approved, once for each change.
-    pub(crate) fn look_over(&self, slot: &Slot, known: &Known) {
-        let Some(pins) = self.pins() else { return };
+    /// Judges a list and tells of what nobody has approved, once for each
+    /// change. Whether there was any that callers can't see from now on.
+    pub(crate) fn look_over(&self, slot: &Slot, known: &Known) -> bool {
+        let Some(pins) = self.pins() else { return false };
         let server = &slot.key.server;
         let judgement = known.judged(&pins, server);
         let mut flagged: Flagged = HashSet::new();
@@ -47,11 +48,13 @@ impl Host {
         *told = flagged;
         drop(told);
         let mode = if pins.mode == PinMode::Enforce { "refused until it is approved" } else { "allowed" };
+        let hides_any = pins.mode == PinMode::Enforce && !news.is_empty();
         for (tool, standing) in news {
             tracing::warn!(%server, %tool, standing, mode, "a tool is not what was approved");
             let what = What::DefinitionChanged { tool: &tool, standing };
             self.happened(&Happening { server: server.as_str(), partition: &slot.key.partition, what });
         }
+        hides_any
     }
 
     /// Adds what the pins say of a server to its status.

@@ -1,12 +1,12 @@
 //! What nobody has approved is neither listed nor called, on any path.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ostler_core::config::PinMode;
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_core::spec::Isolation;
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, ServerName, ServerSpec, Verdict};
+use ostler_host::{Caller, Kind, ServerName, ServerSpec, Verdict, What};
 use ostler_testkit::{Reply, Script, Stage, World, settle};
 use serde_json::{Value, json};
 
@@ -392,4 +392,45 @@ async fn what_was_remembered_of_a_tool_is_forgotten_with_its_approval() {
     world.host.set_pins(enforced(&[]));
     settle().await;
     assert_eq!(called(&world).await, "definition-changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_shown_a_pinned_tool_hears_that_it_is_not_to_be_had() {
+    let world = World::new()
+        .server("a", Script::new().definition(with("title", json!("x"))))
+        .options(|options| options.pins = enforced(&[approved()]))
+        .open()
+        .await;
+    assert_eq!(world.host.offers(&world.me, Kind::Tools, secs(1)).await[0].items.len(), 1, "it sleeps");
+    let mut events = world.host.events();
+    assert_eq!(called(&world).await, "definition-changed");
+    assert_eq!(events.try_recv().unwrap().event, Event::ToolsChanged);
+    assert!(world.host.offers(&world.me, Kind::Tools, secs(1)).await[0].items.is_empty());
+    world.crash("a");
+    world.advance(secs(1)).await;
+    assert_eq!(called(&world).await, "definition-changed");
+    assert!(events.try_recv().is_err(), "the same change is told once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_is_observed_once() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let book = Arc::clone(&seen);
+    let script = changed_by_restart(
+        vec![with("title", json!("x")), json!({"name": "new"})],
+        vec![with("title", json!("y"))],
+    );
+    let world = World::new().server("a", script).open().await;
+    world.host.set_observer(Some(Arc::new(move |happening| {
+        if let What::DefinitionChanged { tool, standing } = happening.what {
+            book.lock().unwrap().push(format!("{} {tool} {standing}", happening.server));
+        }
+    })));
+    world.host.set_pins(enforced(&[approved(), json!({"name": "old"})]));
+    called(&world).await;
+    called(&world).await;
+    world.crash("a");
+    world.advance(secs(1)).await;
+    called(&world).await;
+    assert_eq!(*seen.lock().unwrap(), ["a send changed", "a new new", "a old removed", "a send changed"]);
 }
