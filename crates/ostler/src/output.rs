@@ -71,13 +71,13 @@ impl Style {
         Self::of(&io::stderr())
     }
 
-    /// Without colours, wherever it goes.
-    pub(crate) fn unpainted() -> Self {
-        Self { is_coloured: false }
+    /// With colours, wherever it goes.
+    #[cfg(test)]
+    pub(crate) fn painted() -> Self {
+        Self { is_coloured: true }
     }
 
-    /// Without colours.
-    #[cfg(test)]
+    /// Without colours, wherever it goes.
     pub(crate) fn plain() -> Self {
         Self { is_coloured: false }
     }

@@ -64,7 +64,7 @@ impl Shown {
 
 impl ShownChange {
     fn of(change: &Change) -> Self {
-        let plain = Style::unpainted();
+        let plain = Style::plain();
         let (what, text) = match &change.what {
             What::Added(text) => ("added", come(text, plain)),
             What::Removed(text) => ("removed", gone(text, plain)),
@@ -93,7 +93,7 @@ pub(crate) fn render(server: &ServerName, difference: &Difference, style: Style)
         Difference::New { new, .. } => {
             let _ = writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "is new"));
             let pretty = serde_json::to_string_pretty(&value(new)).unwrap_or_default();
-            write!(text, "{}", indented(&reveal(&pretty), 2))
+            write!(text, "{}", indented(&tame(&reveal(&pretty)), 2))
         }
         Difference::Removed { .. } => writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "is gone")),
     };
@@ -135,8 +135,9 @@ fn come(text: &str, style: Style) -> String {
     }
 }
 
+/// The text is tame already, and may be painted.
 fn indented(text: &str, by: usize) -> String {
-    tame(text).lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+    text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
 }
 
 /// `1 changed, 2 new`
@@ -172,4 +173,37 @@ pub(crate) fn print_json(shown: &impl Serialize) -> Result<(), Failure> {
         }
     }
     output::print(&(safe + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(old: &str, new: &str) -> Difference {
+        let definition =
+            |text: &str| serde_json::json!({"name": "t", "description": text}).to_string().into();
+        Difference::Changed { tool: "t".into(), old: definition(old), new: definition(new) }
+    }
+
+    #[test]
+    fn a_terminal_shows_colours_and_nothing_of_the_servers_own() {
+        let server = ServerName::new("a").unwrap();
+        let difference = changed("good", "\u{1b}]0;gotcha\u{7}\u{9b}2J bad\u{202e}");
+        let text = render(&server, &difference, Style::painted());
+        let own = ["\u{1b}[1m", "\u{1b}[33m", "\u{1b}[36m", "\u{1b}[9;31m", "\u{1b}[4;32m", "\u{1b}[0m"];
+        let rest = own.iter().fold(text.clone(), |text, code| text.replace(code, ""));
+        assert!(own.iter().all(|code| text.contains(code)), "{text:?}");
+        assert!(rest.chars().all(|c| c == '\n' || !is_deceptive(c)), "{rest:?}");
+        assert!(rest.contains("U+001B") && rest.contains("U+202E"), "{rest}");
+    }
+
+    #[test]
+    fn without_colours_brackets_say_what_is_gone_and_what_has_come() {
+        let server = ServerName::new("a").unwrap();
+        let text = render(&server, &changed("sends a mail", "sends a letter"), Style::plain());
+        assert_eq!(text, "a__t has changed\n  /description\n    sends a [-mail-]{+letter+}\n");
+        let new = Difference::New { tool: "t\u{200b}".into(), new: r#"{"name":"t\u200b"}"#.into() };
+        let text = render(&server, &new, Style::plain());
+        assert!(text.contains("ZERO WIDTH SPACE") && !text.contains('\u{200b}'), "{text}");
+    }
 }
