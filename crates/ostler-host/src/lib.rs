@@ -60,7 +60,7 @@ pub use discover::Discovered;
 pub use happening::{Act, Happening, Observer, What};
 pub use host::Host;
 pub use level::LogLevel;
-pub use lists::{Kind, Offer};
+pub use lists::{Kind, Offer, kept_names};
 pub use logs::LogReader;
 pub use operate::Spawned;
 pub use options::HostOptions;

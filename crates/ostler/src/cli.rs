@@ -126,6 +126,7 @@ anew. What was begun with a token ends when it is revoked or expires.",
         command: TokenCommand,
     },
     Check(Check),
+    Explain(Explain),
     Lock(Lock),
     Diff(Diff),
     Approve(Approve),
@@ -379,7 +380,8 @@ pub(crate) struct NewToken {
     before_help = "Examples:
   ostler check
   ostler check --config ~/.cursor/mcp.json",
-    after_help = "It also looks whether commands exist, and whether references such as ${env:TOKEN} can be resolved."
+    after_help = "It also looks whether commands exist, and whether references such as ${env:TOKEN} can be resolved, and whether \
+rules of roles match anything that servers are known to have."
 )]
 pub(crate) struct Check {
     /// Print JSON
@@ -445,6 +447,28 @@ pub(crate) struct Approve {
     /// A tool as `ostler diff` names it, or all of a server
     #[arg(value_name = "SERVER[__TOOL]", required = true)]
     pub(crate) what: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say which rule decides whether a role may use something
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler explain researcher git__git_push
+  ostler explain researcher docs/prompt:review
+  ostler explain local files/resource:file:///etc/passwd --json
+  ostler explain researcher git     may it see the server at all?",
+    after_help = "It reads the config and starts nothing. Exits 0 if the role may, else 5."
+)]
+pub(crate) struct Explain {
+    /// The role, as the config names it; `local` is for callers without a credential
+    pub(crate) role: String,
+    /// SERVER__TOOL, SERVER/prompt:NAME, SERVER/resource:URI, SERVER/method:METHOD, or SERVER
+    #[arg(value_name = "WHAT")]
+    pub(crate) what: String,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,6 +25,7 @@ mod interrupt;
 mod output;
 mod pins;
 mod reach;
+mod rule_check;
 mod spot;
 mod stamps;
 mod stdio;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
+use ostler_core::spec::ServerSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -82,6 +83,14 @@ impl Host {
         let dir = self.options().state_dir.as_ref()?;
         slot.key.partition.is_empty().then(|| dir.join("lists").join(format!("{}.json", slot.key.server)))
     }
+}
+
+/// The names in a server's list as an earlier run has kept it, if one has and
+/// the server is still the same.
+pub fn kept_names(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec<String>> {
+    let path = state_dir.join("lists").join(format!("{}.json", spec.name));
+    let items = read(&path, &spec.fingerprint().to_string())?.list(kind).take()?;
+    Some(items.into_iter().map(|item| item.name).collect())
 }
 
 fn put_back(slot: &Slot, mut kept: Kept) {

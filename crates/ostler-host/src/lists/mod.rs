@@ -12,6 +12,7 @@ mod kind;
 mod offer;
 mod pages;
 
+pub use keep::kept_names;
 pub use kind::Kind;
 pub(crate) use offer::AT_ONCE;
 pub use offer::Offer;

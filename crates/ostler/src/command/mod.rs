@@ -4,6 +4,7 @@ mod approve;
 mod call;
 mod check;
 mod diff;
+mod explain;
 pub(crate) mod list;
 mod lock;
 mod manual;
@@ -49,6 +50,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Lock(typed) => lock::run(&typed, shared),
         Command::Diff(typed) => diff::run(&typed, shared),
         Command::Approve(typed) => approve::run(&typed, shared),
+        Command::Explain(typed) => return explain::run(&typed, file),
         Command::Schema => output::print_json(&ostler_core::config::schema()),
         Command::Completions { shell } => manual::print_completions(shell),
         Command::Man { command } => manual::print_page(command.as_deref()),

@@ -18,6 +18,7 @@ mod jwt;
 mod mcp;
 mod pins;
 mod restart;
+mod roles;
 mod serve;
 mod signals;
 mod status;

@@ -1,0 +1,197 @@
+//! `ostler explain`: which rule decides, and why.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ostler_core::caller::Caller;
+use ostler_core::catalog::nearest;
+use ostler_core::config::Config;
+use ostler_core::policy::{Decider, Explanation, Pattern, Rules, Subject};
+use serde::Serialize;
+
+use crate::config_file::{self, shown};
+use crate::failure::Failure;
+use crate::{cli, output};
+
+/// The exit code of what is denied or unknown.
+const DENIED: u8 = 5;
+
+pub(super) fn run(typed: &cli::Explain, file: Option<&Path>) -> Result<ExitCode, Failure> {
+    let config = config_file::choose(config_file::find(file)?)?.config;
+    let asked = Asked::read(&config, typed);
+    let explained = Explained::of(&config, &asked);
+    if typed.json {
+        output::print_json(&explained)?;
+    } else {
+        output::print(&explained.tell(&config, &asked))?;
+    }
+    Ok(if explained.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+/// What was typed, understood.
+struct Asked<'a> {
+    role: &'a str,
+    server: &'a str,
+    subject: Option<Subject<'a>>,
+}
+
+impl<'a> Asked<'a> {
+    /// The longest name of a server that fits is meant; where none does, what
+    /// stands before the first `/` or `__`.
+    fn read(config: &Config, typed: &'a cli::Explain) -> Self {
+        let what = typed.what.as_str();
+        let is_end = |rest: &str| rest.is_empty() || rest.starts_with("__") || rest.starts_with('/');
+        let fits = |name: &str| what.strip_prefix(name).is_some_and(is_end);
+        let known = config.servers.iter().map(|spec| spec.name.as_str().len());
+        let known = known.filter(|length| what.get(..*length).is_some_and(fits)).max();
+        let end = known.or_else(|| [what.find('/'), what.find("__")].into_iter().flatten().min());
+        let (server, rest) = what.split_at(end.unwrap_or(what.len()));
+        let rest = match rest.strip_prefix("__") {
+            Some(tool) => Some(Subject::Tool(tool)),
+            None => rest.strip_prefix('/').map(Subject::parse),
+        };
+        Self { role: &typed.role, server, subject: rest }
+    }
+
+    fn what(&self) -> String {
+        let server = format!("server `{}`", output::clean(self.server));
+        match self.subject {
+            None => server,
+            Some(Subject::Tool(name)) => format!("tool `{}` of {server}", output::clean(name)),
+            Some(Subject::Prompt(name)) => format!("prompt `{}` of {server}", output::clean(name)),
+            Some(Subject::Resource(uri)) => format!("resource `{}` of {server}", output::clean(uri)),
+            Some(Subject::Method(method)) => format!("method `{}` of {server}", output::clean(method)),
+        }
+    }
+
+    /// As rules are asked about it.
+    fn spelled(&self) -> String {
+        match self.subject {
+            None => format!("{}/*", self.server),
+            Some(subject) => format!("{}/{subject}", self.server),
+        }
+    }
+}
+
+/// The stable shape of `--json`.
+#[derive(Serialize)]
+struct Explained {
+    allowed: bool,
+    role: String,
+    server: String,
+    /// As rules spell it; absent where the server as a whole is meant.
+    subject: Option<String>,
+    /// What decides: `operator`, `local-default`, `role`, `server-filter`,
+    /// `unknown-role`, `unknown-server`.
+    decider: &'static str,
+    /// `allow` or `deny`, where a pattern decides.
+    list: Option<&'static str>,
+    pattern: Option<String>,
+    /// Where the pattern stands.
+    file: Option<PathBuf>,
+    line: Option<u32>,
+}
+
+impl Explained {
+    fn of(config: &Config, asked: &Asked<'_>) -> Self {
+        let operator = Caller::operator();
+        let caller = match asked.role == operator.role() {
+            true => operator,
+            false => Caller::new(asked.role, asked.role),
+        };
+        let (rules, spec) = (Rules::of(&config.roles), config.server(asked.server));
+        let Explanation { is_allowed, decider } = Explanation::of(&rules, &caller, spec, asked.subject);
+        let (word, pattern) = match decider {
+            Decider::NoRules => ("no-rules", None),
+            Decider::Operator => ("operator", None),
+            Decider::LocalDefault => ("local-default", None),
+            Decider::UnknownRole => ("unknown-role", None),
+            Decider::UnknownServer => ("unknown-server", None),
+            Decider::Role(pattern) => ("role", Some(pattern)),
+            Decider::ServerFilter(pattern) => ("server-filter", Some(pattern)),
+            Decider::Hook { .. } => ("hook", None),
+        };
+        let (list, pattern) = match pattern {
+            Some(Pattern::Allow(pattern)) => (Some("allow"), Some(pattern)),
+            Some(Pattern::Deny(pattern)) => (Some("deny"), Some(pattern)),
+            Some(Pattern::Unmatched | Pattern::LockedOut) | None => (None, None),
+        };
+        let mut explained = Self {
+            allowed: is_allowed,
+            role: asked.role.to_owned(),
+            server: asked.server.to_owned(),
+            subject: asked.subject.map(|subject| subject.to_string()),
+            decider: word,
+            list,
+            pattern,
+            file: None,
+            line: None,
+        };
+        if let Some((file, line)) = explained.origin(config) {
+            (explained.file, explained.line) = (Some(file.to_owned()), Some(line));
+        }
+        explained
+    }
+
+    fn origin<'c>(&self, config: &'c Config) -> Option<(&'c Path, u32)> {
+        if self.decider == "server-filter" {
+            return config.origin(&self.server);
+        }
+        let (list, pattern) = (self.list?, self.pattern.as_deref()?);
+        let role = config.roles.get(&self.role)?;
+        let rules = if list == "allow" { &role.allow } else { &role.deny };
+        config.origin_of_rule(&self.role, list, rules.iter().position(|rule| rule == pattern)?)
+    }
+
+    fn tell(&self, config: &Config, asked: &Asked<'_>) -> String {
+        let (may, verb) = match (self.allowed, asked.subject) {
+            (true, Some(_)) => ("may", "use"),
+            (true, None) => ("may", "see"),
+            (false, Some(_)) => ("may not", "use"),
+            (false, None) => ("may not", "see"),
+        };
+        let role = output::clean(&self.role);
+        let mut text = format!("{role} {may} {verb} {}\n  rule: {}\n", asked.what(), self.rule(asked));
+        if let Some(hint) = self.hint(config) {
+            text.push_str(&format!("  hint: {hint}\n"));
+        }
+        text
+    }
+
+    fn rule(&self, asked: &Asked<'_>) -> String {
+        let place = match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!(" ({}:{line})", shown(file).display()),
+            _ => String::new(),
+        };
+        let table = match self.decider {
+            "server-filter" => format!("servers.{}.tools", self.server),
+            _ => format!("roles.{}", output::clean(&self.role)),
+        };
+        match (self.decider, self.list, &self.pattern) {
+            (_, Some(list), Some(pattern)) => {
+                format!("`{}` in `{list}` of `[{table}]`{place}", output::clean(pattern))
+            }
+            ("role" | "server-filter", ..) => {
+                format!(
+                    "nothing in `allow` of `[{table}]` matches `{}`{place}",
+                    output::clean(&asked.spelled())
+                )
+            }
+            ("operator", ..) => "no rule is about whoever runs the daemon".into(),
+            ("local-default", ..) => "`local` may use everything, since there is no `[roles.local]`".into(),
+            ("unknown-role", ..) => "this role is not in the config, and so may use nothing".into(),
+            ("unknown-server", ..) => "there is no such server".into(),
+            _ => "there are no rules".into(),
+        }
+    }
+
+    fn hint(&self, config: &Config) -> Option<String> {
+        let near = match self.decider {
+            "unknown-role" => nearest(&self.role, config.roles.keys().map(String::as_str)),
+            "unknown-server" => nearest(&self.server, config.servers.iter().map(|spec| spec.name.as_str())),
+            "server-filter" => return Some("this filter is about every role".into()),
+            _ => None,
+        };
+        near.map(|near| format!("did you mean `{near}`?"))
+    }
+}
