@@ -39,6 +39,6 @@ mod streams;
 pub use auth::{Admitted, Authenticate, Check, Knock, LocalOnly, Reason, Unauthorized};
 pub use face::Face;
 pub use gateway::Gateway;
-pub use http::{Limits, LongStream, serve};
+pub use http::{Limits, LongStream, Refusal, serve};
 pub use options::{GatewayOptions, ResourceMetadata};
 pub use pass::{Pass, Standing};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -125,6 +125,7 @@ anew. What was begun with a token ends when it is revoked or expires.",
         #[command(subcommand)]
         command: TokenCommand,
     },
+    Audit(Audit),
     Check(Check),
     Explain(Explain),
     Lock(Lock),
@@ -373,6 +374,54 @@ pub(crate) struct NewToken {
     pub(crate) json: bool,
 }
 
+/// Show who called what, and what came of it
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler audit --since 1h
+  ostler audit --denied             what was refused, and by which rule
+  ostler audit --tool git__git_log --caller ada --follow
+  ostler audit --since 2026-07-28 --json > audit.jsonl",
+    after_help = "It reads the file, with or without a daemon, and changes nothing. Rows of the kind `gap` say how \
+many are missing there, whatever is asked for."
+)]
+pub(crate) struct Audit {
+    /// Not before: a time ago such as 1h, or a moment such as 2026-07-28T12:00Z
+    #[arg(long, value_name = "WHEN", value_parser = read_moment)]
+    pub(crate) since: Option<SystemTime>,
+    /// Before: likewise
+    #[arg(long, value_name = "WHEN", value_parser = read_moment)]
+    pub(crate) until: Option<SystemTime>,
+    /// Only callers in this role
+    #[arg(long)]
+    pub(crate) role: Option<String>,
+    /// Only this caller
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub(crate) caller: Option<String>,
+    /// Only this server
+    #[arg(long)]
+    pub(crate) server: Option<String>,
+    /// Only this tool, prompt or resource
+    #[arg(long)]
+    pub(crate) tool: Option<String>,
+    /// Only what came to this: ok, tool-error, denied, cancelled, timed-out, ...
+    #[arg(long)]
+    pub(crate) outcome: Option<String>,
+    /// Only what was refused by a rule or at the door
+    #[arg(long)]
+    pub(crate) denied: bool,
+    /// The last N of them, 0 for all; 100 if not given, and all with --json
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u32>,
+    /// Go on with what comes from now on, until Ctrl-C
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Check the config, and say all that is wrong with it
 #[derive(Debug, Args)]
 #[command(
@@ -476,6 +525,14 @@ pub(crate) struct Explain {
 
 fn read_address(text: &str) -> Result<SocketAddr, String> {
     listen::parse(text).map_err(|error| format!("{error}, such as 127.0.0.1:7777"))
+}
+
+/// A time ago, or a moment.
+pub(crate) fn read_moment(text: &str) -> Result<SystemTime, String> {
+    let ago = duration::parse(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
+    let moment = ago.or_else(|| crate::clock::parse(text));
+    moment
+        .ok_or_else(|| "it is neither a time ago, such as 1h, nor a moment, such as 2026-07-28T12:00Z".into())
 }
 
 fn read_time(text: &str) -> Result<Duration, String> {

@@ -10,8 +10,10 @@
 //! ```
 
 mod arguments;
+mod audit;
 mod auth;
 mod cli;
+mod clock;
 mod command;
 mod config_file;
 mod content;

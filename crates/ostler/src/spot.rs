@@ -9,6 +9,7 @@
 //!                        HASH.tokens   what is kept of the tokens of callers; likewise
 //!                        HASH.seal     the key of what clients keep for us; likewise
 //!                        HASH.log      what a daemon says that nobody watches
+//!                        HASH.audit.db    who called what, and HASH.audit.key the key of its hashes
 //! ```
 //!
 //! The lock is the truth and the note is only worth something while it is
@@ -80,6 +81,12 @@ impl Spot {
         Ok(Self { name: name_of(config), runtime, state })
     }
 
+    /// A spot in a folder of a test.
+    #[cfg(test)]
+    pub(crate) fn within(folder: &Path) -> Self {
+        Self { name: "x".into(), runtime: folder.join("run"), state: folder.join("state") }
+    }
+
     /// The daemon that runs here, if one does.
     pub(crate) fn running(&self) -> Option<Note> {
         let text = crate::config_file::read_at_most(&self.note_file(), LARGEST_NOTE).ok()?;
@@ -137,6 +144,16 @@ impl Spot {
         Store::new(self.state.join(format!("{}.tokens", self.name)))
     }
 
+    /// Where it is written down who called what.
+    pub(crate) fn audit_file(&self) -> PathBuf {
+        self.state.join(format!("{}.audit.db", self.name))
+    }
+
+    /// The key of the hashes in it.
+    pub(crate) fn audit_key_file(&self) -> PathBuf {
+        self.state.join(format!("{}.audit.key", self.name))
+    }
+
     fn note_file(&self) -> PathBuf {
         self.runtime.join(format!("{}.json", self.name))
     }
@@ -191,6 +208,11 @@ impl Claim {
         let _ = fs::remove_file(self.spot.note_file());
     }
 
+    /// What it is the right to.
+    pub(crate) fn spot(&self) -> &Spot {
+        &self.spot
+    }
+
     /// The admin token of this spot, the same over restarts; made if there is none.
     pub(crate) fn token(&self) -> io::Result<String> {
         if let Some(token) = self.spot.token() {
@@ -240,12 +262,14 @@ pub(crate) fn write_whole(file: &Path, text: &[u8]) -> io::Result<()> {
     written
 }
 
-fn private() -> OpenOptions {
+/// For files that only their user may read.
+pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
+/// Makes a folder that only its user may look into, if there is none.
 pub(crate) fn make_private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
@@ -257,13 +281,15 @@ fn name_of(config: Option<&Path>) -> String {
     hex(&Sha256::digest(canonical.as_os_str().as_encoded_bytes())[..8])
 }
 
-fn random() -> io::Result<[u8; 32]> {
+/// A new secret.
+pub(crate) fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -272,7 +298,7 @@ mod tests {
     use super::*;
 
     fn spot(folder: &Path) -> Spot {
-        Spot { name: "x".into(), runtime: folder.join("run"), state: folder.join("state") }
+        Spot::within(folder)
     }
 
     fn note() -> Note {

@@ -13,7 +13,7 @@ use super::scope::{Dialect, Scope};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{
-    Config, Format, Source, admin, auth, bounds, clients, gateway, json, listen, pins, relay, role, root,
+    Config, Format, Source, admin, audit, auth, bounds, clients, gateway, json, listen, pins, relay, role, root,
     server, toml,
 };
 use crate::catalog::slug;
@@ -118,6 +118,7 @@ impl<'a> Loader<'a> {
             config.gateway = gateway::read(found);
         }
         config.pins = reader.section("pins").map_or(config.pins, pins::read);
+        config.audit = reader.section("audit").map_or(config.audit, audit::read);
         config.admin = reader.section("admin").map_or(config.admin, admin::read);
         config.relay = reader.section("relay").and_then(relay::read).or(config.relay.take());
         reader.finish();

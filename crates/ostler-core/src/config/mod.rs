@@ -41,6 +41,7 @@ use crate::name::ServerName;
 use crate::spec::ServerSpec;
 
 mod admin;
+mod audit;
 mod auth;
 mod bounds;
 mod clients;
@@ -75,6 +76,7 @@ mod tools;
 mod transport;
 
 pub use admin::Admin;
+pub use audit::{Audit, AuditedArguments};
 pub use auth::{Algorithm, Auth, Jwks, Jwt};
 pub use bounds::{CacheBounds, Pool};
 pub use gateway::Gateway;
@@ -86,7 +88,7 @@ pub use reference::{Reference, ResolveError, Template, TemplateError};
 pub use relay::Relay;
 pub use role::{Budget, Role};
 pub use schema::schema;
-pub use secret::{hide_in_address, hide_in_args};
+pub use secret::{hide_in_address, hide_in_args, is_named_by as is_secret_key, mask as mask_secrets};
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +150,8 @@ pub struct Config {
     pub pins: PinMode,
     /// The broker through which workers reach this host.
     pub relay: Option<Relay>,
+    /// What is written down about calls.
+    pub audit: Audit,
     /// What the admin API may do.
     pub admin: Admin,
     /// How callers prove who they are.
@@ -174,6 +178,7 @@ impl Config {
             cache: CacheBounds::default(),
             pins: PinMode::default(),
             relay: None,
+            audit: Audit::default(),
             admin: Admin::default(),
             auth: Auth::default(),
             gateway: Gateway::default(),

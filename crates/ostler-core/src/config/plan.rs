@@ -75,6 +75,7 @@ fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("cache", before.cache != after.cache),
         ("relay", before.relay != after.relay),
         ("gateway", before.gateway != after.gateway),
+        ("audit", before.audit != after.audit),
         ("admin", before.admin != after.admin),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()

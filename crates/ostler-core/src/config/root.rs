@@ -1,7 +1,7 @@
 //! The top of Ostler's own file.
 
 use super::field::{Field, Kind, Preset, Section};
-use super::{admin, auth, bounds, gateway, pins, relay, role, server};
+use super::{admin, audit, auth, bounds, gateway, pins, relay, role, server};
 
 pub(crate) static SECTION: Section = Section {
     name: "config",
@@ -78,6 +78,12 @@ pub(crate) static SECTION: Section = Section {
             kind: Kind::Section(&relay::SECTION),
             preset: Preset::Nothing,
             doc: "The broker through which workers elsewhere reach this host.",
+        },
+        Field {
+            key: "audit",
+            kind: Kind::Section(&audit::SECTION),
+            preset: Preset::Nothing,
+            doc: "What is written down about calls.",
         },
         Field {
             key: "admin",

@@ -53,7 +53,7 @@ const SHORTEST_TOKEN: usize = 16;
 const OPAQUE_RUN: usize = 28;
 
 /// Whether a key's value is a secret, judged by the key: `GITHUB_TOKEN`, `apiKey`, `Authorization`.
-pub(crate) fn is_named_by(key: &str) -> bool {
+pub fn is_named_by(key: &str) -> bool {
     let words = words(key);
     let is_harmless = words.last().is_some_and(|last| HARMLESS_ENDS.contains(&last.as_str()));
     !is_harmless && words.iter().any(|word| WORDS.contains(&word.as_str()))
@@ -84,7 +84,7 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// A text with `…` in the place of everything that begins like a well-known token.
-pub(crate) fn mask(text: &str) -> String {
+pub fn mask(text: &str) -> String {
     let mut masked = text.to_owned();
     for token in runs(text).filter(|run| is_token(run)) {
         masked = masked.replace(token, "…");

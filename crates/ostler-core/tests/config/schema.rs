@@ -24,6 +24,7 @@ fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
         (vec!["gateway"], definition("gateway")),
         (vec!["pins"], definition("pins")),
         (vec!["relay"], definition("relay")),
+        (vec!["audit"], definition("audit")),
         (vec!["admin"], definition("admin")),
     ]
 }

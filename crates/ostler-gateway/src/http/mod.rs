@@ -43,6 +43,7 @@ use crate::pass::Pass;
 use crate::session::{InUse, Session};
 
 pub use self::long::LongStream;
+pub use self::refuse::Refusal;
 pub use self::serve::{Limits, serve};
 
 impl Gateway {

@@ -1,5 +1,7 @@
 //! Answers that an HTTP request gets before it is a message.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -16,8 +18,15 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A refusal that is about no request in particular.
 pub(super) fn refuse(status: StatusCode, why: &str) -> Response {
-    json(status, &Reply::refusal(code::INVALID_REQUEST, why), None)
+    let mut response = json(status, &Reply::refusal(code::INVALID_REQUEST, why), None);
+    response.extensions_mut().insert(Refusal(why.into()));
+    response
 }
+
+/// Goes with an answer that refuses a request before it is a message: why, for
+/// whoever keeps a record of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal(pub Arc<str>);
 
 /// One JSON body.
 pub(super) fn json(status: StatusCode, reply: &Reply, id: Option<&Id>) -> Response {

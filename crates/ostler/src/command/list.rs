@@ -15,7 +15,7 @@ use crate::{cli, config_file};
 
 pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure> {
     let entries = match reach::find(shared)? {
-        Way::Here(config, _) => entries(&config),
+        Way::Here(setting) => entries(&setting.config),
         Way::There(there) => reach::run(Way::There(there), async |reach| ask(reach).await)?,
     };
     if typed.json {

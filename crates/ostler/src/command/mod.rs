@@ -1,6 +1,7 @@
 //! What each command means: one file each.
 
 mod approve;
+mod audit;
 mod call;
 mod check;
 mod diff;
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Reload { server: None } => operate::reload_config(shared),
         Command::Logs(typed) => operate::show_logs(&typed, shared),
         Command::Token { command } => token::run(command, shared),
+        Command::Audit(typed) => audit::run(&typed, shared),
         Command::Check(typed) => check::run(&typed, file),
         Command::Lock(typed) => lock::run(&typed, shared),
         Command::Diff(typed) => diff::run(&typed, shared),

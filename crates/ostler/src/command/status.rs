@@ -35,6 +35,9 @@ pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failu
         let mut shown: Vec<Shown> = select(reach, typed).await?.into_iter().map(Shown::seen).collect();
         let view = if reach.is_lasting() { View::Live } else { View::Asleep };
         show(typed, view, &shown)?;
+        if let Some(trouble) = reach.audit_trouble().await? {
+            tell(&format!("warning: {trouble}"));
+        }
         if typed.watch {
             return watch(typed, view, reach, &mut shown).await;
         }

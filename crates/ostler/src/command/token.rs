@@ -7,9 +7,9 @@ use ostler_core::fault::Span;
 use serde::Serialize;
 
 use crate::cli::{NewToken, TokenCommand};
+use crate::clock::rfc3339;
 use crate::config_file::Found;
 use crate::daemon::Used;
-use crate::demo::clock::rfc3339;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, tell};
 use crate::reach::{self, Trouble};

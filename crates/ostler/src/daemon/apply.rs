@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::Daemon;
 use super::roster::{Failed, Outcome, Reload};
+use crate::audit::Note;
 use crate::config_file::{self, Reading};
 use crate::output::tell;
 use crate::told::Told;
@@ -128,6 +129,7 @@ impl Daemon {
     fn concluded(&self, plan: Plan, failed: Vec<Failed>) -> Reload {
         if !plan.is_empty() || !failed.is_empty() {
             tell(&describe(&plan));
+            self.note_config("config-applied", &describe(&plan));
         }
         for Failed { server, error } in &failed {
             let cause = error.cause.as_deref().unwrap_or(&error.message);
@@ -136,9 +138,16 @@ impl Daemon {
         self.roster.conclude(Outcome::Applied { plan, failed })
     }
 
+    fn note_config(&self, action: &str, detail: &str) {
+        if let Some(audit) = &self.audit {
+            audit.note(&Note { action, detail, ..Note::default() });
+        }
+    }
+
     fn broken(&self, problems: Vec<Problem>) -> Reload {
         config_file::tell_problems(&problems);
         tell("the config can't be used as it is now, so nothing was changed");
+        self.note_config("config-refused", "it has errors");
         self.roster.conclude(Outcome::Broken { problems })
     }
 

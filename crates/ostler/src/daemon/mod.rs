@@ -25,6 +25,7 @@ mod run;
 mod tokens;
 mod watch;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ostler_gateway::Gateway;
@@ -36,6 +37,7 @@ use self::door::Door;
 pub(crate) use self::launch::Launch;
 use self::roster::Roster;
 pub(crate) use self::run::run;
+use crate::audit::Audit;
 use crate::auth::Keeper;
 
 /// Everything that requests and tasks of the daemon share.
@@ -56,4 +58,8 @@ pub(crate) struct Daemon {
     door: Door,
     /// Who is here.
     attendance: Arc<Attendance>,
+    /// Where it is written down who called what.
+    audit_file: PathBuf,
+    /// Writes it down, unless the config says otherwise.
+    audit: Option<Arc<Audit>>,
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::routing::get;
 use axum::{Router, middleware};
+use nix::sys::signal::Signal;
 use ostler_host::guard::GuardCommand;
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +19,7 @@ use super::door::Door;
 use super::launch::Launch;
 use super::roster::Roster;
 use super::{Daemon, api, attendance, edge, health, rest, tokens, watch};
+use crate::audit::{self, Audit, Stay};
 use crate::auth::Keeper;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
@@ -28,10 +30,16 @@ use crate::{folders, pins};
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
 
+/// How long the last rows of the audit may take to be written.
+const LAST_ROWS: Duration = Duration::from_secs(2);
+
 /// Serves until a signal comes, or everybody has left a daemon that was
 /// started for somebody; then ends in order.
 pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
+    // A file that may not grow any more is an error like a full disk, and not
+    // the end of the daemon.
+    let _large_files = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(Failure::Machine)?;
     let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.claim.tokens()));
     let listener = launch.listen(&keeper).await?;
     let address = listener.local_addr().map_err(Failure::Machine)?;
@@ -44,6 +52,15 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let state_dir = folders::state();
     let options = HostOptions { guard, state_dir, pins, ..HostOptions::of(&chosen.config) };
     let host = Host::new(options);
+    let audit = Audit::begin(claim.spot(), &chosen.config.audit, Stay::Long);
+    if let Some(audit) = &audit {
+        audit.watch(&host);
+        audit.note(&audit::Note {
+            action: "daemon-started",
+            detail: env!("CARGO_PKG_VERSION"),
+            ..Default::default()
+        });
+    }
     let limits = edge::limits(&chosen.config);
     let daemon = Arc::new(Daemon {
         gateway: edge::gateway(&host, &chosen.config, Arc::clone(&keeper), seal_key),
@@ -54,6 +71,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         keeper,
         door: Door::new(token),
         attendance: Arc::new(Attendance::default()),
+        audit_file: claim.spot().audit_file(),
+        audit,
     });
     daemon.host_all().await;
 
@@ -92,6 +111,10 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         Ok(())
     };
     let ended = interrupts.until(ending).await;
+    if let Some(audit) = &daemon.audit {
+        audit.note(&audit::Note { action: "daemon-ended", ..Default::default() });
+        audit.close(LAST_ROWS);
+    }
     drop(claim);
     ended
 }
@@ -101,6 +124,12 @@ fn router(daemon: &Arc<Daemon>, is_counted: bool) -> Router {
     let app = match is_counted {
         true => app.layer(middleware::from_fn_with_state(Arc::clone(&daemon.attendance), attendance::count)),
         false => app,
+    };
+    let app = match &daemon.audit {
+        Some(audit) => {
+            app.layer(middleware::from_fn_with_state(Arc::clone(audit), audit::http::note_refusals))
+        }
+        None => app,
     };
     // Whoever asks whether the daemon is well does not keep it alive.
     let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));

@@ -4,7 +4,6 @@
 //! needs nothing but this binary. A call that sleeps has a thread of its own
 //! and can be cancelled; everything else is answered at once.
 
-pub(crate) mod clock;
 mod message;
 mod tool;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::clock;
+use crate::clock;
 
 /// The longest sleep.
 const LONGEST: f64 = 3600.0;

@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ostler_core::config::Config;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::pins::Pins;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
@@ -18,7 +16,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::patience::{Deadline, patiently, say_starting};
-use super::{Gathered, Item, Offered, Probed};
+use super::{Gathered, Item, Offered, Probed, Setting};
+use crate::audit::{Audit, PARTING, Stay};
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::tell;
@@ -46,13 +45,21 @@ pub(crate) struct Here {
     refused: BTreeMap<ServerName, CallError>,
     /// A call is on its way.
     is_calling: Arc<AtomicBool>,
+    /// Writes down who called what.
+    audit: Option<Arc<Audit>>,
 }
 
 impl Here {
-    pub(super) async fn open(config: &Config, pins: Option<Pins>) -> Self {
+    pub(super) async fn open(setting: Setting) -> Self {
+        let Setting { config, pins, spot } = setting;
         let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
         let state_dir = folders::state();
-        let host = Host::new(HostOptions { guard, state_dir, pins, ..HostOptions::of(config) });
+        let host = Host::new(HostOptions { guard, state_dir, pins, ..HostOptions::of(&config) });
+        // A machine without a home has no place where anything could be written down.
+        let audit = spot.and_then(|spot| Audit::begin(&spot, &config.audit, Stay::Short));
+        if let Some(audit) = &audit {
+            audit.watch(&host);
+        }
         let operator = Caller::operator();
         let mut refused = BTreeMap::new();
         for spec in &config.servers {
@@ -62,14 +69,18 @@ impl Here {
                 refused.insert(spec.name.clone(), error);
             }
         }
-        let specs = config.servers.clone();
-        Self { host, caller: Caller::local(), operator, specs, refused, is_calling: Arc::default() }
+        let specs = config.servers;
+        let (caller, is_calling) = (Caller::local(), Arc::default());
+        Self { host, caller, operator, specs, refused, is_calling, audit }
     }
 
     /// Ends every server. Some are slow to leave; then it is said what is waited for.
     pub(super) async fn close(&self) -> Result<(), Failure> {
         let say = || tell("waiting for the servers to end; Ctrl-C leaves that to their guard");
         patiently(self.host.shutdown(), say).await;
+        if let Some(audit) = &self.audit {
+            audit.close(PARTING);
+        }
         Ok(())
     }
 

@@ -37,10 +37,19 @@ const TOKEN: &str = "OSTLER_ADMIN_TOKEN";
 
 /// Who does the work.
 pub(crate) enum Way {
-    /// A host in this process, for this config.
-    Here(Box<Config>, Option<Pins>),
+    /// A host in this process.
+    Here(Box<Setting>),
     /// A daemon.
     There(There),
+}
+
+/// What a host in this process is made with.
+pub(crate) struct Setting {
+    pub(crate) config: Config,
+    /// What was approved, where there is a lock file.
+    pub(crate) pins: Option<Pins>,
+    /// Where the config's other files are.
+    pub(crate) spot: Option<Spot>,
 }
 
 /// The servers of a config, ready to be used.
@@ -120,12 +129,13 @@ pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
         return Ok(Way::There(There::new(address.clone(), token)));
     }
     let found = found?;
-    match running(&Spot::of(found.file())) {
+    let spot = Spot::of(found.file());
+    match running(&spot) {
         Some(there) => Ok(Way::There(there)),
         None => {
             let chosen = config_file::choose(found)?;
             let pins = pins::file::pins(chosen.config.pins, chosen.lock.as_ref());
-            Ok(Way::Here(Box::new(chosen.config), pins))
+            Ok(Way::Here(Box::new(Setting { config: chosen.config, pins, spot: spot.ok() })))
         }
     }
 }
@@ -141,7 +151,8 @@ pub(crate) fn find_for(shared: &cli::Shared, file: &Path, config: &Config) -> Wa
         }
         None => running(&spot),
     };
-    there.map_or_else(|| Way::Here(Box::new(config.clone()), None), Way::There)
+    let here = || Way::Here(Box::new(Setting { config: config.clone(), pins: None, spot: spot.ok() }));
+    there.map_or_else(here, Way::There)
 }
 
 /// The admin token for a daemon that is named: the environment's, or that of the
@@ -208,7 +219,7 @@ pub(crate) fn run<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Failu
 impl Reach {
     async fn open(way: Way) -> Self {
         match way {
-            Way::Here(config, pins) => Self::Here(Here::open(&config, pins).await),
+            Way::Here(setting) => Self::Here(Here::open(*setting).await),
             Way::There(there) => Self::There(there),
         }
     }
@@ -245,6 +256,15 @@ impl Reach {
         match self {
             Self::Here(here) => Ok(here.statuses()),
             Self::There(there) => there.statuses().await,
+        }
+    }
+
+    /// What is wrong with the record of calls. A command says that itself when
+    /// it writes one.
+    pub(crate) async fn audit_trouble(&self) -> Result<Option<String>, Failure> {
+        match self {
+            Self::Here(_) => Ok(None),
+            Self::There(there) => there.audit_trouble().await,
         }
     }
 

@@ -23,6 +23,7 @@ use super::patience::{Deadline, patiently, say_starting};
 use super::{Gathered, Item, Offered, Probed, Trouble};
 use crate::command::operate::Change;
 use crate::failure::Failure;
+use crate::output;
 use crate::told::Told;
 
 /// How long the daemon may take for what is no call: it has its own deadlines,
@@ -42,6 +43,18 @@ pub(crate) struct There {
     token: Option<Arc<str>>,
     /// A call is on its way.
     is_calling: Arc<AtomicBool>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    /// How writing the audit goes; absent from a daemon of an earlier version.
+    audit: Option<Audit>,
+}
+
+#[derive(Deserialize)]
+struct Audit {
+    trouble: Option<String>,
+    lost: u64,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +150,21 @@ impl There {
     pub(super) async fn statuses(&self) -> Result<Vec<ServerStatus>, Failure> {
         let Servers { servers } = self.get("/api/v1/servers").await?;
         Ok(servers.into_iter().map(|server| server.status).collect())
+    }
+
+    /// What is wrong with the daemon's record of calls, for people.
+    pub(super) async fn audit_trouble(&self) -> Result<Option<String>, Failure> {
+        let Version { audit } = self.get("/api/v1/version").await?;
+        Ok(match audit {
+            Some(Audit { trouble: Some(trouble), .. }) => {
+                Some(format!("the audit can't be written: {trouble}"))
+            }
+            Some(Audit { lost, .. }) if lost > 0 => Some(format!(
+                "{} of the audit were dropped; `ostler audit` shows where",
+                output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row")
+            )),
+            _ => None,
+        })
     }
 
     pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, Trouble> {

@@ -48,6 +48,10 @@ impl<'a> Daemon<'a> {
         token(self.home)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// A request to the admin API, by somebody who may.
     pub(crate) fn ask(&self, line: &str, body: &str) -> Answer {
         http::ask(self.port, line, &[&format!("Authorization: Bearer {}", self.token())], body)

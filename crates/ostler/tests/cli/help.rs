@@ -6,7 +6,7 @@ use crate::home::Home;
 fn help_begins_with_examples() {
     let home = Home::new();
     insta::assert_snapshot!("help", home.run(&["--help"]));
-    let commands = "serve stdio call tools prompts resources list status start stop reload logs token check explain schema completions man demo guard";
+    let commands = "serve stdio call tools prompts resources list status start stop reload logs token audit check explain schema completions man demo guard";
     for command in commands.split(' ') {
         let run = home.run(&[command, "--help"]);
         let lines: Vec<&str> = run.stdout.lines().collect();

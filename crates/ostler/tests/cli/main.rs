@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 
 mod api;
+mod audit;
 mod call;
 mod config;
 mod crowd;

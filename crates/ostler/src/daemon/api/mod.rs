@@ -1,6 +1,7 @@
 //! The admin API: `/api/v1/…`, for the operator and the command line.
 
 mod attach;
+mod audit;
 mod call;
 mod config;
 mod logs;
@@ -21,6 +22,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use ostler_core::error::CallError;
+use ostler_gateway::Refusal;
 use serde::Serialize;
 use serde_json::json;
 
@@ -55,6 +57,7 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/config/reload", post(config::reload))
         .route("/api/v1/tokens", get(tokens::list))
         .route("/api/v1/tokens/reload", post(tokens::reload))
+        .route("/api/v1/audit", get(audit::read))
         .route("/api/v1/attach", get(attach::attach));
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }
@@ -75,8 +78,10 @@ async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next)
     next.run(request).await
 }
 
-async fn version() -> Response {
-    reply(StatusCode::OK, &json!({ "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id() }))
+async fn version(State(daemon): State<Arc<Daemon>>) -> Response {
+    let audit = audit::state_of(&daemon);
+    let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    reply(StatusCode::OK, &json!({ "version": version, "pid": pid, "audit": audit }))
 }
 
 async fn openapi() -> Response {
@@ -103,12 +108,14 @@ fn reply_with(status: StatusCode, body: Body) -> Response {
 
 /// An error that is no call's.
 fn refuse(status: StatusCode, code: &str, what: &str) -> Response {
-    reply(status, &json!({ "error": { "code": code, "message": what } }))
+    let mut response = reply(status, &json!({ "error": { "code": code, "message": what } }));
+    response.extensions_mut().insert(Refusal(what.into()));
+    response
 }
 
 /// The shape of every error.
 #[derive(Serialize)]
-struct Refusal {
+struct Failed {
     error: Told,
 }
 
@@ -129,5 +136,5 @@ fn fail(error: &CallError) -> Response {
             StatusCode::BAD_GATEWAY
         }
     };
-    reply(status, &Refusal { error: Told::from(error) })
+    reply(status, &Failed { error: Told::from(error) })
 }

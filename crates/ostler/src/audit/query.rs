@@ -1,0 +1,191 @@
+//! Reading the file: who asks gets rows one by one, however many there are.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, named_params};
+use serde::Serialize;
+
+use crate::clock;
+
+/// How long another process may hold the file.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Which rows are wanted. Gaps are always shown: they say what is missing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Filter {
+    /// Not before this, in microseconds since 1970.
+    pub(crate) since: Option<i64>,
+    /// Before this.
+    pub(crate) until: Option<i64>,
+    pub(crate) role: Option<String>,
+    /// A principal.
+    pub(crate) caller: Option<String>,
+    pub(crate) server: Option<String>,
+    /// A tool, prompt or resource, in its server's words or as `SERVER__TOOL`.
+    pub(crate) tool: Option<String>,
+    pub(crate) outcome: Option<String>,
+    /// Only what a rule or the door has refused.
+    pub(crate) denied: bool,
+    /// Only rows after this one.
+    pub(crate) after: Option<i64>,
+    /// The last so many of them.
+    pub(crate) limit: Option<u32>,
+}
+
+/// One row, as it is shown. What it has no value for is absent.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Event {
+    /// Grows with every row.
+    pub(crate) id: i64,
+    /// When, as RFC 3339 has it.
+    pub(crate) at: String,
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) principal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<String>,
+    pub(crate) action: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subject: Option<String>,
+    pub(crate) outcome: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) delivery: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generation: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) took_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) count: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<String>,
+}
+
+/// Why the file can't be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QueryError {
+    /// SQLite says no.
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// Whoever takes the rows says no.
+    #[error("nobody takes the rows")]
+    Taker,
+}
+
+impl QueryError {
+    /// Whether there is nothing to read yet: no file, or one without a table.
+    fn is_nothing(&self) -> bool {
+        let Self::Sqlite(rusqlite::Error::SqliteFailure(error, words)) = self else { return false };
+        let has_no_table = words.as_deref().is_some_and(|words| words.contains("no such table"));
+        error.code == ErrorCode::CannotOpen || has_no_table
+    }
+}
+
+const COLUMNS: &str = "id, at, kind, principal, role, session, server, action, subject, outcome, rule, delivery, \
+    generation, took, count, arguments_hash, arguments, detail";
+
+const WHERE: &str = "at >= :since AND at < :until AND id > :after AND (kind = 'gap' OR (
+    (:role IS NULL OR role = :role)
+    AND (:caller IS NULL OR principal = :caller)
+    AND (:server IS NULL OR server = :server)
+    AND (:tool IS NULL OR subject = :tool OR server || '__' || subject = :tool)
+    AND (:outcome IS NULL OR outcome = :outcome)
+    AND (NOT :denied OR rule IS NOT NULL OR kind = 'refusal')))";
+
+/// The file, opened to be read.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    connection: Connection,
+}
+
+impl Reader {
+    /// `None` if there is no file. One is never made.
+    pub(crate) fn open(file: &Path) -> Result<Option<Self>, QueryError> {
+        if !file.exists() {
+            return Ok(None);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(file, flags)?;
+        connection.busy_timeout(BUSY)?;
+        Ok(Some(Self { connection }))
+    }
+
+    /// Gives every row that is wanted, oldest first, until `take` says false.
+    pub(crate) fn each(&self, filter: &Filter, take: impl FnMut(Event) -> bool) -> Result<(), QueryError> {
+        match self.each_row(filter, take) {
+            Err(error) if error.is_nothing() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn each_row(&self, filter: &Filter, mut take: impl FnMut(Event) -> bool) -> Result<(), QueryError> {
+        // The order is that of the index, so nothing is gathered to be sorted;
+        // only the last so many rows are, which are few.
+        let newest =
+            format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY at DESC, id DESC LIMIT :limit");
+        let text = match filter.limit {
+            Some(_) => format!("SELECT * FROM ({newest}) ORDER BY at, id"),
+            None => format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY at, id LIMIT :limit"),
+        };
+        let mut statement = self.connection.prepare(&text)?;
+        let mut rows = statement.query(named_params! {
+            ":since": filter.since.unwrap_or(i64::MIN),
+            ":until": filter.until.unwrap_or(i64::MAX),
+            ":after": filter.after.unwrap_or(-1),
+            ":role": filter.role,
+            ":caller": filter.caller,
+            ":server": filter.server,
+            ":tool": filter.tool,
+            ":outcome": filter.outcome,
+            ":denied": filter.denied,
+            ":limit": filter.limit.map_or(-1, i64::from),
+        })?;
+        while let Some(row) = rows.next()? {
+            if !take(Event::of(row)?) {
+                return Err(QueryError::Taker);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Event {
+    fn of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        let took: Option<i64> = row.get(13)?;
+        Ok(Self {
+            id: row.get(0)?,
+            at: clock::rfc3339(moment(row.get(1)?)),
+            kind: row.get(2)?,
+            principal: row.get(3)?,
+            role: row.get(4)?,
+            session: row.get(5)?,
+            server: row.get(6)?,
+            action: row.get(7)?,
+            subject: row.get(8)?,
+            outcome: row.get(9)?,
+            rule: row.get(10)?,
+            delivery: row.get(11)?,
+            generation: row.get(12)?,
+            took_ms: took.map(|micros| micros as f64 / 1_000.0),
+            count: row.get(14)?,
+            arguments_hash: row.get(15)?,
+            arguments: row.get(16)?,
+            detail: row.get(17)?,
+        })
+    }
+}
+
+fn moment(micros: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(micros.max(0).unsigned_abs())
+}

@@ -1,0 +1,104 @@
+//! Arguments as they may be written down: without what looks like a secret.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use ostler_core::config::{is_secret_key, mask_secrets};
+use ostler_host::Host;
+use serde_json::Value;
+
+/// The longest text that is kept of one call.
+const LONGEST: usize = 16 << 10;
+/// What stands in the place of a secret.
+const HIDDEN: &str = "…";
+
+/// The text of arguments, with `…` in the place of values whose keys say that
+/// they are secrets and of what begins like a well-known token; cut after 16 KiB.
+pub(super) fn redact(text: &[u8]) -> String {
+    let mut redacted = match serde_json::from_slice::<Value>(text) {
+        Ok(mut value) => {
+            hide(&mut value);
+            value.to_string()
+        }
+        Err(_) => mask_secrets(&String::from_utf8_lossy(text)),
+    };
+    if redacted.len() > LONGEST {
+        redacted.truncate(redacted.floor_char_boundary(LONGEST));
+        redacted.push_str(HIDDEN);
+    }
+    redacted
+}
+
+fn hide(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                match is_secret_key(key) && !member.is_null() {
+                    true => *member = HIDDEN.into(),
+                    false => hide(member),
+                }
+            }
+        }
+        Value::Array(members) => members.iter_mut().for_each(hide),
+        Value::String(text) => *text = mask_secrets(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Hides the values that references of the config stand for, wherever they
+/// turn up. The host knows them.
+#[derive(Default)]
+pub(super) struct Veil(Mutex<Option<Host>>);
+
+impl Veil {
+    /// Asks a host from now on.
+    pub(super) fn lay(&self, host: Host) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(host);
+    }
+
+    /// Lets go of the host, which holds whoever brings rows.
+    pub(super) fn lift(&self) {
+        // The host may end its servers when it is dropped; no lock is held then.
+        let host = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(host);
+    }
+
+    pub(super) fn hide(&self, text: &str) -> String {
+        let host = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        host.map_or_else(|| text.to_owned(), |host| host.hide_secrets(text).into_owned())
+    }
+}
+
+impl fmt::Debug for Veil {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Veil")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_hidden_by_their_key_and_by_their_look() {
+        let table = [
+            (r#"{"user":"ada","password":"hunter2"}"#, r#"{"password":"…","user":"ada"}"#),
+            (r#"{"auth":{"apiKey":["a","b"]}}"#, r#"{"auth":{"apiKey":"…"}}"#),
+            (r#"{"text":"use ghp_0123456789abcdef0123 now"}"#, r#"{"text":"use … now"}"#),
+            (r#"{"token":null,"n":1}"#, r#"{"n":1,"token":null}"#),
+            (r#"not json"#, "not json"),
+        ];
+        for (text, redacted) in table {
+            let shown: Value = serde_json::from_str(&redact(text.as_bytes())).unwrap_or(Value::Null);
+            let expected: Value = serde_json::from_str(redacted).unwrap_or(Value::Null);
+            assert_eq!(shown, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_arguments_are_cut() {
+        let text = format!(r#"{{"text":"{}"}}"#, "é".repeat(LONGEST));
+        let redacted = redact(text.as_bytes());
+        assert!(redacted.len() <= LONGEST + HIDDEN.len() && redacted.ends_with('…'));
+    }
+}

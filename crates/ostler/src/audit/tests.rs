@@ -1,0 +1,236 @@
+//! The writer against real files: written, locked, spoilt, and in the way.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ostler_core::config;
+use rusqlite::Connection;
+
+use super::query::{Event, Filter, Reader};
+use super::row::{Arguments, Kind, Row, Said};
+use super::*;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn begin(folder: &Path) -> Arc<Audit> {
+    Audit::begin(&Spot::within(folder), &config::Audit::default(), Stay::Long).unwrap()
+}
+
+fn call(subject: &str) -> Row {
+    Row::now(Kind::Call, "ok", &Said { action: "tools/call", subject, ..Said::default() })
+}
+
+fn events(folder: &Path) -> Vec<Event> {
+    let mut events = Vec::new();
+    let reader = Reader::open(&Spot::within(folder).audit_file()).unwrap().unwrap();
+    let read = reader.each(&Filter::default(), |event| {
+        events.push(event);
+        true
+    });
+    read.unwrap();
+    events
+}
+
+fn newest(folder: &Path) -> String {
+    let mut newest = String::new();
+    let filter = Filter { limit: Some(1), ..Filter::default() };
+    let reader = Reader::open(&Spot::within(folder).audit_file()).unwrap().unwrap();
+    let read = reader.each(&filter, |event| {
+        newest = event.subject.unwrap_or_default();
+        true
+    });
+    read.unwrap();
+    newest
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Rows of calls, and those that gaps stand for.
+fn counted(folder: &Path) -> (usize, usize) {
+    let events = events(folder);
+    let calls = events.iter().filter(|event| event.kind == "call").count();
+    let gaps = events.iter().filter(|event| event.kind == "gap").filter_map(|event| event.count);
+    (calls, gaps.map(|count| usize::try_from(count).unwrap()).sum())
+}
+
+#[test]
+fn what_is_brought_is_on_record_when_it_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = begin(folder.path());
+    audit.push(call("echo"));
+    audit.note(&Note { action: "token-created", subject: "ada", ..Note::default() });
+    audit.close(PATIENCE);
+    let events = events(folder.path());
+    let seen: Vec<_> = events.iter().map(|event| (event.kind.as_str(), event.action.as_str())).collect();
+    assert_eq!(seen, [("call", "tools/call"), ("admin", "token-created")]);
+    assert_eq!(events[1].principal.as_deref(), Some("operator"));
+    use std::os::unix::fs::PermissionsExt;
+    for file in std::fs::read_dir(folder.path().join("state")).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0, "{file:?}");
+    }
+}
+
+#[test]
+fn nothing_is_made_before_there_is_something_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    begin(folder.path()).close(PATIENCE);
+    assert!(!folder.path().join("state").exists());
+    let disabled = config::Audit { enabled: false, ..config::Audit::default() };
+    assert!(Audit::begin(&Spot::within(folder.path()), &disabled, Stay::Long).is_none());
+}
+
+#[test]
+fn a_flood_at_a_locked_file_loses_rows_but_not_their_number() {
+    const CALLS: usize = 30_000;
+    let folder = tempfile::tempdir().unwrap();
+    let audit = begin(folder.path());
+    audit.push(call("first"));
+    until("the first row is written", || {
+        Spot::within(folder.path()).audit_file().exists() && counted(folder.path()) == (1, 0)
+    });
+    let other = Connection::open(Spot::within(folder.path()).audit_file()).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let began = Instant::now();
+    for _ in 1..CALLS {
+        audit.push(call("echo"));
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    other.execute_batch("ROLLBACK").unwrap();
+    until("it is written again", || audit.going().trouble.is_none() && audit.going().lost > 0);
+    audit.push(call("last"));
+    audit.close(PATIENCE);
+    let (rows, gaps) = counted(folder.path());
+    assert_eq!(rows + gaps, CALLS + 1);
+    assert_eq!(gaps, usize::try_from(audit.going().lost).unwrap());
+    assert!(gaps > 0);
+}
+
+#[test]
+fn a_spoilt_file_is_put_aside_and_another_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Spot::within(folder.path()).audit_file();
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "this is no database, and never was one".repeat(100)).unwrap();
+    let audit = begin(folder.path());
+    audit.push(call("echo"));
+    audit.close(PATIENCE);
+    let events = events(folder.path());
+    let seen: Vec<_> = events.iter().map(|event| (event.kind.as_str(), event.action.as_str())).collect();
+    assert!(seen.contains(&("gap", "corrupt")) && seen.contains(&("call", "tools/call")), "{seen:?}");
+    let names = std::fs::read_dir(file.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+    let aside = names.filter(|name| name.to_str().unwrap().contains(".audit.db.corrupt-")).count();
+    assert_eq!(aside, 1);
+}
+
+#[test]
+fn rows_wait_while_the_file_is_not_to_be_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Spot::within(folder.path()).audit_file();
+    std::fs::create_dir_all(&file).unwrap();
+    let audit = begin(folder.path());
+    audit.push(call("early"));
+    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    std::fs::remove_dir(&file).unwrap();
+    audit.push(call("late"));
+    until("it is written again", || audit.going().trouble.is_none());
+    audit.close(PATIENCE);
+    let subjects: Vec<_> = events(folder.path()).into_iter().filter_map(|event| event.subject).collect();
+    assert_eq!(subjects, ["early", "late"]);
+}
+
+#[test]
+fn a_file_that_was_taken_away_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Spot::within(folder.path()).audit_file();
+    let audit = begin(folder.path());
+    audit.push(call("before"));
+    until("it is written", || file.exists() && counted(folder.path()) == (1, 0));
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{end}", file.display()));
+    }
+    audit.push(call("after"));
+    audit.close(PATIENCE);
+    let subjects: Vec<_> = events(folder.path()).into_iter().filter_map(|event| event.subject).collect();
+    assert_eq!(subjects, ["after"]);
+}
+
+#[test]
+fn several_processes_write_into_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let audits: Vec<_> = (0..4).map(|_| begin(folder.path())).collect();
+    for number in 0..400 {
+        audits[number % 4].push(call("echo"));
+    }
+    audits.iter().for_each(|audit| audit.close(PATIENCE));
+    assert_eq!(counted(folder.path()), (400, 0));
+}
+
+#[test]
+fn arguments_are_hashed_or_kept_without_their_secrets() {
+    for arguments in [AuditedArguments::Hash, AuditedArguments::Full] {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = config::Audit { arguments, ..config::Audit::default() };
+        let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+        let text = bytes::Bytes::from_static(br#"{"user": "ada", "password": "hunter2"}"#);
+        audit.push(Row { arguments: Arguments::Kept(text), ..call("login") });
+        audit.close(PATIENCE);
+        let event = events(folder.path()).remove(0);
+        assert_eq!(event.arguments_hash.unwrap().len(), 32);
+        let is_full = arguments == AuditedArguments::Full;
+        assert_eq!(event.arguments.is_some(), is_full);
+        assert!(event.arguments.is_none_or(|text| text.contains("ada") && !text.contains("hunter2")));
+    }
+}
+
+#[test]
+fn rows_that_are_too_old_go_and_the_rest_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = config::Audit { keep: Duration::from_secs(3600), ..config::Audit::default() };
+    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+    let hour = 3_600_000_000;
+    for age in [3, 2, 0] {
+        let row = call(&format!("{age} hours"));
+        audit.push(Row { at: row.at - age * hour - 1_000_000, ..row });
+    }
+    audit.close(PATIENCE);
+    let subjects: Vec<_> = events(folder.path()).into_iter().filter_map(|event| event.subject).collect();
+    assert_eq!(subjects, ["0 hours"]);
+}
+
+#[test]
+fn a_file_grows_to_its_size_and_no_further() {
+    let max_size = 2 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = config::Audit { max_size, ..config::Audit::default() };
+    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+    let file = Spot::within(folder.path()).audit_file();
+    let size = || std::fs::metadata(&file).map_or(0, |meta| meta.len());
+    let most = (max_size + max_size / 10) as u64;
+    let detail = "x".repeat(500);
+    // Six times as much as there is room for.
+    for number in 1..=20_000 {
+        let subject = number.to_string();
+        let said = Said { action: "tools/call", subject: &subject, detail: &detail, ..Said::default() };
+        audit.push(Row::now(Kind::Call, "ok", &said));
+        if number % 4_000 == 0 {
+            until("it is written, and there is room again", || {
+                size() > 0 && newest(folder.path()) == subject && size() <= most
+            });
+        }
+    }
+    audit.close(PATIENCE);
+    assert!(size() <= most, "{}", size());
+    let left = events(folder.path());
+    let first: usize = left[0].subject.as_deref().unwrap().parse().unwrap();
+    assert_eq!((left.last().unwrap().subject.as_deref(), left.len()), (Some("20000"), 20_001 - first));
+    assert!(left.len() > 1_500, "{}", left.len());
+}

@@ -1,0 +1,100 @@
+//! The audit, for the dashboard and for programs.
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+
+use super::{refuse, reply};
+use crate::audit::query::{Event, Filter, Reader};
+use crate::cli;
+use crate::daemon::Daemon;
+
+/// Rows of one answer, if it is not said how many, and at most.
+const USUAL: u32 = 100;
+const MOST: u32 = 1_000;
+
+#[derive(Serialize)]
+struct Listing {
+    events: Vec<Event>,
+    /// How writing goes.
+    state: Going,
+}
+
+/// How writing goes.
+#[derive(Serialize)]
+pub(super) struct Going {
+    enabled: bool,
+    /// Why nothing can be written now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+    /// Rows that this daemon has dropped.
+    lost: u64,
+}
+
+/// The newest rows that fit the query, oldest first.
+pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
+    let filter = match filter_of(query.as_deref().unwrap_or_default()) {
+        Ok(filter) => filter,
+        Err(what) => return refuse(StatusCode::BAD_REQUEST, "invalid", &what),
+    };
+    let file = daemon.audit_file.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut events = Vec::new();
+        if let Some(reader) = Reader::open(&file)? {
+            reader.each(&filter, |event| {
+                events.push(event);
+                true
+            })?;
+        }
+        Ok::<_, crate::audit::query::QueryError>(events)
+    });
+    let state = state_of(&daemon);
+    match reading.await {
+        Ok(Ok(events)) => reply(StatusCode::OK, &Listing { events, state }),
+        Ok(Err(error)) => refuse(StatusCode::SERVICE_UNAVAILABLE, "unreadable", &error.to_string()),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "unexpected", &error.to_string()),
+    }
+}
+
+/// How writing goes.
+pub(super) fn state_of(daemon: &Daemon) -> Going {
+    let going = daemon.audit.as_ref().map(|audit| audit.going());
+    Going {
+        enabled: going.is_some(),
+        lost: going.as_ref().map_or(0, |going| going.lost),
+        trouble: going.and_then(|going| going.trouble),
+    }
+}
+
+fn filter_of(query: &str) -> Result<Filter, String> {
+    let mut filter = Filter { limit: Some(USUAL), ..Filter::default() };
+    for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        let text = (!value.is_empty()).then(|| value.to_string());
+        let number = || value.parse::<u32>().map_err(|_| format!("`{key}` wants a number"));
+        match &*key {
+            "since" => filter.since = Some(moment(&value)?),
+            "until" => filter.until = Some(moment(&value)?),
+            "role" => filter.role = text,
+            "caller" => filter.caller = text,
+            "server" => filter.server = text,
+            "tool" => filter.tool = text,
+            "outcome" => filter.outcome = text,
+            "denied" => filter.denied = matches!(&*value, "" | "true" | "1"),
+            "after" => filter.after = Some(i64::from(number()?)),
+            "limit" => filter.limit = Some(number()?.clamp(1, MOST)),
+            _ => return Err(format!("there is no `{key}`")),
+        }
+    }
+    Ok(filter)
+}
+
+/// A time ago, or a moment, in microseconds since 1970.
+fn moment(text: &str) -> Result<i64, String> {
+    let moment = cli::read_moment(text).map_err(|why| format!("`{text}`: {why}"))?;
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}

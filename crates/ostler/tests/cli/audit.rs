@@ -1,0 +1,227 @@
+//! Who called what is on record, whatever became of it.
+
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+
+use ostler_testkit::fake_mcp;
+use serde_json::{Value, json};
+
+use crate::daemon::Daemon;
+use crate::home::{Home, until};
+use crate::{http, mcp};
+
+/// What `ostler audit --json` prints, with these filters.
+fn events(home: &Home, filters: &[&str]) -> Vec<Value> {
+    let run = home.run(&[&["audit", "--json"], filters].concat());
+    assert_eq!(run.code, Some(0), "{run}");
+    run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// `kind action subject outcome` of every event.
+fn words(events: &[Value]) -> Vec<String> {
+    let word = |event: &Value, key: &str| event[key].as_str().unwrap_or("-").to_owned();
+    let keys = ["kind", "action", "server", "subject", "outcome"];
+    events.iter().map(|event| keys.map(|key| word(event, key)).join(" ")).collect()
+}
+
+fn home() -> Home {
+    let home = Home::new();
+    home.write("ostler.toml", &config(""));
+    home
+}
+
+fn config(more: &str) -> String {
+    let fake = fake_mcp();
+    format!(
+        "[servers.fake]\ncommand = {fake:?}\n\
+         [servers.shy]\ncommand = {fake:?}\ntools = {{ deny = [\"echo\"] }}\n{more}"
+    )
+}
+
+/// A call of a tool of one server, under its own name.
+fn call_directly(port: u16, server: &str, tool: &str) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    });
+    let params = json!({"name": tool, "arguments": {}, "_meta": meta});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let name = format!("Mcp-Name: {tool}");
+    let headers = [
+        "Content-Type: application/json",
+        "Accept: application/json, text/event-stream",
+        "MCP-Protocol-Version: 2026-07-28",
+        "Mcp-Method: tools/call",
+        &name,
+    ];
+    http::ask(port, &format!("POST /servers/{server}/mcp"), &headers, &body.to_string()).json()
+}
+
+#[test]
+fn every_kind_of_thing_is_on_record() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    mcp::call(daemon.port, "fake__echo", json!({"text": "hi"}));
+    mcp::call(daemon.port, "fake__fail", json!({"text": "no"}));
+    let credential = format!("Authorization: Bearer {}", daemon.token());
+    let body = r#"{"server":"fake","tool":"hang","arguments":{}}"#;
+    let leaving = http::open(daemon.port, "POST /api/v1/call", &[&credential], body);
+    until("the call is at the server", || daemon.server("fake")["in_flight"] == 1);
+    drop(leaving);
+    until("its caller is known to have left", || daemon.server("fake")["in_flight"] == 0);
+    mcp::call(daemon.port, "fake__exit", json!({"code": 3}));
+    home.run(&["reload", "fake"]);
+    home.run(&["stop", "fake"]);
+    let stopped = mcp::call(daemon.port, "fake__echo", json!({}));
+    assert_eq!(stopped["error"]["data"]["code"], "server-unavailable");
+    http::ask(daemon.port, "POST /mcp", &["Origin: https://evil.example"], "{}");
+    http::ask(daemon.port, "GET /api/v1/servers", &["Authorization: Bearer wrong"], "");
+    home.write("ostler.toml", &config("[servers.more]\ncommand = \"cat\"\n"));
+    until("the edit is applied", || daemon.ask("GET /api/v1/servers/more", "").status == 200);
+    let (status, _, said) = daemon.end();
+    assert!(status.success(), "{said}");
+    let events = events(&home, &[]);
+    let words = words(&events);
+    for expected in [
+        "admin daemon-started - - ok",
+        "admin register fake - ok",
+        "server started fake - ok",
+        "call tools/call fake echo ok",
+        "call tools/call fake fail tool-error",
+        "call tools/call fake hang cancelled",
+        "call tools/call fake exit outcome-unknown",
+        "server lost fake - failed",
+        "server restart-planned fake - ok",
+        "admin reload fake - ok",
+        "admin stop fake - ok",
+        "server ended fake - ok",
+        "call tools/call fake echo server-unavailable",
+        "refusal POST /mcp - - forbidden",
+        "refusal GET /api/v1/servers - - unauthorized",
+        "admin register more - ok",
+        "admin config-applied - - ok",
+        "admin daemon-ended - - ok",
+    ] {
+        assert!(words.iter().any(|word| word == expected), "no {expected} in {words:#?}");
+    }
+    let echo = &events[words.iter().position(|word| word == "call tools/call fake echo ok").unwrap()];
+    assert_eq!((&echo["principal"], &echo["role"]), (&json!("local"), &json!("local")));
+    assert_eq!((&echo["delivery"], &echo["generation"]), (&json!("answered"), &json!(1)));
+    assert_eq!(echo["argumentsHash"].as_str().map(str::len), Some(32));
+    assert!(echo["tookMs"].as_f64().is_some_and(|took| took > 0.0) && echo["arguments"].is_null(), "{echo}");
+    let lost = &events[words.iter().position(|word| word == "server lost fake - failed").unwrap()];
+    assert!(lost["detail"].as_str().is_some_and(|detail| detail.contains('3')), "{lost}");
+}
+
+#[test]
+fn a_denied_call_names_the_rule_and_its_caller_learns_nothing() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    // Its tools are known, so that what is unknown has its nearest name.
+    call_directly(daemon.port, "shy", "fail");
+    let hidden = call_directly(daemon.port, "shy", "echo").to_string();
+    let unknown = call_directly(daemon.port, "shy", "ecko").to_string();
+    assert_eq!(hidden.replace("echo", "…"), unknown.replace("ecko", "…"));
+    until("it is on record", || !events(&home, &["--denied"]).is_empty());
+    let denied = events(&home, &["--denied"]);
+    assert_eq!(words(&denied), ["call tools/call shy echo denied"]);
+    assert!(denied[0]["rule"].as_str().is_some_and(|rule| !rule.is_empty()), "{}", denied[0]);
+    drop(daemon);
+    let unknown = events(&home, &["--tool", "shy__ecko"]);
+    assert_eq!(words(&unknown), ["call tools/call shy ecko unknown-tool"]);
+}
+
+#[test]
+fn a_command_without_a_daemon_is_on_record_too() {
+    let home = home();
+    let folder = home.path("state/ostler");
+    let nothing = home.run(&["audit"]);
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
+    assert!(!folder.exists(), "reading makes nothing");
+    home.run(&["call", "fake__echo", "text=hi"]);
+    home.run(&["call", "fake__echo", "text=hi"]);
+    home.run(&["call", "fake__echo", "text=ho"]);
+    let calls = events(&home, &["--server", "fake", "--tool", "echo"]);
+    assert_eq!(words(&calls), ["call tools/call fake echo ok"; 3]);
+    let hash = |at: usize| calls[at]["argumentsHash"].as_str().unwrap();
+    assert!(hash(0) == hash(1) && hash(1) != hash(2));
+    assert_eq!(events(&home, &["--limit", "1"]).len(), 1);
+    assert!(events(&home, &["--until", "1h"]).is_empty() && !events(&home, &["--since", "1h"]).is_empty());
+    let shown = home.run_wide(&["audit", "--tool", "fake__echo"]);
+    assert_eq!(
+        shown.stdout.lines().filter(|line| line.contains("local  fake__echo  ok")).count(),
+        3,
+        "{shown}"
+    );
+}
+
+#[test]
+fn an_audit_that_is_off_writes_nothing() {
+    let home = Home::new();
+    home.write("ostler.toml", &config("[audit]\nenabled = false\n"));
+    home.run(&["call", "fake__echo"]);
+    assert!(events(&home, &[]).is_empty());
+    let files = std::fs::read_dir(home.path("state/ostler")).unwrap().flatten();
+    let names: Vec<_> = files.map(|file| file.file_name().into_string().unwrap()).collect();
+    assert!(!names.iter().any(|name| name.contains("audit")), "{names:?}");
+}
+
+#[test]
+fn names_of_callers_and_tools_can_not_move_the_cursor() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    daemon.ask("POST /api/v1/call", r#"{"server":"shy","tool":"bad\u202e\u001b[2J"}"#);
+    drop(daemon);
+    let shown = home.run_wide(&["audit", "--server", "shy"]);
+    assert!(shown.stdout.contains(r"shy__bad\u{202e}\u{1b}[2J"), "{shown}");
+    assert!(!shown.stdout.contains(['\u{202e}', '\u{1b}']), "{shown}");
+}
+
+#[test]
+fn who_follows_sees_what_comes() {
+    let home = home();
+    home.run(&["call", "fake__echo"]);
+    let mut following =
+        home.command(&["audit", "--follow", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    while !next().contains("\"subject\":\"echo\"") {}
+    home.run(&["call", "fake__sleep", "ms=1"]);
+    while !next().contains("\"subject\":\"sleep\"") {}
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
+
+#[test]
+fn calls_go_on_while_the_disk_is_full_and_what_is_missing_is_counted() {
+    const CALLS: usize = 30;
+    let home = home();
+    let daemon = Daemon::start(&home);
+    mcp::call(daemon.port, "fake__echo", json!({}));
+    until("it is on record", || !events(&home, &["--tool", "echo"]).is_empty());
+    // No file of the daemon may grow from now on.
+    limit_files(&daemon, "1");
+    for _ in 0..CALLS {
+        let answer = mcp::call(daemon.port, "fake__sleep", json!({"ms": 0}));
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+    let state = || daemon.ask("GET /api/v1/version", "").json()["audit"].clone();
+    until("it is said that nothing can be written", || state()["trouble"].is_string());
+    let status = home.run(&["status"]);
+    assert!(status.stderr.contains("the audit can't be written"), "{status}");
+    limit_files(&daemon, "unlimited");
+    until("it is written again", || state()["trouble"].is_null());
+    let rows = events(&home, &["--tool", "sleep"]);
+    assert_eq!(rows.iter().filter(|row| row["kind"] == "call").count(), CALLS, "{rows:?}");
+    let (status, _, said) = daemon.end();
+    assert!(status.success(), "{said}");
+    assert_eq!(said.matches("the audit can't be written").count(), 1, "{said}");
+    assert!(said.contains("the audit is written again"), "{said}");
+}
+
+/// Sets how large the daemon's files may be.
+fn limit_files(daemon: &Daemon<'_>, size: &str) {
+    let args = ["--pid".into(), daemon.pid().to_string(), format!("--fsize={size}:unlimited")];
+    assert!(Command::new("prlimit").args(args).status().unwrap().success());
+}
