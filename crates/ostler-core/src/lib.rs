@@ -16,6 +16,7 @@ pub mod catalog;
 mod clock;
 pub mod config;
 pub mod error;
+pub mod fair;
 pub mod fault;
 pub mod liveness;
 pub mod meter;

@@ -8,12 +8,13 @@ use ostler_core::fault::Delivery;
 use ostler_wire::{ResultHead, ResultKind};
 
 use crate::answer::Answer;
-use crate::host::{Host, InFlight};
+use crate::host::Host;
 use crate::lists::Kind;
 use crate::record::Recording;
 use crate::request::{Arguments, Request};
 use crate::server::Server;
 use crate::server::slot::Slot;
+use crate::tally::InFlight;
 
 impl Host {
     /// Calls a tool.
@@ -83,7 +84,7 @@ impl Host {
         slot: &Arc<Slot>,
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
-        let in_flight = self.count_in()?;
+        let in_flight = self.count_in(request.caller, request.errand())?;
         let known = slot.known(Kind::Tools);
         if !self.exists(slot, request).await? {
             return Err(self.unknown(request, server, known.as_deref()));
@@ -103,13 +104,13 @@ impl Host {
         &self,
         slot: &Arc<Slot>,
         request: &Request<'_>,
-        in_flight: InFlight<'_>,
+        in_flight: InFlight,
     ) -> Result<Answer, CallError> {
         let shared = self.share(slot, request, in_flight).await;
         match request.is_for_client() && depends_on_client(&shared) {
             // What was asked in the host's name is asked again in the client's.
             true => {
-                let _in_flight = self.count_in()?;
+                let _in_flight = self.count_in(request.caller, request.errand())?;
                 self.perform_and_remember(slot, request).await
             }
             false => shared,

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::host::Host;
 use crate::lists::{AT_ONCE, Kind};
 use crate::server::Server;
+use crate::tally::Errand;
 use crate::tools::ListedTool;
 
 /// The time one server has; the others don't wait for it longer.
@@ -62,7 +63,7 @@ impl Host {
         if let Some(known) = self.list_of_sleeper(&slot, Kind::Tools).await {
             return Ok(self.show(caller, server, &known));
         }
-        let _in_flight = self.count_in()?;
+        let _in_flight = self.count_in(caller, Errand::Look)?;
         let known = self.current_list(&slot, caller, Kind::Tools).await?;
         Ok(self.show(caller, server, &known))
     }

@@ -1,9 +1,8 @@
 //! The host: a value that runs servers and takes calls.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use ostler_core::cache::{Bounds, Cache, Stats};
@@ -18,6 +17,7 @@ use crate::guard::client::Warden;
 use crate::happening::Observer;
 use crate::key::IdempotencyKey;
 use crate::ledger::Ledger;
+use crate::limits::Limits;
 use crate::options::HostOptions;
 use crate::pins::effective;
 use crate::policy::Policy;
@@ -26,6 +26,7 @@ use crate::room::Room;
 use crate::secrets::Veil;
 use crate::server::Server;
 use crate::share::Readings;
+use crate::tally::Tally;
 use crate::turns::Turns;
 
 /// The registered servers at one moment. Calls read it without a lock;
@@ -69,7 +70,8 @@ pub(crate) struct Shared {
     pub(crate) veil: Arc<Veil>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) warden: Option<Arc<Warden>>,
-    in_flight: AtomicUsize,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) limits: ArcSwap<Limits>,
     readings: Readings,
     /// Tells this host's calls from those of every other.
     instance: u64,
@@ -102,7 +104,8 @@ impl Host {
             veil: Arc::default(),
             ledger: Arc::default(),
             warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
-            in_flight: AtomicUsize::new(0),
+            tally: Tally::new(options.max_in_flight, options.max_per_caller),
+            limits: ArcSwap::from_pointee(options.limits.clone()),
             readings: Readings::default(),
             instance: chance.u64(..),
             chance: Mutex::new(chance),
@@ -165,22 +168,6 @@ impl Host {
         IdempotencyKey::new(self.0.instance, self.0.calls.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Counts a call in, over all servers.
-    pub(crate) fn count_in(&self) -> Result<InFlight<'_>, CallError> {
-        let max = self.0.options.max_in_flight;
-        let counted = InFlight(&self.0.in_flight);
-        if self.0.in_flight.fetch_add(1, Ordering::AcqRel) >= max {
-            let what = format!("{max} calls are in flight");
-            return Err(CallError::Overloaded { what, retry_after: Duration::from_secs(1) });
-        }
-        Ok(counted)
-    }
-
-    /// Counts a call out that was handed over.
-    pub(crate) fn count_out(&self) {
-        drop(InFlight(&self.0.in_flight));
-    }
-
     /// The server, unless it does not exist or the caller may not see it.
     pub(crate) fn visible_server(&self, caller: &Caller, name: &str) -> Result<Arc<Server>, CallError> {
         let registry = self.0.registry.load();
@@ -202,23 +189,6 @@ impl Host {
             .values()
             .filter(|server| caller.is_none_or(|caller| self.may_see(caller, &server.spec.name)));
         CallError::unknown_server(name, visible.map(|server| server.spec.name.as_str()))
-    }
-}
-
-/// A call that is counted; dropping it counts it out.
-pub(crate) struct InFlight<'a>(&'a AtomicUsize);
-
-impl InFlight<'_> {
-    /// Leaves the count to somebody who outlives the call and
-    /// [counts it out](Host::count_out).
-    pub(crate) fn hand_over(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

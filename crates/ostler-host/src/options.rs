@@ -9,6 +9,7 @@ use ostler_core::policy::Rules;
 use ostler_wire::ClientIdentity;
 
 use crate::guard::GuardCommand;
+use crate::limits::Limits;
 
 /// How a host is set up. Every default is the documented one.
 #[derive(Debug, Clone)]
@@ -23,6 +24,11 @@ pub struct HostOptions {
     pub max_processes: usize,
     /// Calls in flight over all servers.
     pub max_in_flight: usize,
+    /// Those of one principal among them.
+    pub max_per_caller: usize,
+    /// How much the callers of each role may use;
+    /// [`Host::set_limits`](crate::Host::set_limits) changes it later.
+    pub limits: Limits,
     /// Remembered answers, in bytes.
     pub cache_bytes: usize,
     /// Remembered answers of one tool.
@@ -47,6 +53,8 @@ impl HostOptions {
         Self {
             max_processes: config.pool.max_processes,
             max_in_flight: config.pool.max_in_flight,
+            max_per_caller: config.pool.max_per_caller,
+            limits: Limits::of_config(config),
             cache_bytes: config.cache.max_bytes,
             cache_entries_per_tool: config.cache.per_tool,
             cache_max_ttl: config.cache.max_ttl,
@@ -63,6 +71,8 @@ impl Default for HostOptions {
             state_dir: None,
             max_processes: 16,
             max_in_flight: 4_096,
+            max_per_caller: 2_048,
+            limits: Limits::default(),
             cache_bytes: 64 << 20,
             cache_entries_per_tool: 64,
             cache_max_ttl: Duration::from_secs(24 * 60 * 60),

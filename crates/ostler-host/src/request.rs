@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::lists::Kind;
+use crate::tally::Errand;
 use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
 
 /// Headers that are passed on with one request: more than any tool has marked arguments.
@@ -222,6 +223,26 @@ impl<'a> Request<'a> {
     /// Whether it only asks what there is.
     pub(crate) fn is_list(&self) -> bool {
         self.method == "server/discover" || self.method.ends_with("/list")
+    }
+
+    /// Whether budgets count it. What asks what there is, or to be told of
+    /// changes, is free; everything that may make the server work is not,
+    /// methods that nobody knows included.
+    pub(crate) fn is_counted(&self) -> bool {
+        let is_free = matches!(
+            self.method,
+            "ping"
+                | "logging/setLevel"
+                | "resources/subscribe"
+                | "resources/unsubscribe"
+                | "subscriptions/listen"
+        );
+        !self.is_list() && !is_free
+    }
+
+    /// What it counts as while it is under way.
+    pub(crate) fn errand(&self) -> Errand {
+        if self.is_counted() { Errand::Call } else { Errand::Look }
     }
 
     /// The tool, prompt or resource that is meant.

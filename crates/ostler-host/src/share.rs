@@ -12,10 +12,11 @@ use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
 use crate::answer::Answer;
-use crate::host::{Host, InFlight};
+use crate::host::Host;
 use crate::recall::cache_key;
 use crate::request::Request;
 use crate::server::slot::Slot;
+use crate::tally::InFlight;
 
 /// One read under way: the same for everyone who asks while it lasts. Readers
 /// with different [owners](Slot::owner) never share, for the answer may be private.
@@ -69,7 +70,7 @@ impl Host {
         &self,
         slot: &Arc<Slot>,
         request: &Request<'_>,
-        in_flight: InFlight<'_>,
+        in_flight: InFlight,
     ) -> Result<Answer, CallError> {
         let Some(key) = cache_key(slot, request) else {
             return self.perform_and_remember(slot, request).await;
@@ -91,7 +92,7 @@ impl Host {
         reading: Reading,
         slot: &Arc<Slot>,
         request: &Request<'_>,
-        in_flight: &mut Option<InFlight<'_>>,
+        in_flight: &mut Option<InFlight>,
     ) -> Arc<Shared> {
         let readings = self.readings();
         let mut under_way = readings.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,11 +101,13 @@ impl Host {
         }
         let shared = Arc::<Shared>::default();
         under_way.insert(reading.clone(), Arc::clone(&shared));
-        let ending =
-            Ending { host: self.clone(), slot: Arc::clone(slot), reading, shared: Arc::clone(&shared) };
-        if let Some(in_flight) = in_flight.take() {
-            in_flight.hand_over();
-        }
+        let ending = Ending {
+            host: self.clone(),
+            slot: Arc::clone(slot),
+            reading,
+            shared: Arc::clone(&shared),
+            _in_flight: in_flight.take(),
+        };
         let owned = Owned::of(request);
         tokio::spawn(async move {
             let result = ending.host.perform_and_remember(&ending.slot, &owned.request()).await;
@@ -121,6 +124,8 @@ struct Ending {
     slot: Arc<Slot>,
     reading: Reading,
     shared: Arc<Shared>,
+    /// The count of the one who began it.
+    _in_flight: Option<InFlight>,
 }
 
 impl Drop for Ending {
@@ -128,7 +133,6 @@ impl Drop for Ending {
         self.host.readings().0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.reading);
         self.shared.result.get_or_init(|| Err(self.slot.vanished()));
         self.shared.done.notify_waiters();
-        self.host.count_out();
     }
 }
 

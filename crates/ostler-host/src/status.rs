@@ -1,7 +1,6 @@
 //! What operators see.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ostler_core::breaker::Circuit;
 use ostler_core::error::CallError;
@@ -54,8 +53,8 @@ fn describe(slot: &Slot) -> ServerStatus {
         protocol: live.as_ref().map(|live| live.session.hello().version.clone()),
         generation: supervisor.generation(),
         leases: supervisor.leases(),
-        in_flight: slot.spec.max_in_flight.saturating_sub(slot.places.available_permits()),
-        queued: slot.queued.load(Ordering::Relaxed),
+        in_flight: slot.places.taken(),
+        queued: slot.places.waiting(),
         restarts: Restarts { used, budget },
         starts_total: supervisor.generation(),
         consecutive_failures: supervisor.consecutive_failures(),

@@ -15,6 +15,7 @@ use crate::request::Request;
 use crate::server::Server;
 use crate::server::known::Known;
 use crate::server::slot::Slot;
+use crate::tally::Errand;
 
 /// One tool as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Host {
     pub async fn tools(&self, caller: &Caller, server: &str) -> Result<Vec<ListedTool>, CallError> {
         let server = self.visible_server(caller, server)?;
         let slot = server.slot(caller)?;
-        let _in_flight = self.count_in()?;
+        let _in_flight = self.count_in(caller, Errand::Look)?;
         let known = self.current_list(&slot, caller, Kind::Tools).await?;
         Ok(self.show(caller, &server, &known))
     }

@@ -12,11 +12,13 @@ pub struct Pool {
     pub max_processes: usize,
     /// Calls at all servers at once, above zero.
     pub max_in_flight: usize,
+    /// Those of one caller among them, above zero.
+    pub max_per_caller: usize,
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { max_processes: 16, max_in_flight: 4096 }
+        Self { max_processes: 16, max_in_flight: 4096, max_per_caller: 2048 }
     }
 }
 
@@ -60,6 +62,12 @@ pub(crate) static POOL: Section = Section {
             preset: Preset::Count(4096),
             doc: "Calls at all servers at once.",
         },
+        Field {
+            key: "max_per_caller",
+            kind: Kind::Count(1, u64::MAX),
+            preset: Preset::Nothing,
+            doc: "Those of one caller among them; half of max_in_flight unless set.",
+        },
     ],
 };
 
@@ -91,9 +99,11 @@ pub(crate) static CACHE: Section = Section {
 
 pub(crate) fn read_pool(reader: Reader<'_>) -> Pool {
     let default = Pool::default();
+    let max_in_flight = reader.size_count("max_in_flight").unwrap_or(default.max_in_flight);
     let pool = Pool {
         max_processes: reader.size_count("max_processes").unwrap_or(default.max_processes),
-        max_in_flight: reader.size_count("max_in_flight").unwrap_or(default.max_in_flight),
+        max_in_flight,
+        max_per_caller: reader.size_count("max_per_caller").unwrap_or(max_in_flight.div_ceil(2)),
     };
     reader.finish();
     pool

@@ -18,12 +18,17 @@ pub struct Role {
     pub deny: Vec<String>,
     /// Calls per window; unlimited when absent.
     pub budget: Option<Budget>,
+    /// Calls of one caller at once, above zero; unlimited when absent.
+    pub max_in_flight: Option<usize>,
 }
 
 impl Role {
     /// Whether a caller of this role may use everything, without limit.
     pub fn is_unrestricted(&self) -> bool {
-        self.allow.iter().any(|rule| rule == "*") && self.deny.is_empty() && self.budget.is_none()
+        self.allow.iter().any(|rule| rule == "*")
+            && self.deny.is_empty()
+            && self.budget.is_none()
+            && self.max_in_flight.is_none()
     }
 }
 
@@ -56,7 +61,13 @@ pub(crate) static SECTION: Section = Section {
             key: "budget",
             kind: Kind::Section(&BUDGET),
             preset: Preset::Nothing,
-            doc: "Calls per sliding window.",
+            doc: "Calls of all its callers together per sliding window.",
+        },
+        Field {
+            key: "max_in_flight",
+            kind: Kind::Count(1, u64::MAX),
+            preset: Preset::Nothing,
+            doc: "Calls of one of its callers at once, over all servers.",
         },
     ],
 };
@@ -91,6 +102,7 @@ pub(crate) fn read(reader: Reader<'_>, servers: &[&str]) -> Role {
         allow: rules(&reader, "allow", servers).unwrap_or_default(),
         deny: rules(&reader, "deny", servers).unwrap_or_default(),
         budget: reader.section("budget").and_then(read_budget),
+        max_in_flight: reader.size_count("max_in_flight"),
     };
     reader.finish();
     role
@@ -157,12 +169,13 @@ mod tests {
 
     #[test]
     fn only_everything_without_limit_is_unrestricted() {
-        let role = Role { allow: vec!["*".into()], deny: vec![], budget: None };
+        let role = Role { allow: vec!["*".into()], deny: vec![], budget: None, max_in_flight: None };
         assert!(role.is_unrestricted());
         assert!(!Role { allow: vec![], ..role.clone() }.is_unrestricted());
         assert!(!Role { deny: vec!["a/*".into()], ..role.clone() }.is_unrestricted());
         let budget = Some(Budget { calls: 1, per: Duration::from_secs(1) });
-        assert!(!Role { budget, ..role }.is_unrestricted());
+        assert!(!Role { budget, ..role.clone() }.is_unrestricted());
+        assert!(!Role { max_in_flight: Some(1), ..role }.is_unrestricted());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::policy::glob;
 
 fn role(allow: &[&str], deny: &[&str]) -> Role {
     let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-    Role { allow: owned(allow), deny: owned(deny), budget: None }
+    Role { allow: owned(allow), deny: owned(deny), budget: None, max_in_flight: None }
 }
 
 fn rules(roles: &[(&str, Role)]) -> Rules {
@@ -127,7 +127,7 @@ fn subject() -> impl Strategy<Value = String> {
 }
 
 fn of_role(allow: &[String], deny: &[String]) -> Rules {
-    let role = Role { allow: allow.to_vec(), deny: deny.to_vec(), budget: None };
+    let role = Role { allow: allow.to_vec(), deny: deny.to_vec(), budget: None, max_in_flight: None };
     Rules::of(&[("r".to_owned(), role)].into())
 }
 

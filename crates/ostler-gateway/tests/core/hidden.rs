@@ -55,7 +55,7 @@ fn script(names: &'static [&'static str], era: Era) -> Script {
 
 fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-    let role = Role { allow: owned(allow), deny: owned(deny), budget: None };
+    let role = Role { allow: owned(allow), deny: owned(deny), budget: None, max_in_flight: None };
     Rules::of(&BTreeMap::from([("r".to_owned(), role)]))
 }
 

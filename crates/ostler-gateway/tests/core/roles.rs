@@ -26,7 +26,7 @@ fn pattern() -> impl Strategy<Value = String> {
 
 fn role() -> impl Strategy<Value = Role> {
     let patterns = || prop::collection::vec(pattern(), 0..4);
-    (patterns(), patterns()).prop_map(|(allow, deny)| Role { allow, deny, budget: None })
+    (patterns(), patterns()).prop_map(|(allow, deny)| Role { allow, deny, budget: None, max_in_flight: None })
 }
 
 /// What the rules mean, said once more.

@@ -14,7 +14,7 @@ async fn a_hidden_server_has_no_endpoint() {
         let spec = ServerSpec::stdio(ServerName::new(name).unwrap(), "true").lazy();
         world.host.spawn(&Caller::operator(), spec).await.unwrap();
     }
-    let role = Role { allow: vec!["seen/*".into()], deny: Vec::new(), budget: None };
+    let role = Role { allow: vec!["seen/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
     world.host.set_rules(Rules::of(&BTreeMap::from([("local".to_owned(), role)])));
     let requests = [
         Request::modern("tools/list", "1"),

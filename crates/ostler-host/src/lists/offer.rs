@@ -18,6 +18,7 @@ use crate::host::Host;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
+use crate::tally::Errand;
 
 /// Servers that are asked at the same time.
 pub(crate) const AT_ONCE: usize = 16;
@@ -149,10 +150,12 @@ impl Host {
             Round::Shared(outcome) => return outcome,
             Round::Own(listing) => listing,
         };
-        self.count_in()?.hand_over();
-        let counted = Counted(self.clone());
-        let (asked, caller) = (Arc::clone(slot), caller.clone());
-        let round = tokio::spawn(async move { counted.0.ask_round(&asked, (&caller, kind), listing).await });
+        let in_flight = self.count_in(caller, Errand::Look)?;
+        let (host, asked, caller) = (self.clone(), Arc::clone(slot), caller.clone());
+        let round = tokio::spawn(async move {
+            let _in_flight = in_flight;
+            host.ask_round(&asked, (&caller, kind), listing).await
+        });
         round.await.unwrap_or_else(|_| Err(slot.vanished()))
     }
 
@@ -202,13 +205,4 @@ impl Offer {
 fn nothing(server: &Server, error: Option<CallError>) -> Offer {
     let server = server.spec.name.clone();
     Offer { server, items: Vec::new(), error, ttl: Duration::ZERO, is_public: false }
-}
-
-/// Counts a listing out that outlives whoever wanted it.
-struct Counted(Host);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.count_out();
-    }
 }

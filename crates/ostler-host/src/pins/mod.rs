@@ -28,6 +28,7 @@ use crate::host::Host;
 use crate::lists::Kind;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
+use crate::tally::Errand;
 use crate::tools::Tool;
 use crate::upstream::Event;
 
@@ -87,7 +88,7 @@ impl Host {
         let server = self.server(server)?;
         let operator = Caller::operator();
         let slot = server.slot(&operator)?;
-        let _in_flight = self.count_in()?;
+        let _in_flight = self.count_in(&operator, Errand::Look)?;
         let known = self.fetch_list(&slot, &operator, Kind::Tools).await?;
         Ok(describe(&server, &known))
     }

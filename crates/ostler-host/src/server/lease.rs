@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ostler_core::breaker::{Circuit, Permit, Refused};
+use ostler_core::caller::Caller;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::supervisor::{Entry, Failure, Phase, Supervisor};
 use ostler_core::weigh::{Effect, Weight};
-use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, timeout_at};
 
 use super::news::{Before, Setback};
+use super::places::{Place, Shed};
 use super::slot::{Desk, Live, Slot};
 use super::turn::{InTurn, Turn};
 use crate::request::Request;
@@ -29,7 +30,7 @@ pub(crate) struct Lease {
     since: Instant,
     /// Given back when the lease ends; `None` from then on.
     permit: Option<Permit>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Lease {
@@ -132,19 +133,23 @@ impl Slot {
 
     /// Gets a session for one call: past the breaker, into a place, and onto a
     /// session, which is started if there is none.
-    pub(crate) async fn lease(self: &Arc<Self>, now: Instant, until: Instant) -> Result<Lease, CallError> {
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        caller: &Caller,
+        now: Instant,
+        until: Instant,
+    ) -> Result<Lease, CallError> {
         let mut visitor = Visitor { slot: self, permit: None, is_waiting: false };
         let mut now = now;
-        let place = match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(place) => place,
-            Err(TryAcquireError::NoPermits) => {
+        let place = match self.places.try_take() {
+            Some(place) => place,
+            None => {
                 // Whom the breaker refuses need not queue.
                 self.admit(&mut self.desk(), &mut visitor, now)?;
-                let place = Box::pin(self.queue_up(until)).await?;
+                let place = Box::pin(self.places.wait(caller.principal(), until)).await;
                 now = Instant::now();
-                place
+                place.map_err(|shed| self.crowded(shed))?
             }
-            Err(TryAcquireError::Closed) => return Err(self.stopped()),
         };
         let (live, since) = match self.look(&mut visitor, now)? {
             Some(live) => (live, now),
@@ -244,18 +249,6 @@ impl Slot {
             Err(Refused { retry_after }) => return Err(self.refusal(&desk.supervisor, retry_after)),
         }
         Ok(())
-    }
-
-    /// Waits for a place among the calls at the server.
-    async fn queue_up(&self, until: Instant) -> Result<OwnedSemaphorePermit, CallError> {
-        let waiting = Queued::join(self)?;
-        let place = timeout_at(until, Arc::clone(&self.places).acquire_owned()).await;
-        drop(waiting);
-        match place {
-            Ok(Ok(place)) => Ok(place),
-            Ok(Err(_)) => Err(self.stopped()),
-            Err(_) => Err(self.crowded()),
-        }
     }
 
     /// One look at the desk: a session, nothing yet, or a reason to leave.
@@ -361,30 +354,17 @@ impl Slot {
         }
     }
 
-    fn crowded(&self) -> CallError {
-        let what = format!(
-            "server `{}` has {} calls in flight and {} waiting",
-            self.key.server,
-            self.spec.max_in_flight,
-            self.queued.load(Ordering::Relaxed)
-        );
+    fn crowded(&self, shed: Shed) -> CallError {
+        let (server, places) = (&self.key.server, self.spec.max_in_flight);
+        let what = match shed {
+            Shed::Full | Shed::Late => format!(
+                "server `{server}` has {places} calls in flight and {} waiting",
+                self.places.waiting()
+            ),
+            Shed::Displaced => format!(
+                "server `{server}` has {places} calls in flight, and of all who wait you have the most calls"
+            ),
+        };
         CallError::Overloaded { what, retry_after: COME_BACK }
-    }
-}
-
-/// A place in the queue; dropping it leaves the queue.
-struct Queued<'a>(&'a Slot);
-
-impl<'a> Queued<'a> {
-    fn join(slot: &'a Slot) -> Result<Self, CallError> {
-        let queued = Self(slot);
-        let before = slot.queued.fetch_add(1, Ordering::AcqRel);
-        if before >= slot.spec.max_queued { Err(slot.crowded()) } else { Ok(queued) }
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.queued.fetch_sub(1, Ordering::AcqRel);
     }
 }

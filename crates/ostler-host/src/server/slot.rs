@@ -16,10 +16,11 @@ use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::supervisor::Supervisor;
 use ostler_wire::Hello;
-use tokio::sync::{Notify, OnceCell, Semaphore};
+use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
 use super::interest::Interests;
+use super::places::Places;
 use super::shelf::Shelf;
 use crate::bus::Bus;
 use crate::host::WeakHost;
@@ -53,12 +54,10 @@ pub(crate) struct Slot {
     pub(crate) bell: Notify,
     /// Tells everyone who waits that the phase may have changed.
     pub(crate) moved: Notify,
-    /// Places for calls at the server.
-    pub(crate) places: Arc<Semaphore>,
+    /// Places for calls at the server, and the line before them.
+    pub(crate) places: Arc<Places>,
     /// Where calls take turns: held by one interactive call, or by any number of others.
     pub(crate) turn: super::turn::Door,
-    /// Callers that wait for a place.
-    pub(crate) queued: AtomicUsize,
     /// The session being started waits for room for its process.
     pub(crate) lacks_room: AtomicBool,
     /// One for each kind of list.
@@ -138,9 +137,8 @@ impl Slot {
             desk: Mutex::new(desk),
             bell: Notify::new(),
             moved: Notify::new(),
-            places: Arc::new(Semaphore::new(spec.max_in_flight)),
+            places: Places::new(spec.max_in_flight, spec.max_queued),
             turn: super::turn::Door::default(),
-            queued: AtomicUsize::new(0),
             lacks_room: AtomicBool::new(false),
             shelves: Default::default(),
             recalled: OnceCell::new(),

@@ -9,6 +9,7 @@ mod cache;
 mod changes;
 mod crowds;
 mod delivery;
+mod fairness;
 mod happenings;
 mod hiding;
 mod hosts;

@@ -1,0 +1,289 @@
+//! A line in which parties take turns, however many each of them sends.
+//!
+//! ```text
+//!            join, room left ───────────────▶ waits, behind its own party
+//!            join, full, a party has more ──▶ waits; the newest of the biggest party is shed
+//!            join, full, none has more ─────▶ sent away
+//!
+//!   turns:   [ A: a1 a2 a3 ] [ B: b1 ] [ C: c1 c2 ]
+//!   take_next ──▶ a1, and A goes behind C; then b1, c1, a2, c2, a3
+//! ```
+//!
+//! Within a party it is first come, first served. A party that begins to wait
+//! comes last, so with `n` parties waiting each is served every `n`-th time,
+//! and somebody who is alone in its party waits for at most `n - 1` others.
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+
+use hashlink::LinkedHashMap;
+
+/// Who waits for their turn: parties `K`, and what each waiter leaves behind to be found by.
+#[derive(Debug)]
+pub struct Line<K, T> {
+    max: usize,
+    /// The sum over all parties; never more than `max`.
+    waiting: usize,
+    /// In the order of their turns; none is empty.
+    parties: LinkedHashMap<K, VecDeque<(Ticket, T)>>,
+    last: u64,
+}
+
+/// Names one waiter. No ticket of a line is given out twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// The answer to a newcomer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Joined<T> {
+    /// It waits.
+    Waits(Ticket),
+    /// It waits in the place of this one, which is to be sent away.
+    Instead(Ticket, T),
+    /// The line is full, and no party has so many in it that one should go.
+    Full,
+}
+
+impl<K: Clone + Eq + Hash, T> Line<K, T> {
+    /// A line for `max` waiters.
+    pub fn new(max: usize) -> Self {
+        Self { max, waiting: 0, parties: LinkedHashMap::new(), last: 0 }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Joins the line.
+    ///
+    /// In a full line somebody goes only if that makes it more even: the party
+    /// that loses one keeps at least as many as the newcomer's party has then.
+    pub fn join(&mut self, party: K, waiter: T) -> Joined<T> {
+        let shed = match self.waiting < self.max {
+            true => None,
+            false => match self.shed_for(&party) {
+                Some(shed) => Some(shed),
+                None => return Joined::Full,
+            },
+        };
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        // Not `entry`, which would take the turn of a party that waits already.
+        match self.parties.get_mut(&party) {
+            Some(line) => line.push_back((ticket, waiter)),
+            None => drop(self.parties.insert(party, VecDeque::from([(ticket, waiter)]))),
+        }
+        self.waiting += 1;
+        match shed {
+            None => Joined::Waits(ticket),
+            Some(shed) => Joined::Instead(ticket, shed),
+        }
+    }
+
+    /// Takes the newest waiter of the biggest party out, unless the newcomer's
+    /// party would then be the bigger one.
+    fn shed_for(&mut self, newcomer: &K) -> Option<T> {
+        let mine = self.parties.get(newcomer).map_or(0, VecDeque::len);
+        let (biggest, len) =
+            self.parties.iter().map(|(party, line)| (party, line.len())).max_by_key(|it| it.1)?;
+        if mine + 1 >= len {
+            return None;
+        }
+        let biggest = biggest.clone();
+        let (_, waiter) = self.parties.get_mut(&biggest)?.pop_back()?;
+        self.waiting -= 1;
+        Some(waiter)
+    }
+
+    /// Takes out whose turn it is.
+    pub fn take_next(&mut self) -> Option<T> {
+        let (party, mut line) = self.parties.pop_front()?;
+        let (_, waiter) = line.pop_front()?;
+        self.waiting -= 1;
+        if !line.is_empty() {
+            self.parties.insert(party, line);
+        }
+        Some(waiter)
+    }
+
+    /// Takes out one that waits no longer; `None` if it is not in the line any more.
+    pub fn leave(&mut self, party: &K, ticket: Ticket) -> Option<T> {
+        let line = self.parties.get_mut(party)?;
+        let at = line.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+        let (_, waiter) = line.remove(at)?;
+        if line.is_empty() {
+            self.parties.remove(party);
+        }
+        self.waiting -= 1;
+        Some(waiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn served(line: &mut Line<char, u32>) -> Vec<u32> {
+        std::iter::from_fn(|| line.take_next()).collect()
+    }
+
+    #[test]
+    fn parties_take_turns_and_within_one_it_is_first_come_first_served() {
+        let mut line = Line::new(10);
+        for (party, waiter) in [('a', 1), ('a', 2), ('a', 3), ('b', 11), ('c', 21), ('c', 22)] {
+            line.join(party, waiter);
+        }
+        assert_eq!(served(&mut line), [1, 11, 21, 2, 22, 3]);
+        assert!(line.is_empty());
+    }
+
+    #[test]
+    fn a_full_line_sheds_the_newest_of_the_biggest_party_for_a_smaller_one() {
+        let mut line = Line::new(3);
+        for waiter in 1..=3 {
+            line.join('a', waiter);
+        }
+        assert_eq!(line.join('a', 4), Joined::Full, "a lone party has the whole line and no more");
+        assert!(matches!(line.join('b', 11), Joined::Instead(_, 3)));
+        assert_eq!(line.join('b', 12), Joined::Full, "two against one would only turn it round");
+        assert!(matches!(line.join('c', 21), Joined::Instead(_, 2)));
+        assert_eq!(line.join('d', 31), Joined::Full, "everybody has one");
+        assert_eq!(served(&mut line), [1, 11, 21]);
+    }
+
+    #[test]
+    fn a_line_without_room_takes_nobody() {
+        assert_eq!(Line::new(0).join('a', 1), Joined::Full);
+    }
+
+    #[test]
+    fn who_leaves_leaves_no_trace() {
+        let mut line = Line::new(2);
+        let Joined::Waits(first) = line.join('a', 1) else { panic!("there is room") };
+        line.join('b', 11);
+        assert_eq!(line.leave(&'b', first), None, "the ticket is not of that party");
+        assert_eq!((line.leave(&'a', first), line.leave(&'a', first)), (Some(1), None));
+        line.join('a', 2);
+        assert_eq!(served(&mut line), [11, 2], "its party has begun to wait anew");
+    }
+
+    /// The same in the plainest words: everybody in the order of arrival, and
+    /// the parties in the order of their turns.
+    #[derive(Default)]
+    struct Model {
+        waiters: Vec<(u8, u32)>,
+        turns: Vec<u8>,
+    }
+
+    impl Model {
+        fn of(&self, party: u8) -> Vec<u32> {
+            self.waiters.iter().filter(|it| it.0 == party).map(|it| it.1).collect()
+        }
+
+        fn remove(&mut self, waiter: u32) {
+            self.waiters.retain(|it| it.1 != waiter);
+            let waiters = &self.waiters;
+            self.turns.retain(|party| waiters.iter().any(|it| it.0 == *party));
+        }
+
+        /// True if it waits, and who had to go for it.
+        fn join(&mut self, max: usize, party: u8, waiter: u32) -> (bool, Option<u32>) {
+            let mut shed = None;
+            if self.waiters.len() >= max {
+                let biggest = self.turns.iter().copied().max_by_key(|party| self.of(*party).len());
+                let Some(biggest) = biggest else { return (false, None) };
+                if self.of(party).len() + 1 >= self.of(biggest).len() {
+                    return (false, None);
+                }
+                shed = self.of(biggest).last().copied();
+                self.remove(shed.unwrap());
+            }
+            self.waiters.push((party, waiter));
+            if !self.turns.contains(&party) {
+                self.turns.push(party);
+            }
+            (true, shed)
+        }
+
+        fn take_next(&mut self) -> Option<u32> {
+            let party = *self.turns.first()?;
+            let waiter = self.of(party)[0];
+            self.turns.rotate_left(1);
+            self.remove(waiter);
+            Some(waiter)
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Join(u8),
+        Next,
+        Leave(prop::sample::Index),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            5 => (0u8..4).prop_map(Step::Join),
+            2 => Just(Step::Next),
+            1 => any::<prop::sample::Index>().prop_map(Step::Leave),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_line_agrees_with_the_model(max in 0usize..9, steps in prop::collection::vec(step(), 0..200)) {
+            let (mut line, mut model) = (Line::new(max), Model::default());
+            let mut tickets = std::collections::HashMap::new();
+            for (waiter, step) in (0u32..).zip(steps) {
+                match step {
+                    Step::Join(party) => {
+                        let (ticket, shed) = match line.join(party, waiter) {
+                            Joined::Waits(ticket) => (Some(ticket), None),
+                            Joined::Instead(ticket, shed) => (Some(ticket), Some(shed)),
+                            Joined::Full => (None, None),
+                        };
+                        prop_assert_eq!((ticket.is_some(), shed), model.join(max, party, waiter));
+                        tickets.extend(ticket.map(|ticket| (waiter, (party, ticket))));
+                    }
+                    Step::Next => prop_assert_eq!(line.take_next(), model.take_next()),
+                    Step::Leave(_) if model.waiters.is_empty() => {}
+                    Step::Leave(which) => {
+                        let (_, waiter) = *which.get(&model.waiters);
+                        let (party, ticket) = tickets[&waiter];
+                        prop_assert_eq!(line.leave(&party, ticket), Some(waiter));
+                        prop_assert_eq!(line.leave(&party, ticket), None);
+                        model.remove(waiter);
+                    }
+                }
+                prop_assert_eq!(line.len(), model.waiters.len());
+                prop_assert!(line.len() <= max);
+            }
+        }
+
+        #[test]
+        fn with_n_parties_waiting_each_is_served_every_nth_time(
+            crowd in prop::collection::vec(1usize..20, 1..8),
+        ) {
+            let mut line = Line::new(1_000);
+            for (party, &count) in crowd.iter().enumerate() {
+                for _ in 0..count {
+                    line.join(party, party);
+                }
+            }
+            // As long as all of them have somebody in the line.
+            for round in 0..*crowd.iter().min().unwrap() {
+                let mut seen: Vec<usize> = (0..crowd.len()).filter_map(|_| line.take_next()).collect();
+                seen.sort_unstable();
+                prop_assert_eq!(seen, (0..crowd.len()).collect::<Vec<_>>(), "round {}", round);
+            }
+        }
+    }
+}

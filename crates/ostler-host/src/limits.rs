@@ -1,0 +1,59 @@
+//! How much the callers of a role may use.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use ostler_core::caller::{Caller, Window};
+use ostler_core::config::Config;
+
+use crate::host::Host;
+
+/// How much the callers of each role may use; a role that is not in it may
+/// use as much as there is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// By the name of the role.
+    pub roles: HashMap<String, RoleLimits>,
+}
+
+/// How much the callers of one role may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RoleLimits {
+    /// Calls of all callers of the role together; unlimited when absent.
+    pub budget: Option<Window>,
+    /// Calls of one caller at once, over all servers; unlimited when absent.
+    pub max_in_flight: Option<usize>,
+}
+
+impl Limits {
+    /// What a config says about its roles.
+    pub fn of_config(config: &Config) -> Self {
+        let limits = config.roles.iter().map(|(name, role)| {
+            let budget = role.budget.map(|budget| Window { calls: budget.calls, per: budget.per });
+            (name.clone(), RoleLimits { budget, max_in_flight: role.max_in_flight })
+        });
+        let is_limited = |(_, role): &(String, RoleLimits)| *role != RoleLimits::default();
+        Self { roles: limits.filter(is_limited).collect() }
+    }
+
+    /// The limits of a caller's role. Whoever runs the host has none.
+    pub(crate) fn of(&self, caller: &Caller) -> Option<&RoleLimits> {
+        if self.roles.is_empty() || caller.is_operator() {
+            return None;
+        }
+        self.roles.get(caller.role())
+    }
+}
+
+impl Host {
+    /// Sets how much the callers of each role may use from now on. Calls that
+    /// were charged stay charged, also to a budget of another size.
+    pub fn set_limits(&self, limits: Limits) {
+        self.shared().limits.store(Arc::new(limits));
+    }
+
+    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
+        self.shared().limits.load()
+    }
+}

@@ -1,0 +1,135 @@
+//! One caller's flood and everybody else.
+
+use ostler_host::{Arguments, Caller, Kind, Limits, RoleLimits, ServerSpec};
+use ostler_testkit::{Reply, Result, Script, World, settle};
+use tokio::task::JoinSet;
+
+use crate::{codes, ms, secs};
+
+fn ada() -> Caller {
+    Caller::new("ada", "researcher")
+}
+
+/// Two tools, so that the server sees whose call it is; each takes a tenth of a second.
+fn server() -> Script {
+    Script::echo()
+        .tool_that("flood", Reply::text("done").after(ms(100)))
+        .tool_that("careful", Reply::text("done").after(ms(100)))
+}
+
+fn narrow(places: usize) -> impl FnOnce(&mut ServerSpec) {
+    move |spec| spec.max_in_flight = places
+}
+
+/// Begins many calls of somebody at once.
+async fn flood(world: &World, caller: &Caller, count: usize) -> JoinSet<Result> {
+    let mut calls = JoinSet::new();
+    for _ in 0..count {
+        let (host, caller) = (world.host.clone(), caller.clone());
+        calls.spawn(async move { host.call(&caller, "a", "flood", Arguments::none()).await });
+    }
+    settle().await;
+    calls
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_careful_caller_waits_for_at_most_one_round_of_a_flood() {
+    let world = World::new().server_with("a", server(), narrow(4)).open().await;
+    world.call("a", "echo").await.unwrap();
+    let (host, flooder) = (world.host.clone(), Caller::new("flooder", "researcher"));
+    let flooding = tokio::spawn(async move {
+        let mut calls = JoinSet::new();
+        for _ in 0..1_000 {
+            let (host, flooder) = (host.clone(), flooder.clone());
+            // Whoever is shed comes back when it is told to.
+            calls.spawn(async move {
+                while host.call(&flooder, "a", "flood", Arguments::none()).await.is_err() {
+                    tokio::time::sleep(secs(1)).await;
+                }
+            });
+        }
+        calls.join_all().await
+    });
+    settle().await;
+    for _ in 0..20 {
+        // Whoever has been given a place by now is at the server.
+        settle().await;
+        let before = world.stage("a").count("flood");
+        // A task like those of the flood: who is given a place first runs first.
+        let (host, ada) = (world.host.clone(), ada());
+        let call = async move { host.call(&ada, "a", "careful", Arguments::none()).await };
+        tokio::spawn(call).await.unwrap().unwrap();
+        let asked = world.stage("a").asked();
+        let at = asked.iter().rposition(|asked| asked.name.as_deref() == Some("careful")).unwrap();
+        let between =
+            asked[..at].iter().filter(|asked| asked.name.as_deref() == Some("flood")).count() - before;
+        assert!(between <= 1, "{between} calls of the flood were let in before");
+    }
+    flooding.await.unwrap();
+    assert_eq!(world.stage("a").count("flood"), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_caller_has_the_whole_queue_until_somebody_else_comes() {
+    let world = World::new().server_with("a", server(), narrow(1)).open().await;
+    world.call("a", "echo").await.unwrap();
+    let calls = flood(&world, &world.me, 300).await;
+    assert_eq!(world.status("a").queued, 256);
+    let began = tokio::time::Instant::now();
+    let (host, ada) = (world.host.clone(), ada());
+    let hers = tokio::spawn(async move { host.call(&ada, "a", "careful", Arguments::none()).await });
+    settle().await;
+    assert_eq!((world.status("a").queued, began.elapsed()), (256, ms(0)));
+    hers.await.unwrap().unwrap();
+    assert!(began.elapsed() <= ms(300), "{:?}", began.elapsed());
+    let results = calls.join_all().await;
+    assert_eq!(codes(&results), [("ok", 256), ("overloaded", 44)]);
+    let told = results.iter().filter_map(|result| result.as_ref().err()).map(ToString::to_string);
+    assert_eq!(told.filter(|text| text.contains("you have the most")).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_cannot_take_all_calls_of_the_host() {
+    let opening = World::new().options(|options| (options.max_in_flight, options.max_per_caller) = (10, 6));
+    let world = opening.server("a", server()).open().await;
+    world.call("a", "echo").await.unwrap();
+    let calls = flood(&world, &world.me, 20).await;
+    world.call_as(&ada(), "a", "careful").await.unwrap();
+    let results = calls.join_all().await;
+    assert_eq!(codes(&results), [("ok", 6), ("overloaded", 14)]);
+    let error = results.into_iter().find_map(Result::err).unwrap();
+    assert_eq!(error.retry_after(), Some(secs(1)));
+    assert!(error.to_string().contains("6 of your calls are in flight"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_bounds_the_calls_of_each_of_its_callers_and_no_lists() {
+    let limits = Limits {
+        roles: [("researcher".to_owned(), RoleLimits { max_in_flight: Some(2), ..RoleLimits::default() })]
+            .into(),
+    };
+    let world = World::new().options(|options| options.limits = limits).server("a", server()).open().await;
+    world.call("a", "echo").await.unwrap();
+    let (hers, his) =
+        (flood(&world, &ada(), 5).await, flood(&world, &Caller::new("bob", "researcher"), 5).await);
+    let mine = flood(&world, &world.me, 5).await;
+    world.host.tools(&ada(), "a").await.unwrap();
+    assert!(world.host.offers(&ada(), Kind::Tools, secs(1)).await[0].error.is_none());
+    for calls in [hers, his] {
+        assert_eq!(codes(&calls.join_all().await), [("ok", 2), ("overloaded", 3)]);
+    }
+    assert_eq!(codes(&mine.join_all().await), [("ok", 5)]);
+    world.host.set_limits(Limits::default());
+    assert_eq!(codes(&flood(&world, &ada(), 5).await.join_all().await), [("ok", 5)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_work_while_somebody_else_floods() {
+    let script = server().capabilities(r#"{"tools":{},"prompts":{}}"#);
+    let world = World::new().server_with("a", script, narrow(1)).open().await;
+    world.call("a", "echo").await.unwrap();
+    let _calls = flood(&world, &world.me, 3_000).await;
+    let began = tokio::time::Instant::now();
+    world.host.offer(&ada(), "a", Kind::Prompts, secs(60)).await.unwrap();
+    assert!(began.elapsed() <= ms(300), "{:?}", began.elapsed());
+}
