@@ -43,13 +43,13 @@ impl Host {
         recording: &mut Recording<'_, '_>,
     ) -> Result<Answer, CallError> {
         let (server, slot) = self.resolve(request, recording)?;
-        self.charge(request.caller)?;
+        let charge = self.charge(request)?;
         if let Some(answer) = self.recall(&slot, request) {
             return Ok(answer);
         }
         let result = self.ask(&server, &slot, request).await;
         if result.as_ref().is_err_and(has_not_left) {
-            request.caller.refund();
+            self.refund(request.caller, charge);
         }
         result
     }
@@ -115,12 +115,6 @@ impl Host {
             }
             false => shared,
         }
-    }
-
-    /// Takes one call from the caller's budget. Remembered answers count;
-    /// calls that are refused or never sent are free.
-    fn charge(&self, caller: &Caller) -> Result<(), CallError> {
-        caller.spend().map_err(|_| CallError::OverBudget { reset_after: None })
     }
 
     /// Asks the server, and keeps the answer where it may be kept.

@@ -12,6 +12,7 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::Pins;
 use ostler_core::policy::Hook;
 
+use crate::budgets::Budgets;
 use crate::bus::Bus;
 use crate::guard::client::Warden;
 use crate::happening::Observer;
@@ -72,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) warden: Option<Arc<Warden>>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) limits: ArcSwap<Limits>,
+    pub(crate) budgets: Budgets,
     readings: Readings,
     /// Tells this host's calls from those of every other.
     instance: u64,
@@ -82,7 +84,7 @@ pub(crate) struct Shared {
 }
 
 impl Host {
-    /// A host without servers.
+    /// A host without servers. Reads the file of its budgets, if it has one.
     pub fn new(options: HostOptions) -> Self {
         let bounds = Bounds {
             per_subject: options.cache_entries_per_tool,
@@ -106,6 +108,7 @@ impl Host {
             warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
             tally: Tally::new(options.max_in_flight, options.max_per_caller),
             limits: ArcSwap::from_pointee(options.limits.clone()),
+            budgets: Budgets::new(options.budget_file.clone()),
             readings: Readings::default(),
             instance: chance.u64(..),
             chance: Mutex::new(chance),

@@ -24,6 +24,7 @@
 
 mod answer;
 mod attempt;
+mod budgets;
 mod bus;
 mod call;
 mod discover;
@@ -57,6 +58,7 @@ mod turns;
 pub mod upstream;
 
 pub use answer::Answer;
+pub use budgets::BudgetStatus;
 pub use bus::ServerEvent;
 pub use discover::Discovered;
 pub use happening::{Act, Happening, Observer, What};

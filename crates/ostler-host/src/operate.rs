@@ -206,7 +206,9 @@ impl Host {
                 slot.until_gone().await;
             }
         };
-        timeout(SHUTDOWN, gone).await.is_ok()
+        let is_gone = timeout(SHUTDOWN, gone).await.is_ok();
+        self.close_budgets().await;
+        is_gone
     }
 
     pub(crate) fn server(&self, name: &str) -> Result<Arc<Server>, CallError> {

@@ -29,6 +29,9 @@ pub struct HostOptions {
     /// How much the callers of each role may use;
     /// [`Host::set_limits`](crate::Host::set_limits) changes it later.
     pub limits: Limits,
+    /// Where the charges of budgets are kept between runs; nowhere if absent.
+    /// One host at a time may use it.
+    pub budget_file: Option<PathBuf>,
     /// Remembered answers, in bytes.
     pub cache_bytes: usize,
     /// Remembered answers of one tool.
@@ -73,6 +76,7 @@ impl Default for HostOptions {
             max_in_flight: 4_096,
             max_per_caller: 2_048,
             limits: Limits::default(),
+            budget_file: None,
             cache_bytes: 64 << 20,
             cache_entries_per_tool: 64,
             cache_max_ttl: Duration::from_secs(24 * 60 * 60),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use ostler_core::error::{CallError, RpcAnswer, Unavailable, UnavailableState};
+use ostler_core::error::{BudgetOf, CallError, RpcAnswer, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,8 @@ impl From<&CallError> for Told {
                 told.subject = Some(what.clone());
             }
             CallError::Rpc(answer) => told.rpc = serde_json::from_slice(&answer.raw).ok(),
-            CallError::OverBudget { .. } | CallError::UpstreamProtocol { .. } => {}
+            CallError::OverBudget { of, .. } => told.subject = Some(of.as_str().to_owned()),
+            CallError::UpstreamProtocol { .. } => {}
         }
         told
     }
@@ -124,7 +125,11 @@ impl Told {
             "unknown-prompt" => CallError::UnknownPrompt { name: self.subject? },
             "unknown-resource" => CallError::UnknownResource { uri: self.subject? },
             "unknown-method" => CallError::UnknownMethod { method: self.subject? },
-            "over-budget" => CallError::OverBudget { reset_after: retry_after },
+            "over-budget" => {
+                let word = self.subject?;
+                let of = BudgetOf::ALL.into_iter().find(|of| of.as_str() == word)?;
+                CallError::OverBudget { of, reset_after: retry_after }
+            }
             "server-unavailable" => {
                 let word = self.state?;
                 let state = STATES.into_iter().find(|state| state.as_str() == word)?;
@@ -197,8 +202,9 @@ mod tests {
             CallError::UnknownPrompt { name: "p".into() },
             CallError::UnknownResource { uri: "file:///x".into() },
             CallError::UnknownMethod { method: "vendor/do".into() },
-            CallError::OverBudget { reset_after: Some(Duration::from_secs(60)) },
-            CallError::OverBudget { reset_after: None },
+            CallError::OverBudget { of: BudgetOf::Role, reset_after: Some(Duration::from_secs(60)) },
+            CallError::OverBudget { of: BudgetOf::Token, reset_after: Some(Duration::from_secs(60)) },
+            CallError::OverBudget { of: BudgetOf::Dispatch, reset_after: None },
             CallError::OutcomeUnknown { server: server(), tool: Some("t".into()), cause: "gone".into() },
             CallError::OutcomeUnknown { server: server(), tool: None, cause: String::new() },
             CallError::Overloaded { what: "64 calls".into(), retry_after: Duration::from_secs(1) },

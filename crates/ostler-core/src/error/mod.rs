@@ -9,6 +9,7 @@ mod unavailable;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use self::shown::Shown;
@@ -58,8 +59,10 @@ pub enum CallError {
         method: String,
     },
     /// The caller has no calls left.
-    #[error("the call budget is used up")]
+    #[error("the call budget {} is used up", .of.owner())]
     OverBudget {
+        /// Which of its budgets.
+        of: BudgetOf,
         /// When the next call fits; `None` when the budget does not refill.
         reset_after: Option<Duration>,
     },
@@ -121,6 +124,41 @@ pub enum CallError {
         /// What to do about it.
         hint: String,
     },
+}
+
+/// Whose calls a budget counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BudgetOf {
+    /// All callers of the caller's role.
+    Role,
+    /// Whoever has the caller's credential.
+    Token,
+    /// The caller and its clones, in a program that embeds the host.
+    Dispatch,
+}
+
+impl BudgetOf {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Role, Self::Token, Self::Dispatch];
+
+    /// The word in errors and status output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Role => "role",
+            Self::Token => "token",
+            Self::Dispatch => "dispatch",
+        }
+    }
+
+    /// The same for the caller itself; it names nobody.
+    fn owner(self) -> &'static str {
+        match self {
+            Self::Role => "of your role",
+            Self::Token => "of your token",
+            Self::Dispatch => "of this dispatch",
+        }
+    }
 }
 
 /// A JSON-RPC error as the server sent it.
@@ -261,8 +299,10 @@ impl CallError {
             }
             Self::UnknownMethod { .. } => "the server offers other methods, or none to this caller".into(),
             Self::UnknownServer { .. } => "list the servers to see what can be used (`ostler list`)".into(),
-            Self::OverBudget { reset_after: Some(wait) } => format!("the next call fits in {}", Span(*wait)),
-            Self::OverBudget { reset_after: None } => "whoever made the caller sets its budget".into(),
+            Self::OverBudget { reset_after: Some(wait), .. } => {
+                format!("the next call fits in {}", Span(*wait))
+            }
+            Self::OverBudget { reset_after: None, .. } => "whoever made the caller sets its budget".into(),
             Self::Unavailable(unavailable) => unavailable.hint(),
             Self::OutcomeUnknown { tool: Some(_), .. } => {
                 format!("{CHECK_FIRST}; with `retry = \"safe\"` for the tool Ostler repeats it")
@@ -310,7 +350,7 @@ impl CallError {
     /// When trying again makes sense, where time alone can help.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::OverBudget { reset_after: wait }
+            Self::OverBudget { reset_after: wait, .. }
             | Self::Unavailable(Unavailable { retry_after: wait, .. }) => *wait,
             Self::Overloaded { retry_after, .. } => Some(*retry_after),
             Self::UnknownTool { .. }
@@ -350,10 +390,12 @@ impl CallError {
     /// `error.data` of the JSON-RPC error.
     pub fn data(&self) -> Value {
         let state = if let Self::Unavailable(it) = self { Some(it.state.as_str()) } else { None };
+        let budget = if let Self::OverBudget { of, .. } = self { Some(of.as_str()) } else { None };
         let fields = [
             ("code", Some(json!(self.code()))),
             ("server", self.server().map(|server| json!(server))),
             ("state", state.map(Value::from)),
+            ("budget", budget.map(Value::from)),
             ("retryAfterMs", self.retry_after().map(|wait| json!(whole_millis(wait)))),
             ("delivery", self.delivery().map(|delivery| json!(delivery))),
             ("hint", self.hint().map(Value::from)),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ostler_core::error::BudgetOf;
+
 use super::*;
 
 fn malformed() -> CallError {
@@ -45,7 +47,7 @@ fn every_failure_has_its_row_in_the_table_of_exit_codes() {
         (Failure::NoneAnswered(2), 6),
         (Failure::ToolError("t".into()), 7),
         (Failure::Unfinished { tool: "t".into(), kind: "task".into() }, 7),
-        (CallError::OverBudget { reset_after: Some(Duration::from_secs(60)) }.into(), 9),
+        (CallError::OverBudget { of: BudgetOf::Role, reset_after: Some(Duration::from_secs(60)) }.into(), 9),
         (Failure::Interrupted { signal: 2, may_have_run: false }, 130),
         (Failure::Interrupted { signal: 15, may_have_run: true }, 143),
     ];
@@ -56,9 +58,12 @@ fn every_failure_has_its_row_in_the_table_of_exit_codes() {
 
 #[test]
 fn over_budget_says_when_the_next_call_fits() {
-    let failure = Failure::from(CallError::OverBudget { reset_after: Some(Duration::from_secs(60)) });
+    let failure = Failure::from(CallError::OverBudget {
+        of: BudgetOf::Role,
+        reset_after: Some(Duration::from_secs(60)),
+    });
     assert_eq!(
         failure.render(Style::plain()),
-        "error: the call budget is used up\n  hint: the next call fits in 1m"
+        "error: the call budget of your role is used up\n  hint: the next call fits in 1m"
     );
 }

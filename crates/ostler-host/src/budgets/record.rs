@@ -1,0 +1,129 @@
+//! The charges of budgets as they stand in the journal.
+//!
+//! The file begins with a mark and holds records of one size, so a record that
+//! was torn by a crash or a full disk is the last one and is left out.
+
+use std::collections::BTreeMap;
+
+/// The first bytes of the file: what it is, and the version of its form.
+pub(super) const MARK: &[u8; SIZE] = b"ostler's charges of budgets, 1.\n";
+
+/// Bytes of a record, and of the mark.
+pub(super) const SIZE: usize = 32;
+
+/// Calls that were charged at one time, or given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Whose budget it is.
+    pub(super) account: u64,
+    /// When they were charged, in milliseconds since 1970.
+    pub(super) at: u64,
+    /// When they have left the window; nobody needs the record afterwards.
+    pub(super) until: u64,
+    /// How many; given back if negative.
+    pub(super) calls: i64,
+}
+
+impl Record {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        for word in [self.account, self.at, self.until] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&self.calls.to_le_bytes());
+    }
+
+    fn read(bytes: &[u8; SIZE]) -> Self {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        Self { account: word(0), at: word(8), until: word(16), calls: word(24).cast_signed() }
+    }
+}
+
+/// Reads a whole journal; `None` if it is something else.
+pub(super) fn read_all(bytes: &[u8]) -> Option<Vec<Record>> {
+    let (records, _torn) = bytes.as_chunks::<SIZE>();
+    let (mark, records) = records.split_first()?;
+    (mark == MARK).then(|| records.iter().map(Record::read).collect())
+}
+
+/// The same charges in as few records as can be, without those that are over:
+/// what was charged and given back is gone, and what was charged at the same
+/// time is one record.
+pub(super) fn condense(records: impl IntoIterator<Item = Record>, now: u64) -> Vec<Record> {
+    let mut sums: BTreeMap<(u64, u64), (u64, i64)> = BTreeMap::new();
+    for record in records {
+        let (until, calls) = sums.entry((record.account, record.at)).or_default();
+        *until = record.until.max(*until);
+        *calls = calls.saturating_add(record.calls);
+    }
+    let lasting = sums.into_iter().filter(|&(_, (until, calls))| until > now && calls > 0);
+    lasting.map(|((account, at), (until, calls))| Record { account, at, until, calls }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(account: u64, at: u64, calls: i64) -> Record {
+        Record { account, at, until: at + 100, calls }
+    }
+
+    fn written(records: &[Record]) -> Vec<u8> {
+        let mut bytes = MARK.to_vec();
+        records.iter().for_each(|record| record.write(&mut bytes));
+        bytes
+    }
+
+    #[test]
+    fn a_torn_record_is_left_out() {
+        let records = [record(1, 10, 1), record(u64::MAX, 20, -1)];
+        let bytes = written(&records);
+        assert_eq!(read_all(&bytes), Some(records.to_vec()));
+        for torn in 1..SIZE {
+            assert_eq!(read_all(&bytes[..bytes.len() - torn]), Some(records[..1].to_vec()));
+        }
+    }
+
+    #[test]
+    fn another_file_is_not_taken_for_a_journal() {
+        assert_eq!(read_all(b""), None);
+        assert_eq!(read_all(&[0; 128]), None);
+        assert_eq!(read_all(MARK), Some(Vec::new()));
+    }
+
+    #[test]
+    fn what_was_given_back_and_what_is_over_takes_no_room() {
+        let records =
+            [record(1, 10, 1), record(1, 10, 1), record(1, 11, 1), record(2, 10, 1), record(1, 11, -1)];
+        assert_eq!(condense(records, 50), [record(1, 10, 2), record(2, 10, 1)]);
+        assert_eq!(condense(records, 110), []);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes: Vec<u8>) {
+            let _ = read_all(&bytes);
+            let _ = read_all(&[MARK.as_slice(), &bytes].concat()).map(|records| condense(records, 0));
+        }
+
+        #[test]
+        fn condensing_keeps_every_sum(
+            charges in prop::collection::vec((0u64..3, 0u64..5, 1i64..3), 0..50),
+        ) {
+            let records: Vec<Record> = charges.iter().map(|&(account, at, calls)| record(account, at, calls)).collect();
+            let sum = |records: &[Record], account| -> i64 {
+                records.iter().filter(|record| record.account == account).map(|record| record.calls).sum()
+            };
+            let condensed = condense(records.clone(), 0);
+            for account in 0..3 {
+                prop_assert_eq!(sum(&condensed, account), sum(&records, account));
+            }
+            prop_assert!(condensed.len() <= 15);
+        }
+    }
+}
