@@ -8,6 +8,7 @@
 //! $XDG_STATE_HOME/ostler/HASH.token    the admin token; only its user may read it
 //!                        HASH.tokens   what is kept of the tokens of callers; likewise
 //!                        HASH.seal     the key of what clients keep for us; likewise
+//!                        HASH.budgets  what was charged to budgets; likewise
 //!                        HASH.log      what a daemon says that nobody watches
 //!                        HASH.audit.db    who called what, and HASH.audit.key the key of its hashes
 //! ```
@@ -221,6 +222,11 @@ impl Claim {
         let token = hex(&random()?);
         write_whole(&self.spot.token_file(), token.as_bytes())?;
         Ok(token)
+    }
+
+    /// Where what is charged to budgets is kept over restarts.
+    pub(crate) fn budget_file(&self) -> PathBuf {
+        self.spot.state.join(format!("{}.budgets", self.spot.name))
     }
 
     /// The key that seals what clients keep for us, the same over restarts; made

@@ -31,7 +31,6 @@ const LAST_CHARGES: Duration = Duration::from_millis(300);
 
 /// One budget as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct BudgetStatus {
     /// Whether it is a role's or a token's.
     pub of: BudgetOf,

@@ -7,6 +7,7 @@ use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::policy::Rules;
 use ostler_core::spec::ServerSpec;
+use ostler_host::Limits;
 use tokio::task::JoinSet;
 
 use super::Daemon;
@@ -53,6 +54,7 @@ impl Daemon {
                 // Before the servers: a new one must not be seen by the old rules.
                 self.host.set_rules(Rules::of(&config.roles));
                 self.keeper.set_roles(&config);
+                self.host.set_limits(Limits::of_config(&config));
                 self.roster.adopt(config, problems);
                 self.host.set_pins(self.roster.pins());
                 let failed = self.carry_out(&plan).await;

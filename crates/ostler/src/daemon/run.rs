@@ -48,9 +48,13 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let seal_key = claim.seal_key().map_err(Failure::Machine)?;
 
     let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
-    let pins = pins::file::pins(chosen.config.pins, chosen.lock.as_ref());
-    let state_dir = folders::state();
-    let options = HostOptions { guard, state_dir, pins, ..HostOptions::of(&chosen.config) };
+    let options = HostOptions {
+        guard,
+        state_dir: folders::state(),
+        pins: pins::file::pins(chosen.config.pins, chosen.lock.as_ref()),
+        budget_file: Some(claim.budget_file()),
+        ..HostOptions::of(&chosen.config)
+    };
     let host = Host::new(options);
     let audit = Audit::begin(claim.spot(), &chosen.config.audit, Stay::Long);
     if let Some(audit) = &audit {

@@ -2,6 +2,7 @@
 
 mod attach;
 mod audit;
+mod budgets;
 mod call;
 mod config;
 mod logs;
@@ -53,6 +54,7 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/resources", get(offers::resources))
         .route("/api/v1/resource-templates", get(offers::templates))
         .route("/api/v1/call", post(call::call))
+        .route("/api/v1/budgets", get(budgets::show))
         .route("/api/v1/config", get(config::show))
         .route("/api/v1/config/reload", post(config::reload))
         .route("/api/v1/tokens", get(tokens::list))
