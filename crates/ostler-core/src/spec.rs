@@ -49,6 +49,8 @@ pub struct ServerSpec {
     pub breaker: BreakerSettings,
     /// Whether the server's pinned `readOnlyHint`/`idempotentHint` are believed.
     pub trust: bool,
+    /// Whether the server is believed when it calls an answer public.
+    pub cache_scope: CacheScopeRule,
     /// Which of the server's tools exist as far as anybody here is concerned.
     pub tools: Filter,
     /// Rules for single tools, by the server's own tool names.
@@ -85,6 +87,7 @@ impl ServerSpec {
             restart: RestartSettings::default(),
             breaker: BreakerSettings::default(),
             trust: false,
+            cache_scope: CacheScopeRule::default(),
             tools: Filter::everything(),
             tool: BTreeMap::new(),
             card: None,
@@ -118,6 +121,17 @@ impl ServerSpec {
         let text = serde_json::to_vec(self).expect("a spec is plain JSON");
         Fingerprint(Sha256::digest(text).into())
     }
+}
+
+/// Who may be given remembered answers of a server, and its lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheScopeRule {
+    /// Whoever the server says.
+    #[default]
+    Server,
+    /// The caller who asked, whatever the server says.
+    Private,
 }
 
 /// The SHA-256 of a spec.

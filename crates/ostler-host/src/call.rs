@@ -10,6 +10,7 @@ use ostler_wire::{ResultHead, ResultKind};
 use crate::answer::Answer;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::recall::as_told;
 use crate::record::Recording;
 use crate::request::{Arguments, Request};
 use crate::server::Server;
@@ -124,7 +125,7 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
         let epoch = slot.epoch();
-        let answer = self.perform(slot, request).await?;
+        let answer = as_told(slot, self.perform(slot, request).await?);
         Ok(self.remember(slot, request, answer, epoch))
     }
 }

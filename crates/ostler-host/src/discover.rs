@@ -60,7 +60,7 @@ impl Host {
 
     async fn tools_of(&self, caller: &Caller, server: &Server) -> Result<Vec<ListedTool>, CallError> {
         let slot = server.slot(caller)?;
-        if let Some(known) = self.list_of_sleeper(&slot, Kind::Tools).await {
+        if let Some(known) = self.list_of_sleeper(&slot, caller, Kind::Tools).await {
             return Ok(self.show(caller, server, &known));
         }
         let _in_flight = self.count_in(caller, Errand::Look)?;

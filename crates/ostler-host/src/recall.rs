@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::cache::{Fresh, Key, Scope as CacheScope};
-use ostler_core::spec::CacheRule;
-use ostler_wire::{ResultHead, ResultKind, Scope};
+use ostler_core::spec::{CacheRule, CacheScopeRule};
+use ostler_wire::{Change, ResultHead, ResultKind, Scope};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -67,6 +67,21 @@ impl Host {
     }
 }
 
+/// The answer as it is told to others: one that its server calls public and the
+/// operator does not is not called so downstream either.
+pub(crate) fn as_told(slot: &Slot, mut answer: Answer) -> Answer {
+    if slot.spec.cache_scope == CacheScopeRule::Server {
+        return answer;
+    }
+    let is_public = ResultHead::open(&answer.body).is_ok_and(|head| head.scope == Scope::Public);
+    if is_public
+        && let Some(body) = ostler_wire::edit(&answer.body, &[("cacheScope", Change::Set(b"\"private\""))])
+    {
+        answer.body = body.into();
+    }
+    answer
+}
+
 /// How long an answer may be kept, and who may see it.
 fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration, Scope)> {
     let is_tool = request.method == "tools/call";
@@ -97,7 +112,11 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
         CacheRule::Hint => hinted,
         CacheRule::Never => None,
     };
-    ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| (ttl, head.scope))
+    let scope = match slot.spec.cache_scope {
+        CacheScopeRule::Server => head.scope,
+        CacheScopeRule::Private => Scope::Private,
+    };
+    ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| (ttl, scope))
 }
 
 /// Where an answer is kept. Arguments that RFC 8785 would change in value

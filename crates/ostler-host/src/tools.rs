@@ -93,6 +93,7 @@ impl Host {
     /// `known` is what was known before the call: looking for an unknown tool
     /// must not make its error better than that of a hidden one.
     pub(crate) fn unknown(&self, request: &Request<'_>, server: &Server, known: Option<&Known>) -> CallError {
+        let known = known.filter(|known| known.is_for(request.caller));
         let visible = known.map(|known| self.show(request.caller, server, known)).unwrap_or_default();
         let exposed = exposed_name(&server.spec.name, &request.tool_name().unwrap_or_default());
         CallError::unknown_tool(&exposed, visible.iter().map(|listed| listed.exposed.as_str()))

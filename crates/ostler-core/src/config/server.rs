@@ -8,7 +8,7 @@ use super::scope::Scope;
 use super::{restart, tools, transport};
 use crate::fault::Span;
 use crate::name::ServerName;
-use crate::spec::{Isolation, ServerSpec};
+use crate::spec::{CacheScopeRule, Isolation, ServerSpec};
 
 /// MCP's own limit for tool names is half of this.
 const LONGEST_TOOL_NAME: usize = 256;
@@ -85,6 +85,12 @@ pub(crate) static SECTION: Section = Section {
             Preset::Flag(false),
             "Whether the server's pinned hints about its tools are believed.",
         ),
+        field(
+            "cache_scope",
+            Kind::Choice(&["server", "private"]),
+            Preset::Text("server"),
+            "Whether the server is believed when it calls an answer public; private shares nothing between callers.",
+        ),
         field("tools", Kind::Section(&tools::TOOLS), Preset::Nothing, "Which of the server's tools exist."),
         field("tool", Kind::Named(&tools::TOOL), Preset::Nothing, "Rules for single tools, by name."),
         field(
@@ -132,6 +138,7 @@ fn read_settings(reader: &Reader<'_>, spec: &mut ServerSpec) {
     set(&mut spec.restart, reader.section("restart").map(restart::read));
     set(&mut spec.breaker, reader.section("breaker").map(restart::read_breaker));
     set(&mut spec.trust, reader.flag("trust"));
+    set(&mut spec.cache_scope, reader.choice("cache_scope").map(cache_scope));
     set(&mut spec.tools, reader.section("tools").map(tools::read_filter));
     spec.card = read_card(reader);
     for entry in reader.named("tool") {
@@ -156,6 +163,13 @@ fn isolation(word: &str) -> Isolation {
         "caller" => Isolation::Caller,
         "session" => Isolation::Session,
         _ => Isolation::Shared,
+    }
+}
+
+fn cache_scope(word: &str) -> CacheScopeRule {
+    match word {
+        "private" => CacheScopeRule::Private,
+        _ => CacheScopeRule::Server,
     }
 }
 

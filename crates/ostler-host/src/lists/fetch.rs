@@ -32,7 +32,7 @@ pub(super) enum Round {
 
 impl Slot {
     /// Waits for the round that is under way, if there is one.
-    pub(super) async fn join_round(&self, kind: Kind) -> Result<Round, CallError> {
+    pub(super) async fn join_round(&self, caller: &Caller, kind: Kind) -> Result<Round, CallError> {
         // Whom the server would refuse need not wait for the round of somebody
         // who was let in before.
         self.check_open()?;
@@ -41,12 +41,15 @@ impl Slot {
         let listing = Arc::clone(&shelf.listing).lock_owned().await;
         let is_over = shelf.rounds.load(Ordering::Acquire) != before;
         match &*listing {
-            Some(outcome) if is_over && !outcome.as_ref().is_ok_and(|known| known.is_outdated()) => {
-                Ok(Round::Shared(outcome.clone()))
-            }
+            Some(outcome) if is_over && may_share(outcome, caller) => Ok(Round::Shared(outcome.clone())),
             _ => Ok(Round::Own(listing)),
         }
     }
+}
+
+/// Whether what somebody else's round has brought is good for a caller too.
+fn may_share(outcome: &Result<Arc<Known>, CallError>, caller: &Caller) -> bool {
+    outcome.as_ref().map_or(true, |known| !known.is_outdated() && known.is_for(caller))
 }
 
 impl Host {
@@ -57,7 +60,7 @@ impl Host {
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<Known>, CallError> {
-        match slot.fresh_list(kind) {
+        match slot.fresh_list(caller, kind) {
             Some(known) => Ok(known),
             None => self.fetch_list(slot, caller, kind).await,
         }
@@ -71,7 +74,7 @@ impl Host {
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<Known>, CallError> {
-        match slot.join_round(kind).await? {
+        match slot.join_round(caller, kind).await? {
             Round::Shared(outcome) => outcome,
             Round::Own(listing) => self.ask_round(slot, (caller, kind), listing).await,
         }
@@ -143,8 +146,9 @@ impl Host {
                 Err(error) => return Err(error),
             };
             if pages.add(&answer)? {
-                let is_announced = slot.is_announced(kind);
-                return Ok(pages.finish(is_announced));
+                let known = pages.finish(slot.is_announced(kind));
+                let is_private = slot.is_private(&known);
+                return Ok(if is_private { known.owned_by(caller.principal()) } else { known });
             }
         }
     }

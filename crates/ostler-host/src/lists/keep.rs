@@ -4,6 +4,7 @@
 //! bound to its spec by fingerprint, so that a changed spec does not show what
 //! the old one offered. Losing a file loses nothing but a start.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
@@ -33,6 +34,9 @@ struct Kept {
     resources: Option<Vec<KeptItem>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_templates: Option<Vec<KeptItem>>,
+    /// Whose lists they are, by their member, where they are not everybody's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    owners: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -96,8 +100,11 @@ pub fn kept_names(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec
 fn put_back(slot: &Slot, mut kept: Kept) {
     for kind in Kind::ALL {
         let Some(items) = kept.list(kind).take() else { continue };
-        let items = items.into_iter().map(item).collect();
-        if slot.shelf(kind).learn_if_unknown(Arc::new(Known::remembered(items))) {
+        let mut known = Known::remembered(items.into_iter().map(item).collect());
+        if let Some(owner) = kept.owners.remove(kind.member()) {
+            known = known.owned_by(owner);
+        }
+        if slot.shelf(kind).learn_if_unknown(Arc::new(known)) {
             slot.bus.raise_version();
         }
     }
@@ -110,6 +117,7 @@ fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
         let Some(known) = slot.known(kind) else { continue };
         let items: Result<Vec<KeptItem>, serde_json::Error> = known.items.iter().map(kept).collect();
         *lists.list(kind) = Some(items?);
+        lists.owners.extend(known.owner().map(|owner| (kind.member().to_owned(), owner.to_owned())));
     }
     let text = serde_json::to_vec(&lists)?;
     if text.len() as u64 > MAX_FILE {

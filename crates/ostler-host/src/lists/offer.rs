@@ -88,7 +88,7 @@ impl Host {
             Ok(slot) => slot,
             Err(error) => return nothing(server, Some(error)),
         };
-        if let Some(known) = self.list_of_sleeper(&slot, kind).await {
+        if let Some(known) = self.list_of_sleeper(&slot, caller, kind).await {
             return self.filter(caller, server, kind, &known);
         }
         match self.list_within(&slot, caller, kind, patience).await {
@@ -98,7 +98,12 @@ impl Host {
     }
 
     /// The known list of a lazy server that sleeps, which is not woken for it.
-    pub(crate) async fn list_of_sleeper(&self, slot: &Arc<Slot>, kind: Kind) -> Option<Arc<Known>> {
+    pub(crate) async fn list_of_sleeper(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+    ) -> Option<Arc<Known>> {
         if !slot.spec.lazy || slot.is_active() {
             return None;
         }
@@ -106,7 +111,7 @@ impl Host {
             return Some(pinned);
         }
         self.recall_lists(slot).await;
-        slot.known(kind)
+        slot.known_to(caller, kind)
     }
 
     /// The list, or the last known one and why it is that. The asking goes
@@ -118,21 +123,24 @@ impl Host {
         kind: Kind,
         patience: Duration,
     ) -> (Option<Arc<Known>>, Option<CallError>) {
-        if let Some(known) = slot.fresh_list(kind) {
+        if let Some(known) = slot.fresh_list(caller, kind) {
             return (Some(known), None);
         }
         self.recall_lists(slot).await;
         // A server that was waited for in vain before is not waited for as long again.
         let has_missed = slot.shelf(kind).is_missed.load(Ordering::Acquire);
-        let is_brief = has_missed || self.last_list(slot, kind).is_some();
+        let is_brief = has_missed || self.last_list(slot, caller, kind).is_some();
         let patience = if is_brief { patience.min(KNOWN_PATIENCE) } else { patience };
         match timeout(patience, self.share_round(slot, caller, kind)).await {
             Ok(Ok(known)) => (Some(known), None),
-            Ok(Err(error)) => (self.last_list(slot, kind), Some(error)),
+            Ok(Err(error)) => (self.last_list(slot, caller, kind), Some(error)),
             Err(_) => {
                 slot.shelf(kind).is_missed.store(true, Ordering::Release);
                 let (server, delivery) = (slot.key.server.clone(), Delivery::Unknown);
-                (self.last_list(slot, kind), Some(CallError::TimedOut { server, after: patience, delivery }))
+                (
+                    self.last_list(slot, caller, kind),
+                    Some(CallError::TimedOut { server, after: patience, delivery }),
+                )
             }
         }
     }
@@ -146,7 +154,7 @@ impl Host {
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<Known>, CallError> {
-        let listing = match slot.join_round(kind).await? {
+        let listing = match slot.join_round(caller, kind).await? {
             Round::Shared(outcome) => return outcome,
             Round::Own(listing) => listing,
         };

@@ -66,8 +66,8 @@ impl Host {
     }
 
     /// The last list there is: a session's, what is pinned, or an earlier run's.
-    pub(crate) fn last_list(&self, slot: &Slot, kind: Kind) -> Option<Arc<Known>> {
-        self.pinned_instead(slot, kind).or_else(|| slot.known(kind))
+    pub(crate) fn last_list(&self, slot: &Slot, caller: &Caller, kind: Kind) -> Option<Arc<Known>> {
+        self.pinned_instead(slot, kind).or_else(|| slot.known_to(caller, kind))
     }
 
     /// Adds the pinned tools that are not known otherwise.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
+use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Pins, Standing};
 use tokio::time::Instant;
@@ -39,6 +40,8 @@ pub(crate) struct Known {
     ttl: Duration,
     /// Whether the server says that everybody may see it.
     pub(crate) is_public: bool,
+    /// The principal that asked for it, where it is nobody else's.
+    owner: Option<Arc<str>>,
     /// The session that gave it; `None` for a list kept from an earlier run,
     /// and for one whose pages come from several sessions.
     generation: Option<u64>,
@@ -66,12 +69,30 @@ impl Known {
             received: Instant::now(),
             ttl: Duration::ZERO,
             is_public: false,
+            owner: None,
             generation: None,
             seen: 0,
             is_announced: false,
             is_stale: AtomicBool::new(false),
             judgement: ArcSwapOption::empty(),
         }
+    }
+
+    /// Makes it the list of one principal.
+    #[must_use]
+    pub(crate) fn owned_by(mut self, principal: impl Into<Arc<str>>) -> Self {
+        self.owner = Some(principal.into());
+        self
+    }
+
+    /// The principal whose list it is; `None` for everybody's.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
+    /// Whether it may be shown to a caller, as far as its server says.
+    pub(crate) fn is_for(&self, caller: &Caller) -> bool {
+        self.owner().is_none_or(|owner| owner == caller.principal())
     }
 
     /// Whether the list need not be asked for again.

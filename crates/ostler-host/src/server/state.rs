@@ -8,9 +8,10 @@ use ostler_core::caller::Caller;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::name::ServerName;
+use ostler_core::spec::CacheScopeRule;
 use ostler_core::supervisor::{Entry, Phase};
 use ostler_core::weigh::{Effect, Outcome, weigh};
-use ostler_wire::Hello;
+use ostler_wire::{Era, Hello};
 use tokio::time::{Instant, timeout_at};
 
 use super::known::Known;
@@ -30,9 +31,24 @@ impl Slot {
         self.shelf(kind).known()
     }
 
+    /// The last list, however old, unless it is somebody else's.
+    pub(crate) fn known_to(&self, caller: &Caller, kind: Kind) -> Option<Arc<Known>> {
+        self.known(kind).filter(|known| known.is_for(caller))
+    }
+
+    /// Whether a list that was just received is only for who asked for it: its
+    /// server says so, or the operator. A place that is not shared has one
+    /// caller, and servers of the older revisions know only one client, which
+    /// all callers of a shared process are together.
+    pub(crate) fn is_private(&self, known: &Known) -> bool {
+        let is_modern = || self.hello().is_some_and(|hello| hello.era == Era::Modern);
+        let is_said = self.spec.cache_scope == CacheScopeRule::Private || (!known.is_public && is_modern());
+        is_said && self.key.partition.is_empty()
+    }
+
     /// The list, if it need not be asked for again.
-    pub(crate) fn fresh_list(&self, kind: Kind) -> Option<Arc<Known>> {
-        let known = self.known(kind)?;
+    pub(crate) fn fresh_list(&self, caller: &Caller, kind: Kind) -> Option<Arc<Known>> {
+        let known = self.known_to(caller, kind)?;
         let generation = self.desk().supervisor.generation();
         known.is_fresh(generation).then_some(known)
     }

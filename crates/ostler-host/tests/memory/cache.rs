@@ -1,10 +1,10 @@
 //! Remembered answers.
 
-use ostler_core::spec::{CacheRule, ToolRules};
+use ostler_core::spec::{CacheRule, CacheScopeRule, ToolRules};
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Request};
+use ostler_host::{Answer, Caller, Kind, Request, Verdict};
 use ostler_testkit::{Reply, Script, World};
-use ostler_wire::Params;
+use ostler_wire::{Params, Scope};
 
 use crate::{ms, secs};
 
@@ -221,4 +221,136 @@ async fn reads_one_after_the_other_are_not_shared() {
         world.host.send(read(&world.me, "x:1")).await.unwrap();
     }
     assert_eq!(world.stage("a").count("resources/read"), 2);
+}
+
+/// Makes the parameters of a request.
+type Make = fn() -> Params;
+
+/// What each of two callers gets of a request, one after the other.
+async fn both(world: &World, method: &str, params: Make) -> (Answer, Answer) {
+    let (me, ada) = (Caller::local(), ada());
+    let mine = world.host.send(Request::new(&me, "a", method, params())).await.unwrap();
+    let hers = world.host.send(Request::new(&ada, "a", method, params())).await.unwrap();
+    (mine, hers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_no_method_does_a_private_answer_cross_callers() {
+    let requests: [(&str, &str, Make); 5] = [
+        ("tools/list", "tools", || Params::list(None)),
+        ("prompts/list", "prompts", || Params::list(None)),
+        ("resources/list", "resources", || Params::list(None)),
+        ("resources/templates/list", "resourceTemplates", || Params::list(None)),
+        ("resources/read", "contents", || Params::resource_read("x:1")),
+    ];
+    for (method, member, params) in requests {
+        for (scope, is_shared) in
+            [(r#","cacheScope":"public""#, true), (r#","cacheScope":"private""#, false), ("", false)]
+        {
+            let script = Script::new().capabilities(r#"{"tools":{},"prompts":{},"resources":{}}"#).on(
+                method,
+                move |asked| {
+                    Reply::result(format!(r#"{{"{member}":[],"nth":{},"ttlMs":60000{scope}}}"#, asked.nth))
+                },
+            );
+            let world = World::new().server("a", script).open().await;
+            let (mine, hers) = both(&world, method, params).await;
+            assert_eq!(mine.body == hers.body, is_shared, "{method} {scope}");
+            let (again, _) = both(&world, method, params).await;
+            assert!(again.is_cached() && again.body == mine.body, "{method} {scope}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_tokens_of_one_role_share_nothing_private_and_one_caller_of_two_roles_does() {
+    let world = World::new().server("a", facts("private")).open().await;
+    let of = async |principal: &str, role: &str| {
+        world.call_as(&Caller::new(principal, role), "a", "fact").await.unwrap().text()
+    };
+    let first = of("ada", "researcher").await;
+    assert_ne!(of("bob", "researcher").await, first);
+    assert_eq!(of("ada", "writer").await, first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_new_role_hides_is_not_recalled_either() {
+    let world = World::new().server("a", facts("public")).open().await;
+    world.call_as(&ada(), "a", "fact").await.unwrap();
+    world.host.set_policy_hook(Some(Box::new(|caller, _, tool| match (caller.role(), tool) {
+        ("writer", Some("fact")) => Verdict::Deny { reason: "not for writers".into() },
+        _ => Verdict::Allow,
+    })));
+    let error = world.call_as(&Caller::new("ada", "writer"), "a", "fact").await.unwrap_err();
+    assert_eq!(error.code(), "unknown-tool");
+    assert!(world.call_as(&ada(), "a", "fact").await.unwrap().is_cached());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_operator_may_say_that_nothing_is_public() {
+    let world = World::new()
+        .server_with("a", facts("public"), |spec| spec.cache_scope = CacheScopeRule::Private)
+        .open()
+        .await;
+    let mine = world.call("a", "fact").await.unwrap();
+    let hers = world.call_as(&ada(), "a", "fact").await.unwrap();
+    assert_ne!(mine.text(), hers.text());
+    for answer in [&mine, &hers, &world.call("a", "fact").await.unwrap()] {
+        let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((&body["cacheScope"], answer.scope), (&"private".into(), Scope::Private));
+    }
+    assert_eq!(world.stage("a").count("fact"), 2);
+}
+
+/// A server whose list of tools is good for a minute.
+fn lists(scope: &'static str) -> Script {
+    Script::new().on("tools/list", move |asked| {
+        let tool = format!(r#"{{"name":"t{}","inputSchema":{{"type":"object"}}}}"#, asked.nth);
+        Reply::result(format!(r#"{{"tools":[{tool}],"ttlMs":60000{scope}}}"#))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_a_server_calls_private_is_shown_to_nobody_else() {
+    let private = r#","cacheScope":"private""#;
+    let table = [
+        ("modern, private", lists(private).modern(), false),
+        ("modern, silent", lists("").modern(), false),
+        ("modern, public", lists(r#","cacheScope":"public""#).modern(), true),
+        ("legacy, which can't say", lists(""), true),
+    ];
+    for (what, script, is_shared) in table {
+        let world = World::new().server("a", script).open().await;
+        let names = async |caller: &Caller| {
+            let offers = world.host.offers(caller, Kind::Tools, secs(1)).await;
+            offers[0].items.iter().map(|item| item.name.to_string()).collect::<Vec<_>>()
+        };
+        let mine = names(&world.me).await;
+        assert_eq!(names(&world.me).await, mine, "{what}: it is good for a minute");
+        assert_eq!(names(&ada()).await == mine, is_shared, "{what}");
+        let of_tools = world.host.tools(&ada(), "a").await.unwrap();
+        assert_eq!(of_tools[0].tool.name == mine[0], is_shared, "{what}");
+        world.advance(secs(600)).await;
+        assert_eq!(world.state("a"), "idle", "{what}");
+        let discovered = world.host.discover(&Caller::new("eve", "x")).await;
+        let hers = &discovered[0].tools.as_ref().unwrap()[0].tool.name;
+        let is_woken = world.stage("a").connects() > 1;
+        assert_eq!((*hers == mine[0], is_woken), (is_shared, !is_shared), "{what}: of a sleeping server");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_who_wait_for_a_private_list_at_once_each_get_their_own() {
+    let script = Script::new().modern().on("tools/list", |asked| {
+        let tool = format!(r#"{{"name":"t{}","inputSchema":{{"type":"object"}}}}"#, asked.nth);
+        Reply::result(format!(r#"{{"tools":[{tool}],"ttlMs":60000,"cacheScope":"private"}}"#)).after(secs(1))
+    });
+    let world = World::new().server("a", script).open().await;
+    let (me, ada) = (Caller::local(), ada());
+    let (mine, again, hers) =
+        tokio::join!(world.host.tools(&me, "a"), world.host.tools(&me, "a"), world.host.tools(&ada, "a"),);
+    let name = |listed: &[ostler_host::ListedTool]| listed[0].tool.name.clone();
+    let (mine, again, hers) = (mine.unwrap(), again.unwrap(), hers.unwrap());
+    assert_eq!(name(&mine), name(&again));
+    assert_ne!(name(&mine), name(&hers));
 }

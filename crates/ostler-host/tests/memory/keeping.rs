@@ -1,6 +1,6 @@
 //! Lists that outlive the host.
 
-use ostler_host::HostOptions;
+use ostler_host::{Caller, HostOptions};
 use ostler_testkit::{Script, World};
 
 #[tokio::test(start_paused = true)]
@@ -20,6 +20,23 @@ async fn a_sleeping_server_is_listed_from_what_an_earlier_run_has_kept() {
     let world = World::new().options(keep).server_with("a", Script::new(), changed).open().await;
     assert!(world.host.discover(&world.me).await[0].tools.as_ref().unwrap().is_empty());
     assert_eq!(world.stage("a").connects(), 1, "the list of another spec is not its list");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_list_that_is_private_is_shown_to_whom_it_was_given() {
+    let state = tempfile::tempdir().unwrap();
+    let keep = |options: &mut HostOptions| options.state_dir = Some(state.path().to_owned());
+    let (ada, bob) = (Caller::new("ada", "researcher"), Caller::new("bob", "researcher"));
+    let world = World::new().options(keep).server("a", Script::echo().modern()).open().await;
+    world.call_as(&ada, "a", "echo").await.unwrap();
+    until_kept(&state.path().join("lists/a.json")).await;
+    drop(world);
+
+    let world = World::new().options(keep).server("a", Script::echo().modern()).open().await;
+    for (caller, connects) in [(&ada, 0), (&bob, 1)] {
+        assert_eq!(world.host.discover(caller).await[0].tools.as_ref().unwrap().len(), 1);
+        assert_eq!(world.stage("a").connects(), connects, "{}", caller.principal());
+    }
 }
 
 /// The file is written by a thread, which paused time waits for.
