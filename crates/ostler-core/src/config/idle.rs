@@ -42,12 +42,6 @@ impl Seen<'_> {
 
 const TABLE: &[Idle] = &[
     Idle {
-        path: "roles.*",
-        severity: Severity::Error,
-        applies: |seen| seen.config.roles.get(seen.name).is_some_and(|role| role.budget.is_some()),
-        hint: "take its budget out; calls are not counted",
-    },
-    Idle {
         path: "cache.serve_stale",
         severity: Severity::Warning,
         applies: |seen| seen.config.cache.serve_stale,

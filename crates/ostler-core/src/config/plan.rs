@@ -126,7 +126,12 @@ mod tests {
 
     #[test]
     fn roles_that_come_go_or_change_are_told() {
-        let role = |allow: &str| Role { allow: vec![allow.into()], deny: Vec::new(), budget: None, max_in_flight: None };
+        let role = |allow: &str| Role {
+            allow: vec![allow.into()],
+            deny: Vec::new(),
+            budget: None,
+            max_in_flight: None,
+        };
         let of = |roles: &[(&str, &str)]| {
             roles.iter().map(|(name, allow)| ((*name).to_owned(), role(allow))).collect::<BTreeMap<_, _>>()
         };

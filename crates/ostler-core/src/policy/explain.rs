@@ -107,7 +107,12 @@ mod tests {
 
     #[test]
     fn the_explanation_names_what_decides() {
-        let role = Role { allow: vec!["time/*".into()], deny: vec!["*/set_*".into()], budget: None, max_in_flight: None };
+        let role = Role {
+            allow: vec!["time/*".into()],
+            deny: vec!["*/set_*".into()],
+            budget: None,
+            max_in_flight: None,
+        };
         let rules = Rules::of(&[("r".to_owned(), role)].into());
         let mut time = ServerSpec::stdio(ServerName::new("time").unwrap(), "x");
         time.tools = Filter { deny: vec!["raw".into()], ..Filter::everything() };

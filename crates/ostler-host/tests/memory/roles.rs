@@ -16,7 +16,10 @@ use serde_json::{Value, json};
 fn rules(roles: &[(&str, &[&str], &[&str])]) -> Rules {
     let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
     let role = |(name, allow, deny): &(&str, &[&str], &[&str])| {
-        ((*name).to_owned(), Role { allow: owned(allow), deny: owned(deny), budget: None, max_in_flight: None })
+        (
+            (*name).to_owned(),
+            Role { allow: owned(allow), deny: owned(deny), budget: None, max_in_flight: None },
+        )
     };
     Rules::of(&roles.iter().map(role).collect::<BTreeMap<_, _>>())
 }

@@ -56,14 +56,6 @@ fn what_the_machine_lacks_is_a_warning() {
 }
 
 #[test]
-fn rules_that_nothing_enforces_are_refused_everywhere() {
-    let home = Home::new();
-    home.write("ostler.toml", "[roles.guest]\nallow = [\"*\"]\nbudget = { calls = 1, per = \"1h\" }\n");
-    insta::assert_snapshot!(home.run(&["check"]));
-    insta::assert_snapshot!(home.run(&["tools"]));
-}
-
-#[test]
 fn a_file_of_another_client_works_unchanged() {
     let home = Home::new();
     let server = serde_json::json!({

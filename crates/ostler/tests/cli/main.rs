@@ -16,6 +16,7 @@ mod home;
 mod http;
 mod issuer;
 mod jwt;
+mod limits;
 mod mcp;
 mod pins;
 mod restart;
