@@ -1,10 +1,10 @@
 //! How many requests are under way, over all servers and of each caller.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashTable;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 
@@ -37,11 +37,12 @@ struct Book {
     /// By the keyed hash of the principal, so that nothing is allocated for a
     /// caller that comes and goes; two of one hash would share their bounds and
     /// nothing else. None is zero, so there are never more than `max`.
-    callers: HashMap<u64, Count>,
+    callers: HashTable<Count>,
 }
 
-#[derive(Default, Clone, Copy)]
+#[derive(Clone, Copy)]
 struct Count {
+    caller: u64,
     requests: usize,
     /// Those of the requests that are calls.
     calls: usize,
@@ -71,7 +72,8 @@ impl Tally {
         if book.total >= self.max {
             return Err(overloaded(format!("{} calls are in flight", self.max)));
         }
-        let mut count = book.callers.get(&caller).copied().unwrap_or_default();
+        let known = book.callers.find(caller, |count| count.caller == caller).copied();
+        let mut count = known.unwrap_or(Count { caller, requests: 0, calls: 0 });
         if count.requests >= self.max_per_caller {
             let what =
                 format!("{} of your calls are in flight, and one caller may have no more", count.requests);
@@ -86,7 +88,10 @@ impl Tally {
             }
             count.calls += 1;
         }
-        book.callers.insert(caller, count);
+        match book.callers.find_mut(caller, |count| count.caller == caller) {
+            Some(known) => *known = count,
+            None => drop(book.callers.insert_unique(caller, count, |count| count.caller)),
+        }
         book.total += 1;
         Ok(InFlight { tally: Arc::clone(self), caller, errand })
     }
@@ -115,13 +120,15 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let mut book = self.tally.book();
         book.total -= 1;
-        let Some(count) = book.callers.get_mut(&self.caller) else { return };
+        let found = book.callers.find_entry(self.caller, |count| count.caller == self.caller);
+        let Ok(mut entry) = found else { return };
+        let count = entry.get_mut();
         count.requests -= 1;
         if self.errand == Errand::Call {
             count.calls -= 1;
         }
         if count.requests == 0 {
-            book.callers.remove(&self.caller);
+            entry.remove();
         }
     }
 }
