@@ -21,7 +21,7 @@ const HARMLESS_ENDS: [&str; 10] =
     ["file", "path", "dir", "url", "uri", "id", "name", "type", "header", "limit"];
 
 /// How the tokens of well-known services begin.
-const PREFIXES: [&str; 22] = [
+const PREFIXES: [&str; 23] = [
     "ghp_",
     "gho_",
     "ghu_",
@@ -44,6 +44,7 @@ const PREFIXES: [&str; 22] = [
     "npm_",
     "pypi-",
     "lin_api_",
+    "ostler_",
 ];
 
 /// Tokens are longer; words that happen to begin like one are shorter.

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::Daemon;
 use super::api::reply;
 
-/// Lets in whom the endpoints of clients let in: no stranger's page learns which
-/// servers there are.
+/// Lets in whom the endpoints of clients let in: no stranger's page learns how
+/// the daemon is.
 pub(super) async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
     match daemon.gateway.admit(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -27,7 +27,8 @@ pub(super) async fn alive() -> Response {
 
 /// Every server that should be up has come up, or has failed to.
 pub(super) async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
+    // How many and not which: nobody has to say here who they are.
     let waiting = daemon.roster.unsettled();
-    let status = if waiting.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    reply(status, &json!({ "ready": waiting.is_empty(), "waiting": waiting }))
+    let status = if waiting == 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    reply(status, &json!({ "ready": waiting == 0, "waiting": waiting }))
 }

@@ -129,9 +129,9 @@ impl Roster {
         self.book().refused.get(server).cloned()
     }
 
-    /// Servers that should be up and have neither come up nor failed yet.
-    pub(super) fn unsettled(&self) -> Vec<ServerName> {
-        self.book().unsettled.iter().cloned().collect()
+    /// How many servers should be up and have neither come up nor failed yet.
+    pub(super) fn unsettled(&self) -> usize {
+        self.book().unsettled.len()
     }
 
     /// The files that the config was last read from.
