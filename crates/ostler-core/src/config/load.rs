@@ -13,8 +13,8 @@ use super::scope::{Dialect, Scope};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{
-    Config, Format, Source, admin, audit, auth, bounds, clients, gateway, json, listen, pins, relay, role, root,
-    server, toml,
+    Config, Format, Source, admin, audit, auth, bounds, clients, gateway, json, listen, pins, relay, role,
+    root, server, toml,
 };
 use crate::catalog::slug;
 use crate::name::ServerName;
