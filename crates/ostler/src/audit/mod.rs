@@ -147,7 +147,6 @@ impl Audit {
 /// Notes something that an operator did with a command, in whichever process.
 /// The command has done its work; that nobody wrote it down is said, and is no
 /// reason for it to fail.
-#[allow(dead_code, reason = "for commands that change who may call what")]
 pub(crate) fn note(spot: &Spot, settings: &config::Audit, note: &Note<'_>) {
     if let Some(audit) = Audit::begin(spot, settings, Stay::Short) {
         audit.note(note);

@@ -71,7 +71,7 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
             tell("nothing is left to approve");
             return Ok(());
         }
-        desk.write(&lock, reach).await?;
+        desk.write(&lock, reach, ("pins-approved", &typed.what.join(", "))).await?;
         let (tools, file) = (show::tools(approval.approved.len()), shown(&desk.file));
         tell(&format!("approved {tools} in {}", file.display()));
         Ok(())

@@ -90,7 +90,8 @@ pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure
         }
         outcome.settle_orphans(&desk, &mut lock, typed);
         if before.as_ref() != Some(&lock) {
-            desk.write(&lock, reach).await?;
+            let detail = names.iter().map(ServerName::as_str).collect::<Vec<_>>().join(", ");
+            desk.write(&lock, reach, ("pins-locked", &detail)).await?;
         }
         match typed.json {
             true => show::print_json(&outcome)?,

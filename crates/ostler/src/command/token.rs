@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ostler_core::fault::Span;
 use serde::Serialize;
 
+use crate::audit::{self, Note};
 use crate::cli::{NewToken, TokenCommand};
 use crate::clock::rfc3339;
 use crate::config_file::Found;
@@ -34,7 +35,7 @@ pub(super) fn run(typed: TokenCommand, shared: &cli::Shared) -> Result<(), Failu
     match typed {
         TokenCommand::Create(new) => create(&new, &found, &spot),
         TokenCommand::List { json } => list(json, &spot),
-        TokenCommand::Revoke { name } => revoke(&name, &spot),
+        TokenCommand::Revoke { name } => revoke(&name, &found, &spot),
     }
 }
 
@@ -102,6 +103,12 @@ fn create(new: &NewToken, found: &Found, spot: &Spot) -> Result<(), Failure> {
         ));
     }
     poke(spot);
+    let detail = format!("role `{}`", record.role);
+    note(
+        found,
+        spot,
+        &Note { action: "token-created", subject: &record.name, detail: &detail, ..Note::default() },
+    );
     if new.json {
         return output::print_json(&Shown { token: Some(&fresh.text), ..Shown::of(&record) });
     }
@@ -133,13 +140,14 @@ fn add(tokens: &mut Vec<Record>, record: Record) -> Result<(), Change> {
     Ok(())
 }
 
-fn revoke(name: &str, spot: &Spot) -> Result<(), Failure> {
+fn revoke(name: &str, found: &Found, spot: &Spot) -> Result<(), Failure> {
     change(&spot.tokens(), |tokens| {
         let before = tokens.len();
         tokens.retain(|known| known.name != name);
         if tokens.len() == before { Err(Failure::UnknownToken(name.to_owned()).into()) } else { Ok(()) }
     })?;
     poke(spot);
+    note(found, spot, &Note { action: "token-revoked", subject: name, ..Note::default() });
     tell(&format!("token `{name}` is good no more"));
     Ok(())
 }
@@ -233,6 +241,13 @@ fn has_role(found: &Found, role: &str) -> bool {
     let Some(file) = found.file() else { return role == LOCAL };
     let config = config_file::read(file.to_owned()).ok().and_then(|reading| reading.config);
     role == LOCAL || config.is_none_or(|config| config.roles.contains_key(role))
+}
+
+/// Writes down what was done with a token.
+fn note(found: &Found, spot: &Spot, note: &Note<'_>) {
+    let reading = found.file().and_then(|file| config_file::read(file.to_owned()).ok());
+    let config = reading.and_then(|reading| reading.config);
+    audit::note(spot, &config.map(|config| config.audit).unwrap_or_default(), note);
 }
 
 /// `2026-07-28 12:00`, in UTC.

@@ -12,10 +12,12 @@ use ostler_core::spec::ServerSpec;
 use ostler_host::Definitions;
 
 use super::{Locked, file};
+use crate::audit::{self, Note};
 use crate::config_file::{self, Found, Reading};
 use crate::failure::Failure;
 use crate::output::tell;
 use crate::reach::{self, Reach, There, Way};
+use crate::spot::Spot;
 use crate::{cli, folders};
 
 /// A config and its lock file.
@@ -26,6 +28,8 @@ pub(crate) struct Desk {
     /// The lock file.
     pub(crate) file: PathBuf,
     pub(crate) locked: Locked,
+    /// Where the config's other files are; a machine without a home has none.
+    spot: Option<Spot>,
 }
 
 /// What one server offers, beside what was approved of it.
@@ -52,7 +56,8 @@ impl Desk {
         };
         let way = reach::find_for(shared, &main, &config);
         let folder = main.parent().unwrap_or(Path::new("/")).to_owned();
-        Ok((Self { folder, config, file: file::beside(&main), locked }, way))
+        let spot = Spot::of(Some(&main)).ok();
+        Ok((Self { folder, config, file: file::beside(&main), locked, spot }, way))
     }
 
     /// The lock, which must be there and in order.
@@ -104,9 +109,14 @@ impl Desk {
         Ok(all)
     }
 
-    /// Writes the lock file, and has a daemon take it up at once.
-    pub(crate) async fn write(&self, lock: &Lock, reach: &Reach) -> Result<(), Failure> {
+    /// Writes the lock file, has a daemon take it up at once, and writes down
+    /// what was done and with which tools.
+    pub(crate) async fn write(&self, lock: &Lock, reach: &Reach, done: (&str, &str)) -> Result<(), Failure> {
         file::write(&self.file, lock)?;
+        if let Some(spot) = &self.spot {
+            let (action, detail) = done;
+            audit::note(spot, &self.config.audit, &Note { action, detail, ..Note::default() });
+        }
         let Reach::There(there) = reach else { return Ok(()) };
         if let Err(failure) = take_up(there).await {
             tell(&format!("warning: the daemon has not taken it up yet: {failure}"));

@@ -225,3 +225,14 @@ fn limit_files(daemon: &Daemon<'_>, size: &str) {
     let args = ["--pid".into(), daemon.pid().to_string(), format!("--fsize={size}:unlimited")];
     assert!(Command::new("prlimit").args(args).status().unwrap().success());
 }
+
+#[test]
+fn who_may_do_what_is_on_record_when_a_command_changes_it() {
+    let home = home();
+    home.run(&["token", "create", "--name", "ci", "--role", "local"]);
+    home.run(&["token", "revoke", "ci"]);
+    home.run(&["lock", "fake"]);
+    let words = words(&events(&home, &["--caller", "operator"]));
+    let expected = ["admin token-created - ci ok", "admin token-revoked - ci ok", "admin pins-locked - - ok"];
+    assert_eq!(words, expected);
+}
