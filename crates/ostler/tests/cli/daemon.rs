@@ -1,7 +1,7 @@
 //! A daemon of a test.
 
 use std::io::Read;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -28,10 +28,21 @@ impl<'a> Daemon<'a> {
     }
 
     pub(crate) fn start_at(home: &'a Home, address: &str, args: &[&str]) -> Self {
+        let args = [&["serve", "--listen", address, "--port-file", "port"], args].concat();
+        Self::spawn(home, home.command(&args))
+    }
+
+    /// With another environment, or other pipes.
+    pub(crate) fn start_as(home: &'a Home, prepare: impl FnOnce(&mut Command)) -> Self {
+        let mut command = home.command(&["serve", "--listen", "127.0.0.1:0", "--port-file", "port"]);
+        prepare(&mut command);
+        Self::spawn(home, command)
+    }
+
+    fn spawn(home: &'a Home, mut command: Command) -> Self {
         let file = home.path("port");
         let _ = std::fs::remove_file(&file);
-        let args = [&["serve", "--listen", address, "--port-file", "port"], args].concat();
-        let mut child = home.command(&args).spawn().unwrap();
+        let mut child = command.spawn().unwrap();
         until("the daemon comes up", || {
             assert!(child.try_wait().unwrap().is_none(), "{}", said(&mut child));
             file.exists()

@@ -6,6 +6,7 @@
 mod api;
 mod audit;
 mod call;
+mod canary;
 mod config;
 mod crowd;
 mod daemon;
