@@ -103,6 +103,10 @@ pub enum FaultKind {
     /// We closed the session ourselves: stop, reload, replacement or eviction.
     #[error("the session was closed by the host")]
     Retired,
+    /// The server has forgotten the session or replaced the tool, so that it has
+    /// to be asked first what it lists.
+    #[error("the server does not know the session or the tool as it was any more")]
+    Renewed,
     /// The session has no room for the request.
     #[error("the server does not take more requests")]
     Congested,
@@ -162,6 +166,7 @@ impl FaultKind {
             | Self::TimedOut(_)
             | Self::Hung(_)
             | Self::Retired
+            | Self::Renewed
             | Self::Congested
             | Self::Paused { .. } => {}
         }

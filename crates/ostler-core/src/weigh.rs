@@ -88,7 +88,7 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
         // Only a person can help, and the server itself may be well.
         FaultKind::NeedsAuth { .. } => (Mark::Neutral, Effect::None),
         // Our own doing: closing a session or filling it up tells nothing about the server.
-        FaultKind::Retired | FaultKind::Congested => (Mark::Neutral, Effect::None),
+        FaultKind::Retired | FaultKind::Renewed | FaultKind::Congested => (Mark::Neutral, Effect::None),
     }
 }
 
@@ -119,6 +119,7 @@ mod tests {
             (FaultKind::Paused { code: 429, wait: second }, M::Failure, E::Pause(second)),
             (FaultKind::NeedsAuth { code: 401, challenge: text() }, M::Neutral, E::None),
             (FaultKind::Retired, M::Neutral, E::None),
+            (FaultKind::Renewed, M::Neutral, E::None),
             (FaultKind::Congested, M::Neutral, E::None),
         ];
         for (kind, mark, effect) in &faults {

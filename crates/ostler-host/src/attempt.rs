@@ -19,6 +19,9 @@ use crate::server::slot::Slot;
 use crate::server::turn::Turn;
 use crate::upstream::Ask;
 
+/// How often one call is meant for a session that the server then forgets.
+const MAX_RENEWALS: u32 = 2;
+
 /// The times of one call.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
@@ -67,6 +70,7 @@ impl Host {
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;
+        let mut renewals = 0;
         loop {
             let lease = match (self.checked_lease(slot, request, now, clock.until).await, &doubt) {
                 (Ok(lease), _) => lease,
@@ -74,6 +78,7 @@ impl Host {
                 (Err(_), Some(fault)) => return Err(explain(slot, request, fault, clock)),
             };
             let generation = lease.generation();
+            let is_fit = || self.is_open(slot, request, generation);
             let ask = Ask {
                 method: request.method,
                 params: &request.params,
@@ -83,6 +88,7 @@ impl Host {
                 voice,
                 at_most: clock.end,
                 headers: &request.headers,
+                is_fit: Some(&is_fit),
             };
             let result = lease.session().request(ask).await;
             now = Instant::now();
@@ -96,6 +102,8 @@ impl Host {
             };
             let attempt = Attempt {
                 is_trusted_idempotent: self.is_trusted_idempotent(slot, request),
+                // The next attempt asks for the list first, and finds it otherwise.
+                is_something_changed: fault.kind == FaultKind::Renewed && renewals < MAX_RENEWALS,
                 ..attempt_of(slot, request, &fault, doubt.is_some())
             };
             if now >= clock.until || !may_repeat(&attempt) {
@@ -103,6 +111,7 @@ impl Host {
                 return Err(explain(slot, request, &worst, clock));
             }
             Box::pin(slot.outlive(generation, &fault, clock.until)).await;
+            renewals += u32::from(fault.kind == FaultKind::Renewed);
             if !is_harmless(&fault) {
                 doubt = Some(fault);
             }

@@ -61,6 +61,11 @@ impl Host {
         }
     }
 
+    /// Whether nothing speaks against sending a call on a session any more.
+    pub(crate) fn is_open(&self, slot: &Slot, request: &Request<'_>, generation: u64) -> bool {
+        matches!(self.gate(slot, request, generation), Gate::Open)
+    }
+
     fn gate(&self, slot: &Slot, request: &Request<'_>, generation: u64) -> Gate {
         let pins = self.shared().pins.load();
         let Some(pins) = pins.as_ref().filter(|pins| pins.mode == PinMode::Enforce) else {

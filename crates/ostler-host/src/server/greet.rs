@@ -114,6 +114,7 @@ impl Slot {
             client: ClientMeta::Host,
             voice: None,
             headers: &[],
+            is_fit: None,
         };
         let why = match live.session.request(ask).await {
             Ok(Outcome::Result(_)) => return,

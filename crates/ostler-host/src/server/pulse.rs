@@ -81,6 +81,7 @@ async fn is_alive(session: Arc<dyn Session>) -> bool {
         client: ClientMeta::Host,
         voice: None,
         headers: &[],
+        is_fit: None,
     };
     match session.request(ask).await {
         Ok(_) => true,

@@ -261,8 +261,13 @@ async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
     let forgotten = Arc::downgrade(&slot);
     let renewed = move || {
         if let Some(slot) = forgotten.upgrade() {
-            slot.doubt_lists();
             repeat(&slot);
+        }
+    };
+    let listed = Arc::downgrade(&slot);
+    let doubted = move || {
+        if let Some(slot) = listed.upgrade() {
+            slot.doubt_lists();
         }
     };
     let plan = Plan {
@@ -271,6 +276,7 @@ async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
         stay: stay.clone(),
         definitions: Arc::new(definitions),
         renewed: Arc::new(renewed),
+        doubted: Arc::new(doubted),
     };
     let patience = slot.spec.start_timeout;
     match timeout(patience, slot.connector.connect(plan)).await {

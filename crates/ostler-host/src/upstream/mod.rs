@@ -66,6 +66,9 @@ pub struct Plan {
     /// To be called when the server has forgotten what the session told it, and
     /// the session goes on all the same.
     pub renewed: Renewed,
+    /// To be called before anything is sent on a session that goes on so: what
+    /// is known of the server's lists is nothing any more.
+    pub doubted: Renewed,
 }
 
 impl fmt::Debug for Plan {
@@ -169,6 +172,17 @@ pub struct Ask<'a> {
     pub at_most: Instant,
     /// What the client's headers say of arguments: `Mcp-Param-…` and nothing else.
     pub headers: &'a [(String, String)],
+    /// Whether it may still be sent, where that depends on what the server
+    /// lists. Asked when the server that is about to get it may be another one
+    /// than it was meant for.
+    pub is_fit: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
+
+impl Ask<'_> {
+    /// Whether nothing has come up that speaks against sending it.
+    pub(crate) fn is_fit(&self) -> bool {
+        self.is_fit.is_none_or(|is_fit| is_fit())
+    }
 }
 
 impl fmt::Debug for Ask<'_> {

@@ -12,6 +12,7 @@ mod headers;
 mod limits;
 mod listen;
 mod news;
+mod pins;
 mod questions;
 mod remote;
 mod stage;

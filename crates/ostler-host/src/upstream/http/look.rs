@@ -41,6 +41,7 @@ impl HttpSession {
                 client: ClientMeta::Host,
                 voice: None,
                 headers: &[],
+                is_fit: None,
             };
             let id = self.link.calls.number();
             let Ok(Outcome::Result(list)) = self.say(&ask, id, &[]).await else { return None };

@@ -37,6 +37,8 @@ pub(crate) struct Agreed {
     /// Grows with every handshake.
     epoch: watch::Sender<u64>,
     identity: ClientIdentity,
+    /// Lets the host know that what was listed is in doubt.
+    doubted: Renewed,
     /// The changes that the server announces.
     announced: Heard,
     /// Whether it tells of them on a stream that is open, or that can be picked
@@ -45,12 +47,17 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    pub(crate) fn new(headers: HeaderMap, identity: ClientIdentity, hello: &Hello) -> Self {
+    pub(crate) fn new(
+        headers: HeaderMap,
+        (identity, doubted): (ClientIdentity, Renewed),
+        hello: &Hello,
+    ) -> Self {
         Self {
             current: Mutex::new((headers, 0)),
             renewing: tokio::sync::Mutex::default(),
             epoch: watch::Sender::new(0),
             identity,
+            doubted,
             announced: Heard::announced(hello),
             is_heard: AtomicBool::new(false),
         }
@@ -112,6 +119,8 @@ impl Agreed {
             }
             Err(_) => return Err(Fault::rejected(FaultKind::StartTimeout(RENEWAL))),
         };
+        // Whoever sees the new headers sees the doubt.
+        (self.doubted)();
         *self.lock() = (headers, stale + 1);
         self.epoch.send_replace(stale + 1);
         Ok(())

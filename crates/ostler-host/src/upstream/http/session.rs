@@ -140,7 +140,7 @@ impl HttpSession {
                 (hello, Way::Modern { marks, listening: Listening::default() })
             }
             Opened::Legacy(hello, headers) => {
-                let agreed = Arc::new(Agreed::new(headers, identity, &hello));
+                let agreed = Arc::new(Agreed::new(headers, (identity, plan.doubted), &hello));
                 link.run(news::retell(&agreed, plan.renewed));
                 link.run(news::follow(Arc::clone(&link), Arc::clone(&agreed)));
                 (hello, Way::Legacy(agreed))

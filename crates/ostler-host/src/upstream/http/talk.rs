@@ -48,6 +48,8 @@ impl HttpSession {
             // The tool is not what it was known as: look again, once.
             (Outcome::Error(error), Some(tool)) if error.code == HEADER_MISMATCH => {
                 match self.look_up(&tool, marks).await {
+                    // What it is now may be what nobody has approved.
+                    Some(_) if !ask.is_fit() => Err(Fault::rejected(FaultKind::Renewed)),
                     Some(marked) => self.say(ask, id, &marked).await,
                     None => Ok(Outcome::Error(error)),
                 }
@@ -68,7 +70,8 @@ impl HttpSession {
         }
     }
 
-    /// Sends a request to a legacy server. A session that has expired is opened anew, and the request sent again.
+    /// Sends a request to a legacy server. A session that has expired is opened
+    /// anew, and the request sent again where it may be sent to whoever answers now.
     pub(crate) async fn talk_legacy(
         &self,
         ask: &Ask<'_>,
@@ -77,6 +80,9 @@ impl HttpSession {
     ) -> Result<Outcome, Fault> {
         let body: Bytes = self.body(ask, id).into();
         let (headers, epoch) = agreed.current();
+        if !ask.is_fit() {
+            return Err(Fault::rejected(FaultKind::Renewed));
+        }
         let letter = Letter { body, headers: headers.clone(), back: Some(headers) };
         let (status, text) = match converse(&self.link, id, &letter).await? {
             Said::Outcome(outcome) => return Ok(outcome),
@@ -87,6 +93,9 @@ impl HttpSession {
         }
         agreed.renew(&self.link, epoch).await?;
         let (headers, _) = agreed.current();
+        if !ask.is_fit() {
+            return Err(Fault::rejected(FaultKind::Renewed));
+        }
         let letter = Letter { headers: headers.clone(), back: Some(headers), ..letter };
         match converse(&self.link, id, &letter).await? {
             Said::Outcome(outcome) => Ok(outcome),

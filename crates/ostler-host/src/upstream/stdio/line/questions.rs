@@ -173,6 +173,7 @@ mod tests {
             voice: Some(&voice),
             at_most: until + Duration::from_secs(60),
             headers: &[],
+            is_fit: None,
         };
         let (call, _answer) = line.enter(&ask).await.unwrap();
         // What has not been sent is not what the server asks about.
