@@ -1,6 +1,7 @@
 //! What a caller asks for.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use ostler_core::repeat::MethodKind;
 use ostler_wire::headers::PARAM_PREFIX;
 use ostler_wire::{Params, SessionMeta};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -177,7 +179,12 @@ impl<'a> Request<'a> {
             "tools/call" => Wanted::Item(Kind::Tools, self.params.name().unwrap_or_default()),
             "prompts/get" => Wanted::Item(Kind::Prompts, self.params.name().unwrap_or_default()),
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
-                Wanted::Item(Kind::Resources, self.params.uri().unwrap_or_default())
+                // What we can't read a server might, and no rule was asked about that.
+                let uri = self.params.uri().ok_or_else(|| CallError::Invalid {
+                    what: "`uri` is missing or not a string".into(),
+                    hint: "name one resource".into(),
+                })?;
+                Wanted::Item(Kind::Resources, uri)
             }
             "completion/complete" => self.completed()?,
             // What a list shows is filtered, and the others touch nobody else.
@@ -199,19 +206,29 @@ impl<'a> Request<'a> {
         struct Reference {
             name: Option<String>,
             uri: Option<String>,
+            #[serde(flatten)]
+            others: BTreeMap<String, IgnoredAny>,
         }
         let completion: Completion =
             serde_json::from_slice(self.params.raw()).map_err(|error| CallError::Invalid {
                 what: format!("`ref` can't be read: {error}"),
                 hint: "name one prompt or one resource template".into(),
             })?;
-        Ok(match completion.r#ref {
-            Some(Reference { uri: Some(uri), name: None }) => Wanted::Item(Kind::Templates, uri.into()),
-            Some(Reference { uri: None, name: Some(name) }) => Wanted::Item(Kind::Prompts, name.into()),
-            Some(Reference { uri: Some(uri), name: Some(name) }) => {
-                Wanted::Either { prompt: name, template: uri }
-            }
-            Some(Reference { uri: None, name: None }) | None => Wanted::Method(self.method),
+        let Some(Reference { name, uri, others }) = completion.r#ref else {
+            return Ok(Wanted::Method(self.method));
+        };
+        let is_alike = |key: &String| ["name", "uri"].iter().any(|known| ostler_wire::is_alike(known, key));
+        if let Some(key) = others.keys().find(|key| is_alike(key)) {
+            return Err(CallError::Invalid {
+                what: format!("`ref` has a key `{key}`, which some servers would take for another"),
+                hint: "its keys are `type`, `name` and `uri`".into(),
+            });
+        }
+        Ok(match (uri, name) {
+            (Some(uri), None) => Wanted::Item(Kind::Templates, uri.into()),
+            (None, Some(name)) => Wanted::Item(Kind::Prompts, name.into()),
+            (Some(uri), Some(name)) => Wanted::Either { prompt: name, template: uri },
+            (None, None) => Wanted::Method(self.method),
         })
     }
 

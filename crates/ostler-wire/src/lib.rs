@@ -66,6 +66,7 @@ pub use result::{
     may_carry_ttl,
 };
 pub use scan::salvage_id;
+pub use spans::is_alike;
 pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};
 pub use text::Text;
 pub use translate::{to_legacy, to_modern};

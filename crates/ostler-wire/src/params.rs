@@ -38,6 +38,10 @@ pub enum ParamsError {
     /// A member that decides something occurs twice.
     #[error("the key `{0}` occurs twice in params")]
     Duplicate(&'static str),
+    /// A member is spelled almost like one that decides something: servers that
+    /// do not tell capitals from small letters would take it for that one.
+    #[error("a key in params is spelled almost like `{0}`, and some servers would take it for that")]
+    Alike(&'static str),
     /// `_meta` is no object.
     #[error("`_meta` is not a JSON object")]
     MetaNotAnObject,

@@ -54,6 +54,12 @@ fn wrong_shapes_have_names() {
         (r#"{"_meta":"x"}"#, MetaNotAnObject),
         (r#"{"name":1,"n\u0061me":2}"#, Duplicate("name")),
         (r#"{"_meta":{},"_meta":{}}"#, Duplicate("_meta")),
+        (r#"{"name":"a","Name":"b"}"#, Alike("name")),
+        (r#"{"NAME":"b"}"#, Alike("name")),
+        (r#"{"n\u0041me":"b","name":"a"}"#, Alike("name")),
+        (r#"{"uri":"a","URI":"b"}"#, Alike("uri")),
+        (r#"{"ta\u017fkid":"b"}"#, Alike("taskId")),
+        (r#"{"ref":{},"Ref":{}}"#, Alike("ref")),
         (r#"{"_meta":{"progressToken":1,"progressToken":2}}"#, Duplicate("progressToken")),
     ];
     for (text, why) in table {

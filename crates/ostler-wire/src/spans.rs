@@ -8,6 +8,9 @@ use crate::params::ParamsError;
 pub(crate) const FIELDS: [&str; 8] =
     ["name", "uri", "cursor", "taskId", "arguments", "_meta", "inputResponses", "requestState"];
 
+/// What a completion is for, which decides as much.
+const REF: &str = "ref";
+
 /// Index into [`FIELDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
@@ -69,11 +72,14 @@ impl Spans {
             return Err(ParamsError::NotAnObject);
         }
         let mut spans = Spans::default();
-        let mut duplicate = None;
+        let (mut duplicate, mut alike) = (None, None);
         members(text, |key, value| {
             spans.has_members = true;
             let key = key.text();
-            let Some(at) = FIELDS.iter().position(|field| *field == key) else { return };
+            let Some(at) = FIELDS.iter().position(|field| *field == key) else {
+                alike = alike.or_else(|| FIELDS.into_iter().chain([REF]).find(|field| is_alike(field, &key)));
+                return;
+            };
             if spans.fields[at].replace(place(text, value)).is_some() {
                 duplicate.get_or_insert(FIELDS[at]);
             }
@@ -81,6 +87,9 @@ impl Spans {
         .map_err(|error| ParamsError::NotJson { why: error.to_string() })?;
         if let Some(key) = duplicate {
             return Err(ParamsError::Duplicate(key));
+        }
+        if let Some(key) = alike {
+            return Err(ParamsError::Alike(key));
         }
         spans.locate_entries(text)?;
         Ok(spans)
@@ -131,6 +140,23 @@ impl Spans {
             entry.value.shift(from, by);
         }
     }
+}
+
+/// Whether a key is another one than `field` to us, and the same to a parser that does not tell capitals from
+/// small letters, as Go's and .NET's do not. Unicode has two more letters that fold to one of ASCII.
+pub fn is_alike(field: &str, key: &str) -> bool {
+    if field == key {
+        return false;
+    }
+    if key.is_ascii() {
+        return field.eq_ignore_ascii_case(key);
+    }
+    let fold = |letter: char| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        letter => letter.to_ascii_lowercase(),
+    };
+    field.chars().map(fold).eq(key.chars().map(fold))
 }
 
 /// Where `part`, a slice of `text`, stands in it. The text's length fits 32 bits.

@@ -3,6 +3,7 @@
 mod explain;
 pub mod glob;
 mod rules;
+mod spelling;
 mod subject;
 
 use std::fmt;

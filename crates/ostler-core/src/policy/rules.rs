@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Filter, Rule, Subject};
+use super::{Filter, Rule, Subject, spelling};
 use crate::caller::Caller;
 use crate::config::Role;
 
@@ -110,7 +110,13 @@ impl<'a> Standing<'a> {
 
     /// What the rules say about a use of a server.
     pub fn of_use(&self, server: &str, subject: Subject<'_>) -> Ruling<'a> {
-        self.ruling(|filter| filter.rule(&format!("{server}/{subject}")))
+        self.ruling(|filter| {
+            let rule = filter.rule(&format!("{server}/{subject}"));
+            let Subject::Resource(uri) = subject else { return rule };
+            let plain = spelling::plain(uri).into_iter();
+            let mut others = plain.map(|uri| filter.rule(&format!("{server}/{}", Subject::Resource(&uri))));
+            others.find(|other| rule.is_allowed() && !other.is_allowed()).unwrap_or(rule)
+        })
     }
 
     /// What the rules say about a server as a whole.

@@ -216,6 +216,7 @@ async fn a_completion_needs_everything_that_it_names() {
         r#"{"name":"hush","uri":"t://plan/{id}"}"#,
         r#"{"name":"plan","name":"hush"}"#,
         r#"{"name":["hush"]}"#,
+        r#"{"name":"plan","Name":"hush"}"#,
     ] {
         let params = Params::parse(format!(r#"{{"ref":{reference}}}"#).into()).unwrap();
         let caller = ann();
@@ -223,6 +224,30 @@ async fn a_completion_needs_everything_that_it_names() {
         assert_eq!(world.host.send(request).await.unwrap_err().rpc_code(), -32602, "{reference}");
     }
     assert_eq!(world.stage("a").count("completion/complete"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_can_not_be_spelled_around_a_rule() {
+    let world = world(&[("r", &["a/resource:x://plan*"], &["a/resource:x://plan/hush"])]).await;
+    for uri in [
+        "x://plan/../hush",
+        "x://plan/%2e%2e/hush",
+        "x://plan/./hush",
+        "x://plan/%68ush",
+        "x://plan/a/../hush",
+    ] {
+        let error = ask(&world, &ann(), "resources/read", json!({"uri": uri})).await.unwrap_err();
+        assert_eq!(error.code(), "unknown-resource", "{uri}");
+    }
+    // What we can't read a server might, as something that the rules forbid.
+    for raw in [r#"{"uri":"x://hush\ud800"}"#, r#"{"uri":["x://hush"]}"#, "{}"] {
+        let params = Params::parse(raw.into()).unwrap();
+        let caller = ann();
+        let error = world.host.send(Request::new(&caller, "a", "resources/read", params)).await.unwrap_err();
+        assert_eq!(error.rpc_code(), -32602, "{raw}");
+    }
+    assert_eq!(world.stage("a").count("resources/read"), 0);
+    ask(&world, &ann(), "resources/read", json!({"uri": "x://plan"})).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
