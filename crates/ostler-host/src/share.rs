@@ -106,32 +106,37 @@ impl Host {
             slot: Arc::clone(slot),
             reading,
             shared: Arc::clone(&shared),
-            _in_flight: in_flight.take(),
+            result: None,
+            in_flight: in_flight.take(),
         };
         let owned = Owned::of(request);
         tokio::spawn(async move {
-            let result = ending.host.perform_and_remember(&ending.slot, &owned.request()).await;
-            let _ = ending.shared.result.set(result);
+            let mut ending = ending;
+            ending.result = Some(ending.host.perform_and_remember(&ending.slot, &owned.request()).await);
         });
         shared
     }
 }
 
-/// Takes a reading off the list, tells everybody and counts it out when its
+/// Takes a reading off the list, counts it out and tells everybody when its
 /// task ends, however it ends: one that panics or loses its runtime has no result.
 struct Ending {
     host: Host,
     slot: Arc<Slot>,
     reading: Reading,
     shared: Arc<Shared>,
+    result: Option<Result<Answer, CallError>>,
     /// The count of the one who began it.
-    _in_flight: Option<InFlight>,
+    in_flight: Option<InFlight>,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         self.host.readings().0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.reading);
-        self.shared.result.get_or_init(|| Err(self.slot.vanished()));
+        // Who is told may come again at once, and must not meet its own count.
+        drop(self.in_flight.take());
+        let result = self.result.take().unwrap_or_else(|| Err(self.slot.vanished()));
+        let _ = self.shared.result.set(result);
         self.shared.done.notify_waiters();
     }
 }

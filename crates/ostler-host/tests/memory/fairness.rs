@@ -1,7 +1,8 @@
 //! One caller's flood and everybody else.
 
-use ostler_host::{Arguments, Caller, Kind, Limits, RoleLimits, ServerSpec};
+use ostler_host::{Arguments, Caller, Kind, Limits, Request, RoleLimits, ServerSpec};
 use ostler_testkit::{Reply, Result, Script, World, settle};
+use ostler_wire::Params;
 use tokio::task::JoinSet;
 
 use crate::{codes, ms, secs};
@@ -132,4 +133,19 @@ async fn lists_work_while_somebody_else_floods() {
     let began = tokio::time::Instant::now();
     world.host.offer(&ada(), "a", Kind::Prompts, secs(60)).await.unwrap();
     assert!(began.elapsed() <= ms(300), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_read_something_can_read_again_at_once() {
+    let limits = Limits {
+        roles: [("researcher".to_owned(), RoleLimits { max_in_flight: Some(1), ..RoleLimits::default() })]
+            .into(),
+    };
+    let script = Script::new().on("resources/read", |_| Reply::result(r#"{"contents":[]}"#));
+    let world = World::new().options(|options| options.limits = limits).server("a", script).open().await;
+    for n in 0..5_000 {
+        let params = Params::resource_read("x:1");
+        let read = world.host.send(Request::new(&ada(), "a", "resources/read", params)).await;
+        assert!(read.is_ok(), "the {n}th: {read:?}");
+    }
 }
