@@ -136,8 +136,8 @@ pub struct Refused<'a> {
     pub server: &'a str,
     /// Which method.
     pub method: &'a str,
-    /// What kind of item, and which.
-    pub item: (Kind, &'a str),
+    /// What kind of item, and which; absent where it was the server itself.
+    pub item: Option<(Kind, &'a str)>,
 }
 
 impl Host {
@@ -146,9 +146,11 @@ impl Host {
     /// what reaches [`send`](Self::send) is recorded there.
     pub fn record_refusal(&self, caller: &Caller, refused: Refused<'_>) {
         let Some(recorder) = self.recorder() else { return };
-        let (kind, subject) = refused.item;
-        let Some(rule) = self.why_hidden(caller, refused.server, Some((kind, subject))) else { return };
-        let outcome = unknown_item(kind, subject).code();
+        let Some(rule) = self.why_hidden(caller, refused.server, refused.item) else { return };
+        let (subject, outcome) = match refused.item {
+            Some((kind, subject)) => (subject, unknown_item(kind, subject).code()),
+            None => ("", CallError::unknown_server(refused.server, std::iter::empty()).code()),
+        };
         recorder(&Record {
             principal: caller.principal(),
             role: caller.role(),

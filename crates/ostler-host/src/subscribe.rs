@@ -46,10 +46,12 @@ impl Host {
         uri: &str,
     ) -> Result<Subscription, CallError> {
         let name = server;
-        let server = self.visible_server(caller, name)?;
+        let (method, item) = ("resources/subscribe", Some((Kind::Resources, uri)));
+        let refused = Refused { server: name, method, item };
+        let server =
+            self.visible_server(caller, name).inspect_err(|_| self.record_refusal(caller, refused))?;
         if !self.may_use_item(caller, &server, Kind::Resources, uri) {
-            let (method, item) = ("resources/subscribe", (Kind::Resources, uri));
-            self.record_refusal(caller, Refused { server: name, method, item });
+            self.record_refusal(caller, refused);
             return Err(unknown_item(Kind::Resources, uri));
         }
         let params = json!({ "uri": uri }).to_string();

@@ -179,8 +179,8 @@ fn record_hidden_name(gateway: &Gateway, exchange: &Exchange, kind: Kind, expose
 
 /// The host knows whether a rule hides it; if none does, nothing is recorded.
 fn record_hidden(gateway: &Gateway, exchange: &Exchange, server: &ServerName, item: (Kind, &str)) {
-    let method = exchange.method.as_str();
-    gateway.0.host.record_refusal(&exchange.caller, Refused { server: server.as_str(), method, item });
+    let (server, method) = (server.as_str(), exchange.method.as_str());
+    gateway.0.host.record_refusal(&exchange.caller, Refused { server, method, item: Some(item) });
 }
 
 fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) -> Reply {

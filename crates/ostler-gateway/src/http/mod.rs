@@ -32,6 +32,7 @@ use axum::routing::any;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
+use ostler_host::Refused;
 use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
 
 use self::accept::Accepts;
@@ -99,6 +100,7 @@ async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> R
         Err(refusal) => return *refusal,
     };
     let Some(face) = face(&gateway, &caller, server) else {
+        record_hidden(&gateway, &caller, server.unwrap_or_default(), &parts.method);
         return refuse(StatusCode::NOT_FOUND, "there is no such server here");
     };
     let accepts = Accepts::of(&parts.headers);
@@ -116,6 +118,12 @@ fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face
     let Some(server) = server else { return Some(Face::All) };
     let name = ServerName::new(server).ok()?;
     gateway.may_see(caller, &name).then_some(Face::One(name))
+}
+
+/// Lets the record know of a server that was not found because a rule hides it.
+fn record_hidden(gateway: &Gateway, caller: &Caller, server: &str, method: &Method) {
+    let what = format!("{method} /servers/{server}/mcp");
+    gateway.0.host.record_refusal(caller, Refused { server, method: &what, item: None });
 }
 
 fn not_allowed() -> Response {

@@ -1,6 +1,7 @@
 //! The endpoint of a hidden server is the endpoint of none.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
 use ostler_host::{Caller, Rules, ServerName, ServerSpec};
@@ -25,12 +26,24 @@ async fn a_hidden_server_has_no_endpoint() {
         Request::new("DELETE", "/").in_session("x"),
         Request::new("PUT", "/"),
     ];
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let book = Arc::clone(&records);
+    world.host.set_recorder(Some(Arc::new(move |record| {
+        let denied = record.denied.unwrap_or_default();
+        book.lock()
+            .unwrap()
+            .push(format!("{} {} {}: {denied}", record.principal, record.method, record.outcome));
+    })));
     for request in requests {
         let hidden = world.send(request.clone().to("/servers/hush/mcp")).await;
         let unknown = world.send(request.clone().to("/servers/none/mcp")).await;
         assert_eq!((hidden.status, &hidden.body), (unknown.status, &unknown.body));
         assert_eq!(hidden.status, 404);
     }
+    let records = std::mem::take(&mut *records.lock().unwrap());
+    assert_eq!(records.len(), 7, "one for each, and none for the server that is none: {records:?}");
+    let why = "role `local`: no allow pattern matches";
+    assert_eq!(records[0], format!("local POST /servers/hush/mcp unknown-server: {why}"));
     let seen = world.send(Request::new("DELETE", "/servers/seen/mcp").in_session("x")).await;
     assert_ne!(seen.body, world.send(Request::new("DELETE", "/servers/hush/mcp")).await.body);
 }

@@ -169,6 +169,7 @@ async fn what_the_rules_refuse_is_recorded_with_the_rule() {
             ("unknown-tool", "role `r`: deny pattern `*/hush` matches"),
             ("unknown-server", "role `r`: no allow pattern matches"),
             ("unknown-server", "role `nobody`: the role is not in the config"),
+            ("unknown-resource", "role `nobody`: the role is not in the config"),
             ("unknown-method", "role `r`: deny pattern `a/method:*` matches"),
             ("unknown-tool", "-"),
         ]
