@@ -86,7 +86,7 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
         let in_flight = self.count_in(request.caller, request.errand())?;
-        let known = slot.known(Kind::Tools);
+        let known = slot.known_to(request.caller, Kind::Tools);
         if !self.exists(slot, request).await? {
             return Err(self.unknown(request, server, known.as_deref()));
         }

@@ -52,7 +52,8 @@ impl Host {
     }
 
     fn hidden_tool(&self, request: &Request<'_>, server: &Server) -> CallError {
-        let known = server.existing_slot(request.caller).and_then(|slot| slot.known(Kind::Tools));
+        let known =
+            server.existing_slot(request.caller).and_then(|slot| slot.known_to(request.caller, Kind::Tools));
         self.unknown(request, server, known.as_deref())
     }
 
@@ -95,7 +96,7 @@ impl Host {
         uri: &str,
     ) -> Result<bool, CallError> {
         let fits = |slot: &Slot| {
-            let known = slot.known(Kind::Templates);
+            let known = slot.known_to(request.caller, Kind::Templates);
             known.is_some_and(|known| known.items.iter().any(|item| template::fits(&item.name, uri)))
         };
         Ok(self.has_item(slot, request, (Kind::Resources, uri)).await?

@@ -1,6 +1,7 @@
 //! Calls: sent only on a session whose list has been judged.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
@@ -72,7 +73,16 @@ impl Host {
             return Gate::Open;
         };
         let Some(tool) = request.tool_name() else { return Gate::Open };
-        let Some(known) = slot.tools_of_session(generation) else { return Gate::Unseen };
+        let Some(known) = slot.tools_of_session(request.caller, generation) else {
+            // Where lists are private, what others of this session were shown is
+            // good enough for whoever was shown nothing else.
+            let changes = slot.shelf(Kind::Tools).changes.load(Ordering::Acquire);
+            let is_approved = |known: &Known| {
+                let standing = || known.standing(pins, &slot.key.server, &tool);
+                known.is_of(generation, changes) && standing().is_some_and(|it| !is_unapproved(it))
+            };
+            return if slot.shelf(Kind::Tools).any(is_approved) { Gate::Open } else { Gate::Unseen };
+        };
         match known.standing(pins, &slot.key.server, &tool) {
             Some(standing) if is_unapproved(standing) => Gate::Shut(refusal(slot, &tool)),
             Some(_) => Gate::Open,
@@ -109,7 +119,9 @@ impl Host {
     /// trusts the server, and what was approved says that repeating is harmless.
     pub(crate) fn is_trusted_idempotent(&self, slot: &Slot, request: &Request<'_>) -> bool {
         let (true, Some(tool)) = (slot.spec.trust, request.tool_name()) else { return false };
-        let (Some(pins), Some(known)) = (self.pins(), slot.known(Kind::Tools)) else { return false };
+        let (Some(pins), Some(known)) = (self.pins(), slot.known_to(request.caller, Kind::Tools)) else {
+            return false;
+        };
         let standing = known.standing(&pins, &slot.key.server, &tool);
         standing == Some(Standing::Approved)
             && pins.pin(slot.key.server.as_str(), &tool).is_some_and(|pin| is_harmless(&pin.definition))

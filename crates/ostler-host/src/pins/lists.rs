@@ -22,7 +22,7 @@ impl Host {
         let Some(definition) = definition else { return false };
         let is_repeated = || {
             let server = self.shared().registry.load().get(server)?.existing_slot(caller)?;
-            Some(server.known(Kind::Tools)?.is_repeated(tool))
+            Some(server.known_to(caller, Kind::Tools)?.is_repeated(tool))
         };
         !is_unapproved(pins.standing(server, tool, definition)) && !is_repeated().unwrap_or_default()
     }
@@ -32,7 +32,7 @@ impl Host {
         let Some(pins) = self.enforced() else { return false };
         let registry = self.shared().registry.load();
         let Some(server) = registry.get(server) else { return false };
-        let known = server.existing_slot(caller).and_then(|slot| slot.known(Kind::Tools));
+        let known = server.existing_slot(caller).and_then(|slot| slot.known_to(caller, Kind::Tools));
         let standing = known.and_then(|known| known.standing(&pins, &server.spec.name, tool));
         standing.is_some_and(is_unapproved)
     }

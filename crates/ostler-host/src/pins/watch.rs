@@ -17,7 +17,7 @@ use crate::server::known::Known;
 use crate::server::slot::Slot;
 
 /// Tools that have been told of, with the definitions that they had; an empty
-/// one stands for a tool that is gone. As many as a list has, at most.
+/// one stands for a tool that is gone. As many as the lists have, at most.
 pub(crate) type Flagged = HashSet<(Arc<str>, Bytes)>;
 
 impl Host {
@@ -26,19 +26,22 @@ impl Host {
     pub(crate) fn look_over(&self, slot: &Slot, known: &Known) -> bool {
         let Some(pins) = self.pins() else { return false };
         let server = &slot.key.server;
-        let judgement = known.judged(&pins, server);
+        // Where lists are private, each of them counts: what one caller is
+        // shown is no news because another was shown something else.
+        let lists = slot.shelf(Kind::Tools).all();
         let mut flagged: Flagged = HashSet::new();
         let mut news: Vec<(Arc<str>, &'static str)> = Vec::new();
         let mut told = slot.flagged.lock().unwrap_or_else(PoisonError::into_inner);
-        for (item, standing) in judgement.unapproved(known) {
-            let flag = (Arc::clone(&item.name), item.definition.clone());
-            if !told.contains(&flag) {
-                let word = if standing == Standing::New { "new" } else { "changed" };
-                news.push((Arc::clone(&item.name), word));
+        for list in &lists {
+            for (item, standing) in list.judged(&pins, server).unapproved(list) {
+                let flag = (Arc::clone(&item.name), item.definition.clone());
+                if flagged.insert(flag.clone()) && !told.contains(&flag) {
+                    let word = if standing == Standing::New { "new" } else { "changed" };
+                    news.push((flag.0, word));
+                }
             }
-            flagged.insert(flag);
         }
-        for tool in removed(&pins, server, known) {
+        for tool in removed(&pins, server, known, &lists) {
             let flag = (Arc::from(tool), Bytes::new());
             if !told.contains(&flag) {
                 news.push((Arc::clone(&flag.0), "removed"));
@@ -63,13 +66,16 @@ impl Host {
         let name = &server.spec.name;
         let (mut changed, mut new) = (BTreeSet::new(), BTreeSet::new());
         let mut gone: Option<BTreeSet<String>> = None;
-        for known in server.slots().iter().filter_map(|slot| slot.known(Kind::Tools)) {
-            for (item, standing) in known.judged(&pins, name).unapproved(&known) {
-                let counted = if standing == Standing::New { &mut new } else { &mut changed };
-                counted.insert(item.name.to_string());
+        for slot in server.slots() {
+            let lists = slot.shelf(Kind::Tools).all();
+            for known in &lists {
+                for (item, standing) in known.judged(&pins, name).unapproved(known) {
+                    let counted = if standing == Standing::New { &mut new } else { &mut changed };
+                    counted.insert(item.name.to_string());
+                }
             }
-            if !known.is_of_no_session() {
-                let missing = removed(&pins, name, &known).map(str::to_owned);
+            if let Some(known) = slot.known(Kind::Tools).filter(|known| !known.is_of_no_session()) {
+                let missing = removed(&pins, name, &known, &lists).map(str::to_owned);
                 gone.get_or_insert_default().extend(missing);
             }
         }
@@ -80,12 +86,15 @@ impl Host {
     }
 }
 
-/// Pinned tools that a list lacks.
+/// Pinned tools that a list lacks, and so do the others of its session.
 fn removed<'p>(
     pins: &'p Pins,
     server: &ServerName,
     known: &'p Known,
+    lists: &'p [Arc<Known>],
 ) -> impl Iterator<Item = &'p str> + use<'p> {
     let pinned = pins.lock.servers.get(server).into_iter().flat_map(|locked| locked.tools.keys());
-    pinned.map(String::as_str).filter(|tool| !known.has(tool))
+    pinned
+        .map(String::as_str)
+        .filter(|tool| !known.has(tool) && !lists.iter().any(|list| list.is_beside(known) && list.has(tool)))
 }

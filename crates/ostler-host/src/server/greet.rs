@@ -47,11 +47,10 @@ pub(super) fn repeat(slot: &Arc<Slot>) {
 /// listens hears of what is different now.
 async fn look_again(slot: &Arc<Slot>) {
     sleep(CALLS_FIRST).await;
-    let caller = Caller::local();
     for kind in Kind::ALL {
-        if slot.known(kind).is_none() {
-            continue;
-        }
+        let Some(known) = slot.known(kind) else { continue };
+        // A private list is compared with what the same principal is shown now.
+        let caller = known.owner().map_or_else(Caller::local, |owner| Caller::new(owner, ""));
         let Some(host) = slot.host.upgrade() else { return };
         // A server that can't be asked now is asked when its list is wanted.
         let _ = host.current_list(slot, &caller, kind).await;

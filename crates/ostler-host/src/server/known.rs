@@ -147,6 +147,11 @@ impl Known {
         self.generation.is_none()
     }
 
+    /// Whether the same session has given both.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.generation == other.generation
+    }
+
     /// Whether it is what this very session lists, as far as the server has said.
     pub(crate) fn is_of(&self, generation: u64, changes: u64) -> bool {
         self.generation == Some(generation) && self.seen == changes

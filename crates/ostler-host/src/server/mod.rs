@@ -138,11 +138,11 @@ impl Server {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).get(&*self.partition(caller)).cloned()
     }
 
-    /// What is known of a list over all session places, each name once.
+    /// What is known of a list over all session places and callers, each name once.
     pub(crate) fn known_items(&self, kind: Kind) -> Vec<Item> {
         let mut names = HashSet::new();
         let mut items = Vec::new();
-        for known in self.slots().iter().filter_map(|slot| slot.known(kind)) {
+        for known in self.slots().iter().flat_map(|slot| slot.shelf(kind).all()) {
             items.extend(known.items.iter().filter(|item| names.insert(Arc::clone(&item.name))).cloned());
         }
         items

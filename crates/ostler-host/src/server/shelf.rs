@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use ostler_core::error::CallError;
 
 use super::known::Known;
+
+/// Principals whose private lists are kept at once. Who comes beyond that
+/// displaces the one whose list is the oldest, and costs it another request.
+const MOST_PRIVATE: usize = 64;
 
 /// What the last round of asking for a list has brought.
 pub(crate) type LastRound = Option<Result<Arc<Known>, CallError>>;
@@ -15,6 +19,9 @@ pub(crate) type LastRound = Option<Result<Arc<Known>, CallError>>;
 #[derive(Default)]
 pub(crate) struct Shelf {
     known: ArcSwapOption<Known>,
+    /// Where the last one is private: the last one of each principal, the
+    /// oldest first. At most [`MOST_PRIVATE`].
+    private: ArcSwap<Vec<Arc<Known>>>,
     /// Held while the list is asked for; what the last round has brought.
     pub(crate) listing: Arc<tokio::sync::Mutex<LastRound>>,
     /// Rounds of asking for the list that are over.
@@ -27,18 +34,63 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// The last list, however old.
+    /// The last list, however old and whoever's it is.
     pub(crate) fn known(&self) -> Option<Arc<Known>> {
         self.known.load_full()
     }
 
+    /// The last list that a principal may see, however old.
+    pub(crate) fn known_to(&self, principal: &str) -> Option<Arc<Known>> {
+        let last = self.known.load();
+        match last.as_ref()?.owner() {
+            Some(owner) if owner != principal => {
+                self.private.load().iter().find(|known| known.owner() == Some(principal)).cloned()
+            }
+            _ => last.clone(),
+        }
+    }
+
+    /// The last list, or the last one of each principal where they are private.
+    pub(crate) fn all(&self) -> Vec<Arc<Known>> {
+        match self.known() {
+            Some(last) if last.owner().is_none() => vec![last],
+            Some(_) => self.private.load().to_vec(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Whether any of [all](Self::all) is so.
+    pub(crate) fn any(&self, is_so: impl Fn(&Known) -> bool) -> bool {
+        match &*self.known.load() {
+            Some(last) if last.owner().is_none() => is_so(last),
+            Some(_) => self.private.load().iter().any(|known| is_so(known)),
+            None => false,
+        }
+    }
+
     pub(crate) fn learn(&self, known: Arc<Known>) {
+        self.private.rcu(|private| match known.owner() {
+            Some(owner) => {
+                let others = private.iter().filter(|other| other.owner() != Some(owner));
+                let mut lists: Vec<_> = others.chain([&known]).cloned().collect();
+                lists.drain(..lists.len().saturating_sub(MOST_PRIVATE));
+                lists
+            }
+            // It is everybody's now.
+            None => Vec::new(),
+        });
         self.known.store(Some(known));
     }
 
     /// True if nothing was known before.
     pub(crate) fn learn_if_unknown(&self, known: Arc<Known>) -> bool {
         let before = self.known.rcu(|current| current.clone().or_else(|| Some(Arc::clone(&known))));
+        if before.is_none() && known.owner().is_some() {
+            self.private.rcu(|private| match private.is_empty() {
+                true => vec![Arc::clone(&known)],
+                false => private.to_vec(),
+            });
+        }
         before.is_none()
     }
 }

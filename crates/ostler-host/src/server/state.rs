@@ -31,9 +31,9 @@ impl Slot {
         self.shelf(kind).known()
     }
 
-    /// The last list, however old, unless it is somebody else's.
+    /// The last list that the caller may see, however old.
     pub(crate) fn known_to(&self, caller: &Caller, kind: Kind) -> Option<Arc<Known>> {
-        self.known(kind).filter(|known| known.is_for(caller))
+        self.shelf(kind).known_to(caller.principal())
     }
 
     /// Whether a list that was just received is only for who asked for it: its
@@ -66,10 +66,15 @@ impl Slot {
     /// first list of all where somebody was answered without it.
     pub(crate) fn learn(&self, kind: Kind, known: Arc<Known>) -> bool {
         let shelf = self.shelf(kind);
-        let before = shelf.known();
+        // What somebody else was shown says nothing about what has changed.
+        let before = match known.owner() {
+            Some(owner) => shelf.known_to(owner),
+            None => shelf.known(),
+        };
         let is_empty = known.items.is_empty();
-        let is_news = before.as_ref().is_none_or(|before| before.items != known.items);
-        shelf.learn(known);
+        let last = before.clone().or_else(|| shelf.known());
+        let is_news = last.is_none_or(|last| last.items != known.items);
+        shelf.learn(Arc::clone(&known));
         let was_missed = shelf.is_missed.swap(false, Ordering::AcqRel);
         if !is_news {
             return false;
@@ -80,6 +85,8 @@ impl Slot {
             None => was_missed && !is_empty,
         };
         if is_untold {
+            let others = shelf.all().into_iter().filter(|other| !Arc::ptr_eq(other, &known));
+            others.for_each(|other| other.outdate());
             self.forget_answers(&kind.change());
             self.tell(kind.change());
         }
@@ -146,17 +153,15 @@ impl Slot {
         for kind in Kind::ALL.into_iter().filter(|kind| kind.change() == event) {
             // Before anybody hears of it: a list that is asked for from now on is newer.
             self.shelf(kind).changes.fetch_add(1, Ordering::AcqRel);
-            if let Some(known) = self.known(kind) {
-                known.outdate();
-            }
+            self.shelf(kind).all().iter().for_each(|known| known.outdate());
         }
         self.tell(event);
     }
 
-    /// The tools as this very session lists them, if they are known.
-    pub(crate) fn tools_of_session(&self, generation: u64) -> Option<Arc<Known>> {
+    /// The tools as this very session lists them to a caller, if they are known.
+    pub(crate) fn tools_of_session(&self, caller: &Caller, generation: u64) -> Option<Arc<Known>> {
         let changes = self.shelf(Kind::Tools).changes.load(Ordering::Acquire);
-        self.known(Kind::Tools).filter(|known| known.is_of(generation, changes))
+        self.known_to(caller, Kind::Tools).filter(|known| known.is_of(generation, changes))
     }
 
     /// The server has forgotten the session, so that the one that goes on under

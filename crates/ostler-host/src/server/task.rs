@@ -257,7 +257,10 @@ async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
         }
     };
     let lists = Arc::downgrade(&slot);
-    let definitions = move |tool: &str| lists.upgrade()?.known(Kind::Tools)?.definition(tool);
+    let definitions = move |tool: &str| {
+        let lists = lists.upgrade()?.shelf(Kind::Tools).all();
+        lists.iter().rev().find_map(|known| known.definition(tool))
+    };
     let forgotten = Arc::downgrade(&slot);
     let renewed = move || {
         if let Some(slot) = forgotten.upgrade() {

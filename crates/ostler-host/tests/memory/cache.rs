@@ -354,3 +354,49 @@ async fn callers_who_wait_for_a_private_list_at_once_each_get_their_own() {
     assert_eq!(name(&mine), name(&again));
     assert_ne!(name(&mine), name(&hers));
 }
+
+/// A modern server that shows the one who asks first `t1`, the next one `t2`, and so on.
+fn private_lists(announces: bool) -> Script {
+    let capabilities = if announces { r#"{"tools":{"listChanged":true}}"# } else { r#"{"tools":{}}"# };
+    lists(r#","cacheScope":"private""#).modern().capabilities(capabilities).tool("t1").tool("t2")
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_who_are_shown_different_lists_do_not_make_each_other_list_again() {
+    let world = World::new().server("a", private_lists(false)).open().await;
+    let mut events = world.host.events();
+    let name = async |caller: &Caller| world.host.tools(caller, "a").await.unwrap()[0].tool.name.clone();
+    for _ in 0..5 {
+        assert_eq!((name(&world.me).await, name(&ada()).await), ("t1".into(), "t2".into()));
+    }
+    assert_eq!(world.stage("a").count("tools/list"), 2);
+    assert!(events.try_recv().is_err(), "nothing has changed for anybody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_one_was_shown_can_be_called_whoever_listed_last() {
+    for announces in [false, true] {
+        let world = World::new().server("a", private_lists(announces)).open().await;
+        world.host.tools(&world.me, "a").await.unwrap();
+        world.host.tools(&ada(), "a").await.unwrap();
+        world.call("a", "t1").await.unwrap();
+        world.call_as(&ada(), "a", "t2").await.unwrap();
+        assert_eq!(world.call("a", "t2").await.unwrap_err().code(), "unknown-tool");
+        assert_eq!(world.stage("a").count("tools/list"), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_private_list_that_changes_is_told_of_once_and_asked_for_by_everybody() {
+    let world = World::new().server("a", private_lists(false)).open().await;
+    let name = async |caller: &Caller| world.host.tools(caller, "a").await.unwrap()[0].tool.name.clone();
+    name(&world.me).await;
+    world.advance(secs(30)).await;
+    name(&ada()).await;
+    let mut events = world.host.events();
+    world.advance(secs(31)).await;
+    assert_eq!(name(&world.me).await, "t3", "its minute is over");
+    assert!(matches!(events.try_recv().unwrap().event, Event::ToolsChanged));
+    assert_eq!((name(&ada()).await, name(&world.me).await), ("t4".into(), "t3".into()));
+    assert!(events.try_recv().is_err(), "everybody has been told");
+}
