@@ -9,12 +9,16 @@ use serde_json::Value;
 
 /// The longest text that is kept of one call.
 const LONGEST: usize = 16 << 10;
+/// The longest text in which values are looked for: far more than is kept, so
+/// that none is cut in two before it is hidden.
+const LOOKED_AT: usize = 8 * LONGEST;
 /// What stands in the place of a secret.
 const HIDDEN: &str = "…";
 
 /// The text of arguments, with `…` in the place of values whose keys say that
-/// they are secrets and of what begins like a well-known token; cut after 16 KiB.
-pub(super) fn redact(text: &[u8]) -> String {
+/// they are secrets and of what begins like a well-known token, and without
+/// what `veil` hides; cut after 16 KiB.
+pub(super) fn redact(text: &[u8], veil: impl Fn(&str) -> String) -> String {
     let mut redacted = match serde_json::from_slice::<Value>(text) {
         Ok(mut value) => {
             hide(&mut value);
@@ -22,6 +26,8 @@ pub(super) fn redact(text: &[u8]) -> String {
         }
         Err(_) => mask_secrets(&String::from_utf8_lossy(text)),
     };
+    redacted.truncate(redacted.floor_char_boundary(LOOKED_AT));
+    redacted = veil(&redacted);
     if redacted.len() > LONGEST {
         redacted.truncate(redacted.floor_char_boundary(LONGEST));
         redacted.push_str(HIDDEN);
@@ -89,16 +95,24 @@ mod tests {
             (r#"not json"#, "not json"),
         ];
         for (text, redacted) in table {
-            let shown: Value = serde_json::from_str(&redact(text.as_bytes())).unwrap_or(Value::Null);
+            let shown: Value =
+                serde_json::from_str(&redact(text.as_bytes(), str::to_owned)).unwrap_or(Value::Null);
             let expected: Value = serde_json::from_str(redacted).unwrap_or(Value::Null);
             assert_eq!(shown, expected, "{text}");
         }
     }
 
     #[test]
+    fn a_value_is_hidden_before_the_cut_and_not_cut_in_two() {
+        let text = format!(r#"{{"text":"{} canary-0123456789"}}"#, "x".repeat(LONGEST - 15));
+        let redacted = redact(text.as_bytes(), |text| text.replace("canary-0123456789", "[hidden]"));
+        assert!(!redacted.contains("cana"), "{}", &redacted[LONGEST - 20..]);
+    }
+
+    #[test]
     fn long_arguments_are_cut() {
         let text = format!(r#"{{"text":"{}"}}"#, "é".repeat(LONGEST));
-        let redacted = redact(text.as_bytes());
+        let redacted = redact(text.as_bytes(), str::to_owned);
         assert!(redacted.len() <= LONGEST + HIDDEN.len() && redacted.ends_with('…'));
     }
 }

@@ -170,8 +170,15 @@ impl Store {
             let mut insert = writing.prepare_cached(INSERT)?;
             for row in rows {
                 let said = row.words.said();
-                let (hash, text) = kept(&self.fingerprints, self.is_full, &row.arguments);
-                let text = text.map(|text| self.veil.hide(&text));
+                let veil = |text: &str| self.veil.hide(text);
+                let (hash, text) = match &row.arguments {
+                    Arguments::None => (None, None),
+                    Arguments::LeftOut => (Some("left-out".into()), None),
+                    Arguments::Kept(text) => {
+                        let hash = self.fingerprints.of_arguments(text);
+                        (Some(hash), self.is_full.then(|| redact(text, veil)))
+                    }
+                };
                 let (subject, detail) = (self.veil.hide(said.subject), self.veil.hide(said.detail));
                 let session = (!said.session.is_empty()).then(|| self.fingerprints.of_session(said.session));
                 let values: [&dyn ToSql; 17] = [
@@ -203,19 +210,6 @@ impl Store {
 /// An empty word is none.
 fn word(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
-}
-
-/// The hash of arguments and, where it is wanted, their text.
-fn kept(
-    fingerprints: &Fingerprints,
-    is_full: bool,
-    arguments: &Arguments,
-) -> (Option<String>, Option<String>) {
-    match arguments {
-        Arguments::None => (None, None),
-        Arguments::LeftOut => (Some("left-out".into()), None),
-        Arguments::Kept(text) => (Some(fingerprints.of_arguments(text)), is_full.then(|| redact(text))),
-    }
 }
 
 /// Puts a spoilt file aside under a name that says so; gives the name.
