@@ -11,6 +11,10 @@ use crate::clock;
 /// How long another process may hold the file.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// Rows that are read at a time. In between nothing is held: who reads slowly
+/// must not keep the writer's log from being written into the file.
+const BATCH: u32 = 1_000;
+
 /// Which rows are wanted. Gaps are always shown: they say what is missing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Filter {
@@ -95,7 +99,8 @@ impl QueryError {
 const COLUMNS: &str = "id, at, kind, principal, role, session, server, action, subject, outcome, rule, delivery, \
     generation, took, count, arguments_hash, arguments, detail";
 
-const WHERE: &str = "at >= :since AND at < :until AND id > :after AND (kind = 'gap' OR (
+const WHERE: &str = "at >= :since AND at < :until AND id > :after
+    AND (:last IS NULL OR at > :since OR id > :last) AND (kind = 'gap' OR (
     (:role IS NULL OR role = :role)
     AND (:caller IS NULL OR principal = :caller)
     AND (:server IS NULL OR server = :server)
@@ -130,6 +135,24 @@ impl Reader {
     }
 
     fn each_row(&self, filter: &Filter, mut take: impl FnMut(Event) -> bool) -> Result<(), QueryError> {
+        let mut last = None;
+        loop {
+            let rows = self.batch(filter, last)?;
+            let is_all = filter.limit.is_some() || rows.len() < BATCH as usize;
+            last = rows.last().map(|(at, event)| (*at, event.id));
+            for (_, event) in rows {
+                if !take(event) {
+                    return Err(QueryError::Taker);
+                }
+            }
+            if is_all {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads rows after the last one that was read, by time and number.
+    fn batch(&self, filter: &Filter, last: Option<(i64, i64)>) -> Result<Vec<(i64, Event)>, QueryError> {
         // The order is that of the index, so nothing is gathered to be sorted;
         // only the last so many rows are, which are few.
         let newest =
@@ -138,9 +161,10 @@ impl Reader {
             Some(_) => format!("SELECT * FROM ({newest}) ORDER BY at, id"),
             None => format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY at, id LIMIT :limit"),
         };
-        let mut statement = self.connection.prepare(&text)?;
+        let mut statement = self.connection.prepare_cached(&text)?;
         let mut rows = statement.query(named_params! {
-            ":since": filter.since.unwrap_or(i64::MIN),
+            ":since": last.map(|(at, _)| at).or(filter.since).unwrap_or(i64::MIN),
+            ":last": last.map(|(_, id)| id),
             ":until": filter.until.unwrap_or(i64::MAX),
             ":after": filter.after.unwrap_or(-1),
             ":role": filter.role,
@@ -149,14 +173,13 @@ impl Reader {
             ":tool": filter.tool,
             ":outcome": filter.outcome,
             ":denied": filter.denied,
-            ":limit": filter.limit.map_or(-1, i64::from),
+            ":limit": filter.limit.unwrap_or(BATCH),
         })?;
+        let mut events = Vec::new();
         while let Some(row) = rows.next()? {
-            if !take(Event::of(row)?) {
-                return Err(QueryError::Taker);
-            }
+            events.push((row.get(1)?, Event::of(row)?));
         }
-        Ok(())
+        Ok(events)
     }
 }
 

@@ -234,3 +234,33 @@ fn a_file_grows_to_its_size_and_no_further() {
     assert_eq!((left.last().unwrap().subject.as_deref(), left.len()), (Some("20000"), 20_001 - first));
     assert!(left.len() > 1_500, "{}", left.len());
 }
+
+#[test]
+fn who_reads_slowly_gets_every_row_and_does_not_hold_up_the_log() {
+    const ROWS: usize = 2_500;
+    let folder = tempfile::tempdir().unwrap();
+    let audit = begin(folder.path());
+    let same = call("echo").at;
+    for n in 0..ROWS {
+        // Most of them at the same moment, across the border of what is read at a time.
+        audit.push(Row { at: if n < 2_100 { same } else { same + 1 }, ..call(&n.to_string()) });
+    }
+    audit.close(PATIENCE);
+    let file = Spot::within(folder.path()).audit_file();
+    let other = Connection::open(&file).unwrap();
+    other.busy_timeout(Duration::ZERO).unwrap();
+    let write = || {
+        other.execute("UPDATE events SET detail = 'later' WHERE id = 1", []).unwrap();
+        other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let mut seen = Vec::new();
+    let read = Reader::open(&file).unwrap().unwrap().each(&Filter::default(), |event| {
+        if seen.is_empty() {
+            assert_eq!(write(), 0, "the log is held up");
+        }
+        seen.push(event.subject.unwrap_or_default());
+        true
+    });
+    read.unwrap();
+    assert_eq!(seen, (0..ROWS).map(|n| n.to_string()).collect::<Vec<_>>());
+}
