@@ -29,6 +29,11 @@ impl Stamps {
         self.0.insert(file.to_owned(), Stamp::of(file));
     }
 
+    /// What is known of one of them.
+    pub(crate) fn of(&self, file: &Path) -> Self {
+        Self(self.0.get_key_value(file).map(|(file, stamp)| (file.clone(), *stamp)).into_iter().collect())
+    }
+
     /// The same files as they are now.
     pub(crate) fn renewed(&self) -> Self {
         Self(self.0.keys().map(|file| (file.clone(), Stamp::of(file))).collect())

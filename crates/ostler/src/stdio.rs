@@ -80,9 +80,9 @@ fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
             why: why.to_string(),
             hint: "name a file that holds a token, as `ostler token create` prints it",
         })?,
-        None => match std::env::var(TOKEN) {
-            Ok(text) if !text.is_empty() => text,
-            _ => return Ok(None),
+        None => match std::env::var_os(TOKEN) {
+            Some(text) => text.to_string_lossy().into_owned(),
+            None => return Ok(None),
         },
     };
     let token = text.trim();

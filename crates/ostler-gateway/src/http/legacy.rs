@@ -72,7 +72,8 @@ pub(super) fn notified(
         }
         _ => {
             let client = Client::Legacy(Arc::clone(session));
-            answer::notified(&visit.gateway, session.caller(), session.face(), &client, method, params);
+            let caller = visit.caller_of(session);
+            answer::notified(&visit.gateway, &caller, session.face(), &client, method, params);
         }
     }
     empty(StatusCode::ACCEPTED)

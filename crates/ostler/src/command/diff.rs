@@ -1,5 +1,6 @@
 //! `ostler diff`: what is not as it was approved.
 
+use ostler_core::catalog::exposed_name;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Difference, Lock};
 use serde::Serialize;
@@ -23,6 +24,8 @@ struct Comparison {
     suspicions: Vec<Finding>,
     /// Servers that are reached in another way than when they were approved.
     moved: Vec<ServerName>,
+    /// Tools that are as approved and that their server lists more than once, by their exposed names.
+    repeated: Vec<String>,
     errors: Vec<Unlisted>,
 }
 
@@ -77,6 +80,9 @@ fn compare(lock: &Lock, offered: &Offered, comparison: &mut Comparison) -> Vec<D
         Shown::new(&offered.server, difference, offered.is_repeated(difference.tool()))
     };
     comparison.tools.extend(found.iter().map(shown));
+    let is_shown = |tool: &str| found.iter().any(|difference| difference.tool() == tool);
+    let repeated = offered.definitions.repeated.iter().filter(|tool| !is_shown(tool));
+    comparison.repeated.extend(repeated.map(|tool| exposed_name(&offered.server, tool)));
     if locked.is_some_and(|locked| locked.transport != offered.transport) {
         comparison.moved.push(offered.server.clone());
     }
@@ -100,7 +106,14 @@ fn print(offered: &Offered, found: &[Difference], is_moved: bool) -> Result<(), 
 }
 
 fn judge(comparison: &Comparison, touched: &[ServerName], asked: usize) -> Result<(), Failure> {
-    let Comparison { file, tools, moved, errors, .. } = comparison;
+    let Comparison { file, tools, moved, repeated, errors, .. } = comparison;
+    if tools.is_empty() && moved.is_empty() && !repeated.is_empty() {
+        let names: Vec<String> = repeated.iter().map(|name| clean(name)).collect();
+        return Err(Failure::Unapproved {
+            what: format!("listed more than once, and so refused: {}", names.join(", ")),
+            hint: "the fault is the server's; no approval helps".into(),
+        });
+    }
     if tools.is_empty() && moved.is_empty() {
         return match errors.len() {
             0 => {

@@ -2,6 +2,7 @@
 //! what the servers offer now.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ostler_core::config::Config;
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 use crate::output::tell;
 use crate::reach::{self, Reach, There, Way};
 use crate::spot::Spot;
+use crate::stamps::Stamps;
 use crate::{cli, folders};
 
 /// A config and its lock file.
@@ -28,6 +30,8 @@ pub(crate) struct Desk {
     /// The lock file.
     pub(crate) file: PathBuf,
     pub(crate) locked: Locked,
+    /// What the lock file was like before it was read.
+    stamps: Stamps,
     /// Where the config's other files are; a machine without a home has none.
     spot: Option<Spot>,
 }
@@ -48,7 +52,7 @@ impl Desk {
             Found::File(config) => config,
             Found::Nowhere(looked_for) => return Err(Failure::NoConfig { looked_for }),
         };
-        let Reading { file: main, config, problems, locked, .. } = config_file::read(config)?;
+        let Reading { file: main, config, problems, stamps, locked } = config_file::read(config)?;
         let Some(config) = config else {
             config_file::tell_problems(&problems);
             let file = config_file::shown(&main).to_owned();
@@ -57,7 +61,9 @@ impl Desk {
         let way = reach::find_for(shared, &main, &config);
         let folder = main.parent().unwrap_or(Path::new("/")).to_owned();
         let spot = Spot::of(Some(&main)).ok();
-        Ok((Self { folder, config, file: file::beside(&main), locked, spot }, way))
+        let file = file::beside(&main);
+        let stamps = stamps.of(&file);
+        Ok((Self { folder, config, file, locked, stamps, spot }, way))
     }
 
     /// The lock, which must be there and in order.
@@ -112,6 +118,11 @@ impl Desk {
     /// Writes the lock file, has a daemon take it up at once, and writes down
     /// what was done and with which tools.
     pub(crate) async fn write(&self, lock: &Lock, reach: &Reach, done: (&str, &str)) -> Result<(), Failure> {
+        // Servers may have taken long to answer, and somebody else been quicker.
+        if self.stamps.renewed() != self.stamps {
+            let why = io::Error::other("it has changed since it was read; run the command again");
+            return Err(Failure::Unwritable { file: config_file::shown(&self.file).to_owned(), why });
+        }
         file::write(&self.file, lock)?;
         if let Some(spot) = &self.spot {
             let (action, detail) = done;

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
@@ -244,4 +245,41 @@ fn a_warning_lets_a_changed_tool_through() {
     assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0));
     let tools = home.run(&["tools", "fake"]);
     assert!(tools.stdout.contains("fake__echo") && tools.stderr.contains("1 changed"), "{tools}");
+}
+
+/// A home whose server is what a shell makes of `fake-mcp`.
+fn shell_home(script: &str) -> Home {
+    let home = Home::new();
+    let script = script.replace("FAKE", fake_mcp().to_str().unwrap());
+    home.write("ostler.toml", &format!("[servers.fake]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n"));
+    home
+}
+
+#[test]
+fn what_somebody_else_wrote_into_the_lock_meanwhile_is_not_overwritten() {
+    let home = shell_home("[ ! -f meddle ] || echo >> ostler.lock; exec FAKE --change-tools suffix");
+    assert_eq!(home.run(&["lock"]).code, Some(0));
+    pull_the_rug(&home);
+    let before = lock_of(&home);
+    home.write("meddle", "");
+    for command in [&["approve", "fake"][..], &["lock", "--all"]] {
+        let run = home.run(command);
+        assert_eq!(run.code, Some(1), "{run}");
+        assert!(run.stderr.contains("changed since it was read"), "{run}");
+    }
+    assert_eq!(lock_of(&home), before + "\n\n");
+    fs::remove_file(home.path("meddle")).unwrap();
+    assert_eq!(home.run(&["approve", "fake"]).code, Some(0));
+}
+
+#[test]
+fn a_tool_that_is_listed_twice_is_not_as_approved() {
+    let home = shell_home("FAKE --tools 2 | sed -u s/tool_0002/tool_0001/g");
+    let run = home.run(&["lock"]);
+    assert!(run.stderr.contains("more than once"), "{run}");
+    let run = home.run(&["diff"]);
+    assert_eq!(run.code, Some(5), "{run}");
+    assert!(!run.stderr.contains("everything is as"), "{run}");
+    let json: Value = serde_json::from_str(&home.run(&["diff", "--json"]).stdout).unwrap();
+    assert_eq!(json["repeated"], json!(["fake__tool_0001"]));
 }

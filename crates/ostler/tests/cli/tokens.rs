@@ -1,7 +1,9 @@
 //! Tokens of callers, from `ostler token` to the end of what they opened.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -254,4 +256,10 @@ fn a_client_on_pipes_is_the_caller_of_its_token_until_that_is_revoked() {
     assert_eq!(run.code, Some(5), "{run}");
     let run = home.run(&["stdio", "--token-file", "nothing"]);
     assert_eq!(run.code, Some(3), "{run}");
+    // A variable that was meant to hold a token and does not makes nobody `local`.
+    for token in [OsStr::new(""), OsStr::from_bytes(b"\xff")] {
+        let child = home.command(&["stdio"]).env("OSTLER_TOKEN", token).spawn().unwrap();
+        let run = home.finish(child);
+        assert_eq!(run.code, Some(2), "{run}");
+    }
 }
