@@ -40,7 +40,7 @@ impl Store {
     }
 
     /// Bytes of the file that are in use.
-    fn used(&self) -> Result<u64, StoreError> {
+    pub(super) fn used(&self) -> Result<u64, StoreError> {
         let pages = self.pragma("page_count")? - self.pragma("freelist_count")?;
         Ok(pages.unsigned_abs() * self.pragma("page_size")?.unsigned_abs())
     }

@@ -21,6 +21,8 @@ const STUCK: Duration = Duration::from_secs(10);
 const TRIM_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait between two steps of making room.
 const TRIM_PAUSE: Duration = Duration::from_millis(20);
+/// Steps of making room at the end, for which somebody waits.
+const LAST_TRIMS: usize = 32;
 /// A file that is spoilt is put aside at most this often: on a disk that spoils
 /// everything, putting aside would fill it.
 const ASIDE_EVERY: Duration = Duration::from_secs(3600);
@@ -185,8 +187,12 @@ impl Writer {
         if self.is_large() { AGAIN } else { TRIM_EVERY }
     }
 
+    /// Whether the file is too large, or will be when the log has been written
+    /// into it.
     fn is_large(&self) -> bool {
-        size_of_file(&self.place.file) > self.settings.max_size as u64
+        let most = self.settings.max_size as u64;
+        let used = self.store.as_ref().and_then(|store| store.used().ok());
+        size_of_file(&self.place.file) > most || used.is_some_and(|used| used > most)
     }
 
     /// Counts what was dropped; says so when it begins, and not again until it has ended.
@@ -230,8 +236,13 @@ impl Writer {
         if !is_done && unwritten > 0 {
             tell(&format!("warning: {unwritten} rows of the audit could not be written"));
         }
-        if is_done && self.trimmed.is_none() {
-            self.trim();
+        if !is_done || (self.trimmed.is_some() && !self.is_large()) {
+            return;
+        }
+        for _ in 0..LAST_TRIMS {
+            if self.trim() != TRIM_PAUSE {
+                return;
+            }
         }
     }
 }
