@@ -56,6 +56,11 @@ impl Pass {
         self.at_least(Standing::Expired).await;
     }
 
+    /// Ends when the credential is taken back, for requests under way.
+    pub(crate) async fn revoked(&self) {
+        self.at_least(Standing::Revoked).await;
+    }
+
     async fn at_least(&self, standing: Standing) {
         // The sender is held, so waiting can't fail.
         let _ = self.0.subscribe().wait_for(|now| *now >= standing).await;

@@ -67,6 +67,11 @@ fn unauthorized(why: &Unauthorized, metadata: Option<&str>) -> Response {
     response
 }
 
+/// For a request whose credential was taken back while it was under way.
+pub(super) fn taken_back() -> Response {
+    unauthorized(&Unauthorized::invalid("the token was taken back"), None)
+}
+
 fn late() -> Response {
     let mut response =
         refuse(StatusCode::SERVICE_UNAVAILABLE, "the credential could not be checked in time; try again");

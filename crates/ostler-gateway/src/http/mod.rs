@@ -106,7 +106,16 @@ async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> R
     let accepts = Accepts::of(&parts.headers);
     let visit = Visit { gateway, caller, pass, face, headers: parts.headers, accepts };
     match parts.method {
-        Method::POST => post::post(visit, body).await,
+        Method::POST => match visit.pass.clone() {
+            None => post::post(visit, body).await,
+            // Dropped like the request of a client that leaves; what a session
+            // would run on for is ended with the session.
+            Some(pass) => tokio::select! {
+                biased;
+                response = post::post(visit, body) => response,
+                () = pass.revoked() => enter::taken_back(),
+            },
+        },
         Method::GET => get::get(visit),
         Method::DELETE => get::delete(&visit),
         _ => not_allowed(),

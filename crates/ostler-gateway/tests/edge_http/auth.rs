@@ -7,9 +7,10 @@ use ostler_gateway::{
     Admitted, Authenticate, Check, GatewayOptions, Knock, Limits, Pass, ResourceMetadata, Unauthorized,
 };
 use ostler_host::Caller;
+use ostler_testkit::{eventually, fake_spec};
 use tokio::io::AsyncWriteExt;
 
-use crate::world::{Client, Request, World};
+use crate::world::{Client, PATIENCE, Request, World};
 
 /// Tokens and their passes; `slow-NAME` is told after a while.
 #[derive(Default)]
@@ -224,4 +225,35 @@ async fn a_credential_that_is_taken_back_ends_the_sessions_of_its_caller_and_of_
     let request = |session: &str| uses(session).remove(0);
     assert_eq!(scene.world.send(request(&session).by("ada")).await.status, 404);
     assert_eq!(scene.world.send(request(&others).by("bob")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_credential_that_is_taken_back_ends_what_is_under_way() {
+    let params = r#"{"name":"fake__sleep","arguments":{"ms":60000}}"#;
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let modern = format!(r#"{},{meta}}}"#, &params[..params.len() - 1]);
+    let call =
+        |params: &str| format!(r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{params}}}"#);
+    for (accept, is_batch) in [
+        ("application/json", false),
+        ("application/json, text/event-stream", false),
+        ("application/json", true),
+    ] {
+        let scene = scene(None).await;
+        scene.world.host.spawn(&Caller::local(), fake_spec("fake", &[])).await.unwrap();
+        let request = match is_batch {
+            true => Request::post(format!("[{}]", call(params))).in_session(&scene.session().await),
+            false => Request::post(call(&modern))
+                .with("MCP-Protocol-Version", "2026-07-28")
+                .with("Mcp-Method", "tools/call")
+                .with("Mcp-Name", "fake__sleep"),
+        };
+        let mut client = scene.world.connect().await;
+        client.start(request.with("Accept", accept).by("ada")).await;
+        let in_flight = || scene.world.host.status_of("fake").unwrap().in_flight;
+        eventually("the call is under way", PATIENCE, || in_flight() == 1).await;
+        scene.ada.revoke();
+        assert_eq!(client.head_and_body().await.status, 401, "{accept} {is_batch}");
+        eventually("the call is given up", PATIENCE, || in_flight() == 0).await;
+    }
 }
