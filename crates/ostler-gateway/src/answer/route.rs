@@ -70,6 +70,10 @@ pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> 
             let params = with(&params, "taskId", &format!("{UNSEALED}{task}"));
             Some(Route::to(server.clone(), params))
         }
+        // What is no text to us may become an id of somebody else's at its server.
+        (Face::One(_), true, None) if ostler_wire::member(params.raw(), "taskId").is_some() => {
+            return Reply::invalid("unknown task");
+        }
         (Face::One(server), ..) => Some(Route::to(server.clone(), params)),
         (Face::All, true, Some(_)) => return Reply::invalid("unknown task"),
         (Face::All, ..) => None,

@@ -57,6 +57,11 @@ async fn a_task_is_its_callers_alone() {
     let unknown = stranger.ask("tasks/get", json!({"taskId": "1"})).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     assert_eq!(refused["error"], unknown["error"], "it looks like a task that never was");
+    let mut stranger = Client::of_somebody_else(&gateway, one("a"), json!({}));
+    for id in [json!(1), json!(["1"])] {
+        let refused = stranger.ask("tasks/get", json!({"taskId": id})).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
     assert_eq!(world.stage("a").count("tasks/get"), 0);
 }
 
