@@ -51,7 +51,8 @@ pub(super) fn read_all(bytes: &[u8]) -> Option<Vec<Record>> {
 
 /// The same charges in as few records as can be, without those that are over:
 /// what was charged and given back is gone, and what was charged at the same
-/// time is one record.
+/// time is one record. What was charged by a clock that was ahead counts from
+/// now on: as it stands it would be charged anew by every run until then.
 pub(super) fn condense(records: impl IntoIterator<Item = Record>, now: u64) -> Vec<Record> {
     let mut sums: BTreeMap<(u64, u64), (u64, i64)> = BTreeMap::new();
     for record in records {
@@ -60,7 +61,11 @@ pub(super) fn condense(records: impl IntoIterator<Item = Record>, now: u64) -> V
         *calls = calls.saturating_add(record.calls);
     }
     let lasting = sums.into_iter().filter(|&(_, (until, calls))| until > now && calls > 0);
-    lasting.map(|((account, at), (until, calls))| Record { account, at, until, calls }).collect()
+    let at_latest_now = |((account, at), (until, calls)): ((u64, u64), (u64, i64))| {
+        let ahead = at.saturating_sub(now);
+        Record { account, at: at - ahead, until: until.saturating_sub(ahead), calls }
+    };
+    lasting.map(at_latest_now).collect()
 }
 
 #[cfg(test)]
@@ -102,6 +107,15 @@ mod tests {
             [record(1, 10, 1), record(1, 10, 1), record(1, 11, 1), record(2, 10, 1), record(1, 11, -1)];
         assert_eq!(condense(records, 50), [record(1, 10, 2), record(2, 10, 1)]);
         assert_eq!(condense(records, 110), []);
+    }
+
+    #[test]
+    fn what_a_clock_that_was_ahead_has_charged_is_not_charged_anew_by_every_run() {
+        let ahead = record(1, 1_000_000, 2);
+        let first = condense([ahead, record(1, 40, 1)], 50);
+        assert_eq!(first, [record(1, 40, 1), record(1, 50, 2)]);
+        assert_eq!(condense(first, 145), [record(1, 50, 2)]);
+        assert_eq!(condense([ahead], 50).into_iter().map(|it| it.until).max(), Some(150));
     }
 
     proptest! {
