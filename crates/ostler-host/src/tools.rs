@@ -48,6 +48,17 @@ impl Host {
         Ok(self.show(caller, &server, &known))
     }
 
+    /// Whether a caller may be told the name of a tool that it did not ask for
+    /// by that name: it stands in a list that the caller may see, or is pinned.
+    /// What only others were shown is not for it.
+    pub fn may_suggest(&self, caller: &Caller, server: &str, tool: &str) -> bool {
+        let registry = self.shared().registry.load();
+        let slot = registry.get(server).and_then(|server| server.existing_slot(caller));
+        let known = slot.and_then(|slot| slot.known_to(caller, Kind::Tools));
+        known.is_some_and(|known| known.has(tool))
+            || self.pins().is_some_and(|pins| pins.pin(server, tool).is_some())
+    }
+
     /// Filters a list by the rules of calls.
     pub(crate) fn show(&self, caller: &Caller, server: &Server, known: &Known) -> Vec<ListedTool> {
         let name = &server.spec.name;

@@ -196,7 +196,9 @@ fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) ->
     let (host, caller) = (&shared.host, &exchange.caller);
     let may = |server: &ServerName, tool: &str| {
         let server = server.as_str();
-        host.may_use(caller, server, kind, tool) && !host.is_quarantined(caller, server, tool)
+        host.may_use(caller, server, kind, tool)
+            && host.may_suggest(caller, server, tool)
+            && !host.is_quarantined(caller, server, tool)
     };
     let visible = tables.tools.iter().filter(|row| may(&row.server, &row.tool));
     let error = CallError::unknown_tool(exposed, visible.map(|row| &*row.exposed));

@@ -272,3 +272,22 @@ async fn what_the_gateway_refuses_is_recorded_with_the_rule() {
         ]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_pointed_to_a_tool_that_only_somebody_else_was_shown() {
+    let script = Script::new().modern().on("tools/list", |asked| {
+        let name = if asked.nth == 1 { "payroll_of_ada" } else { "plain" };
+        let tool = json!({"name": name, "inputSchema": {"type": "object"}});
+        Reply::result(json!({"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}).to_string())
+    });
+    let world = World::new().server("a", script).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut ada = Client::of(Caller::new("ada", "x"), &gateway, Face::All, Era::Modern).await;
+    let mut bob = Client::of(Caller::new("bob", "x"), &gateway, Face::All, Era::Modern).await;
+    ada.ask("tools/list", json!({})).await;
+    bob.ask("tools/list", json!({})).await;
+    let typo = "a__payroll_of_adam";
+    let (hers, his) = (ada.call(typo, json!({})).await, bob.call(typo, json!({})).await);
+    assert!(hers.to_string().contains("did you mean"), "{hers}");
+    assert!(!his.to_string().contains("did you mean"), "{his}");
+}
