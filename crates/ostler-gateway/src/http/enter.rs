@@ -8,10 +8,12 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use ostler_core::name::ServerName;
+use ostler_wire::code;
 
 use super::refuse::refuse;
 use super::{gate, metadata};
 use crate::auth::{Admitted, Check, Knock, Unauthorized};
+use crate::exchange::Reply;
 use crate::gateway::Gateway;
 
 /// How long a credential may take to be checked. Its keys may have to be
@@ -67,9 +69,16 @@ fn unauthorized(why: &Unauthorized, metadata: Option<&str>) -> Response {
     response
 }
 
+const TAKEN_BACK: &str = "the token was taken back";
+
 /// For a request whose credential was taken back while it was under way.
 pub(super) fn taken_back() -> Response {
-    unauthorized(&Unauthorized::invalid("the token was taken back"), None)
+    unauthorized(&Unauthorized::invalid(TAKEN_BACK), None)
+}
+
+/// The same where the status is out already.
+pub(super) fn taken_back_reply() -> Reply {
+    Reply::refusal(code::INVALID_REQUEST, TAKEN_BACK)
 }
 
 fn late() -> Response {

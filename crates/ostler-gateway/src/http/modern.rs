@@ -14,7 +14,7 @@ use super::long::LongStream;
 use super::refuse::{METHOD, NAME, PROTOCOL_VERSION, json, modern_status, refuse};
 use super::sse::{self, KeepAlive};
 use super::wait::{Answering, First, first};
-use super::{Ask, Visit};
+use super::{Ask, Visit, enter};
 use crate::answer::answer;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::modern;
@@ -131,6 +131,14 @@ impl Stream {
         }
         response
     }
+
+    fn last_event(&self, reply: &Reply) -> Vec<u8> {
+        let mut out = Vec::new();
+        sse::begin_event(&mut out);
+        reply.write(&mut out, Some(&self.id));
+        out.push(b'\n');
+        out
+    }
 }
 
 impl http_body::Body for Stream {
@@ -146,7 +154,9 @@ impl http_body::Body for Stream {
         if this.over.has_come(cx) {
             // Dropped now, so that the request is cancelled even if nobody drops the body.
             this.answering = None;
-            return Poll::Ready(None);
+            // A listen has no answer to wait for; its end says enough.
+            let last = this.slot.is_none().then(|| this.last_event(&enter::taken_back_reply()));
+            return Poll::Ready(last.map(|last| Ok(Frame::data(last.into()))));
         }
         let reply = answering.as_mut().poll(cx);
         let mut out = Vec::new();
@@ -155,9 +165,7 @@ impl http_body::Body for Stream {
         }
         if let Poll::Ready(reply) = reply {
             this.answering = None;
-            sse::begin_event(&mut out);
-            reply.write(&mut out, Some(&this.id));
-            out.push(b'\n');
+            out.extend(this.last_event(&reply));
         }
         if !out.is_empty() {
             this.keep_alive.spoke();

@@ -46,24 +46,28 @@ impl Authenticate for Book {
     }
 }
 
-struct Scene {
-    world: World,
-    ada: Pass,
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) ada: Pass,
 }
 
 async fn scene(metadata: Option<ResourceMetadata>) -> Scene {
-    let ada = Pass::new();
-    let book = Book(HashMap::from([("ada", ada.clone()), ("bob", Pass::new())]));
-    let options = GatewayOptions {
-        authenticate: Arc::new(book),
+    scene_with(GatewayOptions {
         resource_metadata: metadata,
         allowed_hosts: vec!["tools.example".into()],
         ..GatewayOptions::default()
-    };
+    })
+    .await
+}
+
+pub(crate) async fn scene_with(options: GatewayOptions) -> Scene {
+    let ada = Pass::new();
+    let book = Book(HashMap::from([("ada", ada.clone()), ("bob", Pass::new())]));
+    let options = GatewayOptions { authenticate: Arc::new(book), ..options };
     Scene { world: World::with(options, Limits::default()).await, ada }
 }
 
-trait As {
+pub(crate) trait As {
     fn by(self, name: &str) -> Self;
 }
 
@@ -75,12 +79,12 @@ impl As for Request {
 
 impl Scene {
     /// A session of Ada's.
-    async fn session(&self) -> String {
+    pub(crate) async fn session(&self) -> String {
         self.world.send(Request::initialize("2025-03-26").by("ada")).await.session()
     }
 
     /// A stream that has begun.
-    async fn stream(&self, request: Request) -> Client {
+    pub(crate) async fn stream(&self, request: Request) -> Client {
         let mut client = self.world.connect().await;
         client.start(request).await;
         let head = client.head().await;
@@ -256,4 +260,31 @@ async fn a_credential_that_is_taken_back_ends_what_is_under_way() {
         assert_eq!(client.head_and_body().await.status, 401, "{accept} {is_batch}");
         eventually("the call is given up", PATIENCE, || in_flight() == 0).await;
     }
+}
+
+#[tokio::test]
+async fn a_streamed_call_whose_credential_is_taken_back_says_so_at_its_end() {
+    let keep_alive = std::time::Duration::from_millis(20);
+    let scene = scene_with(GatewayOptions { keep_alive, ..GatewayOptions::default() }).await;
+    scene.world.host.spawn(&Caller::local(), fake_spec("fake", &[])).await.unwrap();
+    let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let call = Request::post(format!(
+        r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{{"name":"fake__sleep","arguments":{{"ms":60000}},"_meta":{meta}}}}}"#
+    ));
+    let call = call
+        .with("MCP-Protocol-Version", "2026-07-28")
+        .with("Mcp-Method", "tools/call")
+        .with("Mcp-Name", "fake__sleep");
+    let mut client = scene.stream(call.by("ada")).await;
+    let in_flight = || scene.world.host.status_of("fake").unwrap().in_flight;
+    eventually("the call is under way", PATIENCE, || in_flight() == 1).await;
+    scene.ada.revoke();
+    let mut last = String::new();
+    while let Some(chunk) = client.chunk().await {
+        last = chunk;
+    }
+    let said = last.strip_prefix("event: message\ndata: ").expect("the last event is an answer");
+    let said: serde_json::Value = serde_json::from_str(said).unwrap();
+    assert_eq!((&said["id"], &said["error"]["code"]), (&9.into(), &(-32600).into()));
+    eventually("the call is given up", PATIENCE, || in_flight() == 0).await;
 }
