@@ -39,7 +39,7 @@ def servers():
 def rules(role):
     """Half of them deny, none of those matches; the allow that decides is the last."""
     deny = [f"s{n % SERVERS}/x{n}_*" for n in range(RULES // 2)]
-    allow = [f"s{n % SERVERS}/?{n}_other*" for n in range(RULES // 2 - 1)] + ["*_echo"]
+    allow = [f"s{n % SERVERS}/?{n}_other*" for n in range(RULES // 2 - 1)] + ["*/*echo"]
     return f"[roles.{role}]\nallow = {json.dumps(allow)}\ndeny = {json.dumps(deny)}\n"
 
 

@@ -11,8 +11,9 @@ use crate::pass::Pass;
 
 /// Headers that a proxy adds. A request that has one comes from whoever the
 /// proxy serves, however near the proxy itself is.
-const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-real-ip", "x-client-ip"];
-const OF_PROXIES_TOO: &str = "x-forwarded-";
+const OF_PROXIES: [&str; 6] =
+    ["forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "x-original-forwarded-for"];
+const OF_PROXIES_TOO: [&str; 4] = ["x-forwarded-", "cf-", "x-envoy-", "tailscale-"];
 
 /// Turns what a connection shows into a caller.
 pub trait Authenticate: Send + Sync + 'static {
@@ -134,7 +135,9 @@ impl<'a> Knock<'a> {
 
     /// Whether a proxy says that it has passed the request on.
     pub fn is_passed_on(&self) -> bool {
-        let is_mark = |name: &str| OF_PROXIES.contains(&name) || name.starts_with(OF_PROXIES_TOO);
+        let is_mark = |name: &str| {
+            OF_PROXIES.contains(&name) || OF_PROXIES_TOO.iter().any(|prefix| name.starts_with(prefix))
+        };
         self.headers.keys().any(|name| is_mark(name.as_str()))
     }
 }
@@ -231,7 +234,9 @@ mod tests {
         for host in ["box.example", "10.0.0.1:7777", "0.0.0.0", "localhost.evil", ""] {
             assert!(!is_local(Some("127.0.0.1:9"), host, &[]), "{host}");
         }
-        for mark in ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "x-client-ip"] {
+        for mark in
+            ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "CF-Connecting-IP"]
+        {
             let mark: &'static str = mark.to_ascii_lowercase().leak();
             assert!(!is_local(Some("127.0.0.1:9"), "localhost", &[(mark, "")]), "{mark}");
         }

@@ -8,18 +8,13 @@ use super::reader::Reader;
 use super::secret::quote;
 
 /// How callers prove who they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Auth {
-    /// Whether callers on this machine without a credential are `local`.
-    pub local: bool,
+    /// Whether callers on this machine without a credential are `local`; where
+    /// nothing is said, only if the daemon serves this machine alone.
+    pub local: Option<bool>,
     /// Whose JSON web tokens are taken, beside Ostler's own tokens.
     pub jwt: Option<Jwt>,
-}
-
-impl Default for Auth {
-    fn default() -> Self {
-        Self { local: true, jwt: None }
-    }
 }
 
 /// Which JSON web tokens are taken, and what they say of their callers.
@@ -115,8 +110,8 @@ pub(crate) static SECTION: Section = Section {
         Field {
             key: "local",
             kind: Kind::Flag,
-            preset: Preset::Flag(true),
-            doc: "Whether callers on this machine without a credential are `local`; false wants one from everybody.",
+            preset: Preset::Nothing,
+            doc: "Whether callers on this machine without a credential are `local`; by default only if the daemon serves this machine alone.",
         },
         Field {
             key: "jwt",
@@ -183,7 +178,7 @@ static JWT: Section = Section {
 };
 
 pub(crate) fn read(reader: Reader<'_>) -> Auth {
-    let local = reader.flag("local").unwrap_or(true);
+    let local = reader.flag("local");
     let jwt = reader.section("jwt").and_then(read_jwt);
     reader.finish();
     Auth { local, jwt }
@@ -356,7 +351,7 @@ mod tests {
     #[test]
     fn without_a_word_loopback_is_local_and_no_jwt_is_taken() {
         assert_eq!(parse(""), Ok(Auth::default()));
-        assert!(!parse("[auth]\nlocal = false\n").unwrap().local);
+        assert_eq!(parse("[auth]\nlocal = false\n").unwrap().local, Some(false));
     }
 
     #[test]

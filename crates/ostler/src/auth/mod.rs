@@ -15,6 +15,7 @@ mod table;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -43,12 +44,14 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Knows nobody's token yet.
-    pub(crate) fn new(config: &Config, store: Store) -> Self {
+    /// Knows nobody's token yet. Who listens beyond this machine serves others,
+    /// and then has to say that callers without a credential are welcome.
+    pub(crate) fn new(config: &Config, address: SocketAddr, store: Store) -> Self {
         let clock = Arc::new(Clock::default());
         let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(Jwt::new(jwt, Arc::clone(&clock))));
         let (tokens, turn) = (ArcSwap::default(), Mutex::default());
-        let keeper = Self { clock, is_open_here: config.auth.local, store, tokens, turn, jwt };
+        let is_open_here = config.auth.local.unwrap_or(address.ip().to_canonical().is_loopback());
+        let keeper = Self { clock, is_open_here, store, tokens, turn, jwt };
         keeper.set_roles(config);
         keeper
     }

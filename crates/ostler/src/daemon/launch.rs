@@ -29,10 +29,15 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
+    /// Where it is to listen.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.listen.unwrap_or(self.chosen.config.listen)
+    }
+
     /// Listens. An address that other machines reach wants callers that can
     /// prove who they are.
     pub(super) async fn listen(&self, keeper: &Keeper) -> Result<TcpListener, Failure> {
-        let address = self.listen.unwrap_or(self.chosen.config.listen);
+        let address = self.address();
         let is_near = address.ip().to_canonical().is_loopback();
         match keeper.reload() {
             Ok(_) => {}

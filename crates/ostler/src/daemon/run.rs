@@ -40,7 +40,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     // A file that may not grow any more is an error like a full disk, and not
     // the end of the daemon.
     let _large_files = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(Failure::Machine)?;
-    let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.claim.tokens()));
+    let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.address(), launch.claim.tokens()));
     let listener = launch.listen(&keeper).await?;
     let address = listener.local_addr().map_err(Failure::Machine)?;
     let Launch { chosen, claim, port_file, linger, .. } = launch;

@@ -232,6 +232,7 @@ fn other_machines_are_served_only_if_they_can_prove_who_they_are() {
     let token = create(&home, "ada", &[]);
     let daemon = Daemon::start_at(&home, "0.0.0.0:0", &[]);
     assert_eq!(ask(daemon.port, &[&bearer(&token)]), 200);
+    assert_eq!(ask(daemon.port, &[]), 401, "who is near needs a credential like everybody");
     assert_eq!(home.run(&["status"]).code, Some(0), "commands find it");
     assert_eq!(home.run(&["token", "revoke", "ada"]).code, Some(0));
     assert_eq!(ask(daemon.port, &[&bearer(&token)]), 401, "it goes on, and refuses all");
