@@ -42,6 +42,7 @@ mod operate;
 mod options;
 mod pins;
 mod policy;
+mod private;
 mod recall;
 mod record;
 mod request;

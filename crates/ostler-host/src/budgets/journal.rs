@@ -10,7 +10,7 @@
 //! nobody from calling: the budgets go on in memory, one warning says that they
 //! would not survive, and [`Journal::is_failing`] does as long as it is so.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::record::{MARK, Record, SIZE, condense, read_all};
+use crate::private;
 
 /// Records that wait to be written: a second of calls at rates no budget is made for.
 const MAX_WAITING: usize = 65_536;
@@ -184,12 +185,12 @@ impl Book {
         let mut bytes = MARK.to_vec();
         records.iter().for_each(|record| record.write(&mut bytes));
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+            private::make_folder(folder)?;
         }
         let beside = path.with_extension("budgets.new");
         // What a killed process left there is worth nothing.
         let _ = fs::remove_file(&beside);
-        let begun = private().write(true).create_new(true).open(&beside).and_then(|mut file| {
+        let begun = private::file().write(true).create_new(true).open(&beside).and_then(|mut file| {
             file.write_all(&bytes)?;
             fs::rename(&beside, path)?;
             Ok(file)
@@ -248,13 +249,6 @@ fn recover(path: &Path) -> io::Result<Vec<Record>> {
 pub(super) fn wall() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 #[cfg(test)]

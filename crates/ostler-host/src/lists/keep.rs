@@ -5,6 +5,7 @@
 //! the old one offered. Losing a file loses nothing but a start.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
@@ -15,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::Kind;
 use crate::host::Host;
+use crate::private;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
 
@@ -128,12 +130,15 @@ fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
         };
     }
     if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir)?;
+        private::make_folder(dir)?;
     }
     // Written beside and renamed, so that a reader sees the old lists or the
     // new ones; the number keeps two hosts from writing the same file.
     let beside = path.with_extension(format!("{}.new", fastrand::u64(..)));
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
+    // A list may be one caller's alone, and roles may hide it.
+    let written =
+        private::file().write(true).create_new(true).open(&beside).and_then(|mut file| file.write_all(&text));
+    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
         let _ = std::fs::remove_file(&beside);
     })
 }

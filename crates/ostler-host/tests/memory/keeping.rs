@@ -39,6 +39,21 @@ async fn a_kept_list_that_is_private_is_shown_to_whom_it_was_given() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_can_be_read_by_nobody_else_on_the_machine() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let keep = |options: &mut HostOptions| options.state_dir = Some(state.clone());
+    let world = World::new().options(keep).server("a", Script::echo()).open().await;
+    world.call("a", "echo").await.unwrap();
+    until_kept(&state.join("lists/a.json")).await;
+    for kept in ["", "lists", "lists/a.json"] {
+        let mode = std::fs::metadata(state.join(kept)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{kept}");
+    }
+}
+
 /// The file is written by a thread, which paused time waits for.
 async fn until_kept(path: &std::path::Path) {
     while !path.exists() {
