@@ -33,7 +33,7 @@ pub(crate) fn check(method: &str, params: &Params) -> Result<(), Reply> {
     }
     if REMOVED.contains(&method) {
         let why = format!("the method `{method}` does not exist in {MODERN_VERSION}");
-        return Err(Reply::refusal(code::METHOD_NOT_FOUND, &why));
+        return Err(Reply::no_method_because(method, &why));
     }
     Ok(())
 }

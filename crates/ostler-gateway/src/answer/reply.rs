@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ostler_core::error::CallError;
-use ostler_wire::{Change, Era, INVALID_PARAMS, RESOURCE_NOT_FOUND, code};
+use ostler_wire::{Change, Era, INVALID_PARAMS, RESOURCE_NOT_FOUND};
 
 use crate::exchange::{Client, Reply};
 
@@ -33,20 +33,19 @@ impl Reply {
 
     /// There is no such method here.
     pub(crate) fn no_method(method: &str) -> Self {
-        Self::error(code::METHOD_NOT_FOUND, &format!("no such method: {method}"), None)
+        Self::of_table(&CallError::UnknownMethod { method: method.to_owned() })
+    }
+
+    /// The same, where more can be said than that.
+    pub(crate) fn no_method_because(method: &str, why: &str) -> Self {
+        let error = CallError::UnknownMethod { method: method.to_owned() };
+        Self::error(error.rpc_code(), why, Some(error.data().to_string().as_bytes()))
     }
 
     /// What a failed call says. A server's own error passes unchanged, but for
     /// the one code that has another number in the modern era.
     pub(crate) fn failed(error: &CallError, era: Era) -> Self {
-        let CallError::Rpc(answer) = error else {
-            let message = error.to_string();
-            let message = match error.cause() {
-                Some(cause) => format!("{message}: {cause}"),
-                None => message,
-            };
-            return Self::error(error.rpc_code(), &message, Some(error.data().to_string().as_bytes()));
-        };
+        let CallError::Rpc(answer) = error else { return Self::of_table(error) };
         if era == Era::Modern && answer.code == RESOURCE_NOT_FOUND {
             let code = INVALID_PARAMS.to_string();
             let object = ostler_wire::edit(&answer.raw, &[("code", Change::Set(code.as_bytes()))]);
@@ -56,6 +55,16 @@ impl Reply {
             };
         }
         Self::Error { code: answer.code, object: answer.raw.clone() }
+    }
+
+    /// An error that is not a server's own.
+    pub(crate) fn of_table(error: &CallError) -> Self {
+        let message = error.to_string();
+        let message = match error.cause() {
+            Some(cause) => format!("{message}: {cause}"),
+            None => message,
+        };
+        Self::error(error.rpc_code(), &message, Some(error.data().to_string().as_bytes()))
     }
 }
 

@@ -191,7 +191,7 @@ fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) ->
     let shared = &gateway.0;
     let tables = shared.names.tables(&shared.host);
     if kind == Kind::Prompts {
-        return Reply::error(INVALID_PARAMS, &format!("unknown prompt `{exposed}`"), None);
+        return Reply::of_table(&CallError::UnknownPrompt { name: exposed.to_owned() });
     }
     let (host, caller) = (&shared.host, &exchange.caller);
     let may = |server: &ServerName, tool: &str| {

@@ -58,3 +58,27 @@ async fn what_the_modern_era_has_done_away_with_does_not_exist_in_it() {
         assert_eq!(client.ask(method, json!({})).await["error"]["code"], -32601, "{method}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_the_gateway_does_not_know_has_the_code_of_the_table() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut modern = Client::modern(&gateway, Face::All, json!({}));
+    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    let prompt = json!({"name": "a__none"});
+    let complete = json!({"ref": {"type": "ref/prompt", "name": "a__none"}, "argument": {}});
+    let table = [
+        ("prompts/get", prompt, -32602, "unknown-prompt"),
+        ("completion/complete", complete, -32602, "unknown-prompt"),
+        ("vendor/none", json!({}), -32601, "unknown-method"),
+        ("tasks/list", json!({}), -32601, "unknown-method"),
+    ];
+    for (method, params, code, name) in table {
+        for client in [&mut modern, &mut legacy] {
+            let error = client.ask(method, params.clone()).await["error"].take();
+            assert_eq!((&error["code"], &error["data"]["code"]), (&json!(code), &json!(name)), "{method}");
+        }
+    }
+    let removed = modern.ask("ping", json!({})).await;
+    assert_eq!(removed["error"]["data"]["code"], "unknown-method", "{removed}");
+}
