@@ -12,6 +12,7 @@ use crate::answer::{Hub, Lot, Names, Subscriptions};
 use crate::options::GatewayOptions;
 use crate::seal::Seal;
 use crate::sessions::Sessions;
+use crate::shares::Shares;
 use crate::slots::Slots;
 
 /// Serves the servers of a host to MCP clients of both eras. Clones are
@@ -35,6 +36,10 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     /// Room for long streams.
     pub(crate) long_streams: Arc<Slots>,
+    /// What one caller may have of them.
+    pub(crate) long_per_caller: Arc<Shares>,
+    /// What one caller may hold open over HTTP.
+    pub(crate) per_caller: Arc<Shares>,
     /// True once the gateway winds up: long streams end by themselves.
     pub(crate) is_draining: watch::Sender<bool>,
 }
@@ -51,6 +56,8 @@ impl Gateway {
             subscriptions: Subscriptions::default(),
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             long_streams: Slots::new(options.max_streams),
+            long_per_caller: Shares::new(options.max_streams.div_ceil(2)),
+            per_caller: Shares::new(options.max_per_caller),
             is_draining: watch::Sender::new(false),
             host,
             options,

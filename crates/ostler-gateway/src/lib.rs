@@ -32,6 +32,7 @@ mod reply;
 mod seal;
 mod session;
 mod sessions;
+mod shares;
 mod slots;
 mod stream;
 mod streams;

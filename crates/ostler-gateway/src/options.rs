@@ -27,6 +27,11 @@ pub struct GatewayOptions {
     pub session_idle: Duration,
     /// Long streams (GET streams and listens) at once.
     pub max_streams: usize,
+    /// What one caller may hold open over HTTP at once: requests that are read
+    /// or answered, and streams. Half of the connections that are served, so
+    /// that nobody can keep all others out; of the long streams it may hold half
+    /// as well.
+    pub max_per_caller: usize,
     /// A stream on which nothing was said for this long gets a comment.
     pub keep_alive: Duration,
     /// Items on one page of a list over all servers.
@@ -69,6 +74,7 @@ impl Default for GatewayOptions {
             max_sessions: 10_000,
             session_idle: Duration::from_secs(30 * 60),
             max_streams: 1_024,
+            max_per_caller: 512,
             keep_alive: Duration::from_secs(15),
             page_size: 1_000,
             list_patience: Duration::from_secs(10),

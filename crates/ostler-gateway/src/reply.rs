@@ -20,9 +20,7 @@ impl Reply {
     pub(crate) fn overloaded() -> Self {
         let what = format!("this client has {MAX_CALLS} requests under way");
         let error = CallError::Overloaded { what, retry_after: Duration::from_secs(1) };
-        let code = error.rpc_code();
-        let object = serde_json::json!({ "code": code, "message": error.to_string(), "data": error.data() });
-        Self::Error { code, object: object.to_string().into() }
+        Self::of_table(&error)
     }
 
     /// An empty result.

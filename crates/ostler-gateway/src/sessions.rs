@@ -1,9 +1,10 @@
 //! The sessions of legacy clients over HTTP.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use ostler_core::caller::Caller;
 use tokio::time::Instant;
 
@@ -31,8 +32,18 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, Default)]
 struct Open {
-    sessions: HashMap<u128, Arc<Session>>,
+    sessions: HashMap<u128, Owned>,
+    /// Who has sessions, or had some when they were last looked through.
+    owners: HashSet<Arc<str>>,
     is_swept: bool,
+}
+
+/// A session and whose it is. All sessions of one principal share its name, so
+/// that the name knows how many they are.
+#[derive(Debug)]
+struct Owned {
+    session: Arc<Session>,
+    owner: Arc<str>,
 }
 
 /// All sessions are in use.
@@ -57,26 +68,32 @@ impl Sessions {
     /// The session with this id, if it is open.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Session>> {
         let key = key(id)?;
-        self.lock().sessions.get(&key).cloned()
+        self.lock().sessions.get(&key).map(|owned| Arc::clone(&owned.session))
     }
 
     /// Does something with every session.
     pub(crate) fn each(&self, visit: impl FnMut(&Arc<Session>)) {
         // Collected first: visiting takes other locks.
-        let all: Vec<Arc<Session>> = self.lock().sessions.values().cloned().collect();
+        let all: Vec<Arc<Session>> = {
+            let open = self.lock();
+            open.sessions.values().map(|owned| Arc::clone(&owned.session)).collect()
+        };
         all.iter().for_each(visit);
     }
 
-    /// Adds a session that was given an id of [`fresh_id`]. The one that idled
-    /// longest makes room where there is none.
+    /// Adds a session that was given an id of [`fresh_id`]. Where there is no
+    /// room, whoever has the most sessions gives its longest idle one, so that
+    /// nobody can throw out those of others.
     pub(crate) fn add(&self, gateway: &Gateway, session: &Arc<Session>) -> Result<(), Full> {
         let Some(key) = key(session.id()) else { return Err(Full) };
         session.used_at(self.now());
         let evicted = {
             let mut open = self.lock();
+            let owner = open.owner(session.caller().principal());
+            // The newcomer counts already: its owner holds the name once more.
             let evicted =
                 if open.sessions.len() >= self.max { Some(open.evict().ok_or(Full)?) } else { None };
-            open.sessions.insert(key, Arc::clone(session));
+            open.sessions.insert(key, Owned { session: Arc::clone(session), owner });
             if !open.is_swept {
                 open.is_swept = true;
                 tokio::spawn(sweep(Arc::downgrade(&gateway.0), self.pause()));
@@ -92,7 +109,7 @@ impl Sessions {
     /// Ends a session; false if it is not open.
     pub(crate) fn remove(&self, gateway: &Gateway, id: &str) -> bool {
         let removed = key(id).and_then(|key| self.lock().sessions.remove(&key));
-        let Some(session) = removed else { return false };
+        let Some(Owned { session, .. }) = removed else { return false };
         end(gateway, &session);
         true
     }
@@ -102,7 +119,7 @@ impl Sessions {
         let ended: Vec<Arc<Session>> = {
             let mut open = self.lock();
             let is_over = |session: &Session| is_over(session.caller());
-            open.sessions.extract_if(|_, session| is_over(session)).map(|(_, session)| session).collect()
+            open.take_out(is_over)
         };
         // Ended behind the lock: that takes other locks.
         ended.iter().for_each(|session| end(gateway, session));
@@ -119,17 +136,16 @@ impl Sessions {
         let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
         let mut open = self.lock();
         if open.sessions.is_empty() {
-            open.sessions.shrink_to_fit();
-            open.is_swept = false;
+            *open = Open::default();
             return None;
         }
         let is_over =
             |session: &Session| session.idle_since().is_some_and(|since| now.saturating_sub(since) >= idle);
-        let expired =
-            open.sessions.extract_if(|_, session| is_over(session)).map(|(_, session)| session).collect();
+        let expired = open.take_out(is_over);
+        open.forget_owners();
         let moment = Instant::now();
-        for session in open.sessions.values() {
-            session.streams.sweep(moment);
+        for owned in open.sessions.values() {
+            owned.session.streams.sweep(moment);
         }
         Some(expired)
     }
@@ -140,10 +156,38 @@ impl Sessions {
 }
 
 impl Open {
+    /// The shared name of a principal.
+    fn owner(&mut self, principal: &str) -> Arc<str> {
+        if let Some(owner) = self.owners.get(principal) {
+            return Arc::clone(owner);
+        }
+        // Those who left between two sweeps must not add up.
+        if self.owners.len() > 2 * self.sessions.len() {
+            self.forget_owners();
+        }
+        let owner: Arc<str> = principal.into();
+        self.owners.insert(Arc::clone(&owner));
+        owner
+    }
+
+    fn forget_owners(&mut self) {
+        self.owners.retain(|owner| Arc::strong_count(owner) > 1);
+    }
+
+    /// Of the sessions that idle, the one whose owner has the most; of those
+    /// the one that idled longest.
     fn evict(&mut self) -> Option<Arc<Session>> {
-        let idle = self.sessions.iter().filter_map(|(key, session)| Some((session.idle_since()?, *key)));
-        let (_, key) = idle.min()?;
-        self.sessions.remove(&key)
+        let idle = self.sessions.iter().filter_map(|(key, owned)| {
+            let since = owned.session.idle_since()?;
+            Some((Reverse(Arc::strong_count(&owned.owner)), since, *key))
+        });
+        let (.., key) = idle.min()?;
+        self.sessions.remove(&key).map(|owned| owned.session)
+    }
+
+    fn take_out(&mut self, is_over: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
+        let out = self.sessions.extract_if(|_, owned| is_over(&owned.session));
+        out.map(|(_, owned)| owned.session).collect()
     }
 }
 

@@ -10,12 +10,12 @@ use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
 
+use super::hold::LongPlace;
 use super::long::LongStream;
 use super::sse::{self, KeepAlive};
 use crate::pass::Over;
 use crate::queue::Reader;
 use crate::session::{InUse, Session};
-use crate::slots::Slot;
 
 /// The first revision whose clients understand an event without a message.
 const PRIMES_SINCE: &str = "2025-11-25";
@@ -30,7 +30,7 @@ pub(super) struct Events {
     /// What is said before anything else.
     opening: Option<Bytes>,
     /// Kept by streams that last: their place, and the session in use.
-    _held: Option<(Slot, InUse)>,
+    _held: Option<(LongPlace, InUse)>,
     is_long: bool,
     /// The end of the credential it was opened with, and then of the stream.
     over: Over,
@@ -59,7 +59,7 @@ impl Events {
     }
 
     /// A stream that a client has opened by itself.
-    pub(super) fn opened(session: InUse, slot: Slot, reader: Reader, resumed: Resumed) -> Self {
+    pub(super) fn opened(session: InUse, place: LongPlace, reader: Reader, resumed: Resumed) -> Self {
         let Resumed { number, keep_alive, over } = resumed;
         Self {
             session: Arc::clone(&session),
@@ -67,7 +67,7 @@ impl Events {
             reader,
             number: Some(number),
             keep_alive: KeepAlive::new(keep_alive),
-            _held: Some((slot, session)),
+            _held: Some((place, session)),
             is_long: number == 0,
             over,
         }

@@ -4,6 +4,7 @@ use axum::response::Response;
 use http::{HeaderName, StatusCode};
 
 use super::events::{Events, Resumed};
+use super::hold::long_place;
 use super::refuse::{PROTOCOL_VERSION, empty, refuse};
 use super::{Visit, not_allowed, sse};
 use crate::pass::Over;
@@ -27,8 +28,9 @@ pub(super) fn get(visit: Visit) -> Response {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };
-    let Some(slot) = visit.gateway.0.long_streams.take() else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open; try again later");
+    let place = match long_place(&visit.gateway, &visit.caller, None) {
+        Ok(place) => place,
+        Err(refusal) => return *refusal,
     };
     let keep_alive = visit.gateway.0.options.keep_alive;
     let last = visit.header(&LAST_EVENT_ID).and_then(sse::parse_id);
@@ -42,7 +44,7 @@ pub(super) fn get(visit: Visit) -> Response {
         None => (0, session.streams.listen(None)),
     };
     let over = Over::of_long(visit.pass);
-    Events::opened(session, slot, reader, Resumed { number, keep_alive, over }).respond()
+    Events::opened(session, place, reader, Resumed { number, keep_alive, over }).respond()
 }
 
 /// Ends a session.

@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode};
 use ostler_wire::{Id, Outcome, code};
 
 use super::events::Events;
-use super::refuse::{SESSION_ID, empty, json, refuse};
+use super::refuse::{SESSION_ID, empty, json, overloaded, refuse};
 use super::wait::{Answering, First, first};
 use super::{Ask, Visit};
 use crate::answer::{self, answer};
@@ -49,7 +49,7 @@ pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
     let Introduction { version, capabilities, identity } = introduction;
     let session = Session::new(Opening { id: session_id, caller, face, version, capabilities, identity });
     if gateway.0.sessions.add(&gateway, &session).is_err() {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are in use; try again later");
+        return overloaded("too many sessions are in use", Some(&id));
     }
     let mut response = json(StatusCode::OK, &reply, Some(&id));
     response.headers_mut().insert(SESSION_ID, header);

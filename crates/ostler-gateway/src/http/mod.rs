@@ -13,6 +13,7 @@ mod enter;
 mod events;
 mod gate;
 mod get;
+mod hold;
 mod legacy;
 mod long;
 mod metadata;
@@ -99,13 +100,17 @@ async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> R
         Ok(admitted) => admitted,
         Err(refusal) => return *refusal,
     };
+    let share = match hold::place(&gateway, &caller) {
+        Ok(share) => share,
+        Err(refusal) => return *refusal,
+    };
     let Some(face) = face(&gateway, &caller, server) else {
         record_hidden(&gateway, &caller, server.unwrap_or_default(), &parts.method);
         return refuse(StatusCode::NOT_FOUND, "there is no such server here");
     };
     let accepts = Accepts::of(&parts.headers);
     let visit = Visit { gateway, caller, pass, face, headers: parts.headers, accepts };
-    match parts.method {
+    let response = match parts.method {
         Method::POST => match visit.pass.clone() {
             None => post::post(visit, body).await,
             // Dropped like the request of a client that leaves; what a session
@@ -119,7 +124,8 @@ async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> R
         Method::GET => get::get(visit),
         Method::DELETE => get::delete(&visit),
         _ => not_allowed(),
-    }
+    };
+    hold::keep(response, share)
 }
 
 /// What the path shows. A server that the caller may not see looks like none.

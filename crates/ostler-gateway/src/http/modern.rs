@@ -10,8 +10,9 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Frame;
 use ostler_wire::{Id, Params, code, headers};
 
+use super::hold::{LongPlace, long_place};
 use super::long::LongStream;
-use super::refuse::{METHOD, NAME, PROTOCOL_VERSION, json, modern_status, refuse};
+use super::refuse::{METHOD, NAME, PROTOCOL_VERSION, json, modern_status};
 use super::sse::{self, KeepAlive};
 use super::wait::{Answering, First, first};
 use super::{Ask, Visit, enter};
@@ -20,7 +21,6 @@ use crate::exchange::{Client, Exchange, Reply};
 use crate::modern;
 use crate::outlet::{Frames, Outlet};
 use crate::pass::Over;
-use crate::slots::Slot;
 
 const LISTEN: &str = "subscriptions/listen";
 
@@ -38,13 +38,11 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         };
         return json(status, &refusal, Some(&id));
     }
-    let slot = match method == LISTEN {
+    let place = match method == LISTEN {
         false => None,
-        true => match visit.gateway.0.long_streams.take() {
-            Some(slot) => Some(slot),
-            None => {
-                return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open; try again later");
-            }
+        true => match long_place(&visit.gateway, &visit.caller, Some(&id)) {
+            Ok(place) => Some(place),
+            Err(refusal) => return *refusal,
         },
     };
     let (outlet, mut frames) = Outlet::new();
@@ -71,9 +69,9 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         First::Answer(reply) => Box::pin(std::future::ready(reply)),
         First::Frame | First::Silence => answering,
     };
-    let over = if slot.is_some() { Over::of_long(pass) } else { Over::of_request(pass) };
+    let over = if place.is_some() { Over::of_long(pass) } else { Over::of_request(pass) };
     let keep_alive = KeepAlive::new(keep_alive);
-    Stream { answering: Some(answering), frames, id, keep_alive, slot, over }.respond()
+    Stream { answering: Some(answering), frames, id, keep_alive, place, over }.respond()
 }
 
 fn respond(reply: &Reply, id: &Id) -> Response {
@@ -117,14 +115,14 @@ struct Stream {
     id: Id,
     keep_alive: KeepAlive,
     /// The place of a listen among the long streams.
-    slot: Option<Slot>,
+    place: Option<LongPlace>,
     /// The end of the caller's credential, and then of the stream.
     over: Over,
 }
 
 impl Stream {
     fn respond(self) -> Response {
-        let is_long = self.slot.is_some();
+        let is_long = self.place.is_some();
         let mut response = sse::respond(self);
         if is_long {
             response.extensions_mut().insert(LongStream);
@@ -155,7 +153,7 @@ impl http_body::Body for Stream {
             // Dropped now, so that the request is cancelled even if nobody drops the body.
             this.answering = None;
             // A listen has no answer to wait for; its end says enough.
-            let last = this.slot.is_none().then(|| this.last_event(&enter::taken_back_reply()));
+            let last = this.place.is_none().then(|| this.last_event(&enter::taken_back_reply()));
             return Poll::Ready(last.map(|last| Ok(Frame::data(last.into()))));
         }
         let reply = answering.as_mut().poll(cx);

@@ -1,10 +1,12 @@
 //! Answers that an HTTP request gets before it is a message.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use ostler_core::error::CallError;
 use ostler_wire::{Id, code};
 
 use crate::exchange::Reply;
@@ -20,6 +22,18 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) fn refuse(status: StatusCode, why: &str) -> Response {
     let mut response = json(status, &Reply::refusal(code::INVALID_REQUEST, why), None);
     response.extensions_mut().insert(Refusal(why.into()));
+    response
+}
+
+/// How long a client that finds no room waits before it tries again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A refusal for want of room, to the request `id` if that is known yet.
+pub(super) fn overloaded(what: &str, id: Option<&Id>) -> Response {
+    let error = CallError::Overloaded { what: what.into(), retry_after: RETRY_AFTER };
+    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &Reply::of_table(&error), id);
+    response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER.as_secs().into());
+    response.extensions_mut().insert(Refusal(what.into()));
     response
 }
 

@@ -8,5 +8,6 @@ mod hidden;
 mod legacy;
 mod modern;
 mod passing;
+mod shares;
 #[allow(dead_code, reason = "shared with another test binary, which uses the rest")]
 mod world;

@@ -24,6 +24,7 @@ pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>, seal_ke
         allowed_origins,
         max_body: config.gateway.max_body,
         max_sessions: config.gateway.max_sessions,
+        max_per_caller: config.gateway.max_connections.div_ceil(2),
         session_idle: config.gateway.session_idle,
         list_patience: config.gateway.list_patience,
         seal_key,
