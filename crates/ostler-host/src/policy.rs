@@ -92,6 +92,13 @@ impl Host {
         self.shared().hook.load().is_some() || !is_free()
     }
 
+    /// Whether anything of a server might be hidden from the caller. What the
+    /// server says of itself may then name it.
+    pub fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
+        let may_all = || self.shared().policy.load().rules.standing(caller).allows_all_of(server);
+        self.shared().hook.load().is_some() || !may_all()
+    }
+
     /// Whether the caller may use it: a tool or prompt by name, a resource by
     /// its URI, by the same rules as [`send`](Self::send).
     pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {

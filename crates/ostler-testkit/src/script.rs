@@ -125,6 +125,14 @@ impl Script {
         self
     }
 
+    /// The server tells clients this about its use, also when it is discovered.
+    #[must_use]
+    pub fn instructions(mut self, text: &str) -> Self {
+        self.hello.instructions = Some(text.to_owned());
+        let said = json!({"instructions": text}).to_string();
+        self.on("server/discover", move |_| Reply::result(said.clone()))
+    }
+
     /// The server speaks the modern revision.
     #[must_use]
     pub fn modern(mut self) -> Self {

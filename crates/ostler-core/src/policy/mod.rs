@@ -124,6 +124,12 @@ impl Filter {
         }
     }
 
+    /// Whether every name with this beginning passes.
+    pub fn allows_all_within(&self, beginning: &str) -> bool {
+        let is_whole = self.allow.iter().any(|pattern| glob::covers(pattern, beginning));
+        is_whole && !self.deny.iter().any(|pattern| glob::reaches(pattern, beginning))
+    }
+
     /// What decides about all names with this beginning: the first deny
     /// pattern that all of them fit, else the first allow pattern that any of
     /// them could fit.

@@ -108,6 +108,15 @@ impl<'a> Standing<'a> {
         }
     }
 
+    /// Whether the caller may use all that a server could ever offer.
+    pub fn allows_all_of(&self, server: &str) -> bool {
+        match self {
+            Self::Open | Self::Operator | Self::LocalDefault => true,
+            Self::UnknownRole => false,
+            Self::Role(filter) => filter.allows_all_within(&format!("{server}/")),
+        }
+    }
+
     /// What the rules say about a use of a server.
     pub fn of_use(&self, server: &str, subject: Subject<'_>) -> Ruling<'a> {
         self.ruling(|filter| {

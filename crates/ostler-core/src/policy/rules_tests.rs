@@ -49,6 +49,28 @@ fn no_rule_holds_the_operator_back_and_no_name_makes_an_operator() {
 }
 
 #[test]
+fn a_role_may_use_all_of_a_server_only_if_no_rule_could_hide_anything_of_it() {
+    let table = [
+        (role(&["*"], &[]), true),
+        (role(&["time/*"], &[]), true),
+        (role(&["x/*", "t*"], &["git/*"]), true),
+        (role(&["time/get*"], &[]), false),
+        (role(&["time/?*"], &[]), false),
+        (role(&["*"], &["*/set"]), false),
+        (role(&["*"], &["time/set"]), false),
+        (role(&["git/*"], &[]), false),
+        (role(&[], &[]), false),
+    ];
+    for (role, may) in table {
+        let shown = format!("{role:?}");
+        assert_eq!(rules(&[("r", role)]).standing(&caller("r")).allows_all_of("time"), may, "{shown}");
+    }
+    let rules = rules(&[]);
+    assert!(!rules.standing(&caller("r")).allows_all_of("time"));
+    assert!(rules.standing(&Caller::local()).allows_all_of("time"));
+}
+
+#[test]
 fn rules_are_asked_about_every_kind_of_subject() {
     let rules = rules(&[(
         "r",

@@ -50,8 +50,10 @@ pub(crate) async fn discover(gateway: &Gateway, exchange: &mut Exchange) -> Repl
         && let Ok(hello) = gateway.0.host.hello(&exchange.caller, server.as_str()).await
         && hello.era == Era::Modern
     {
+        let is_silent = gateway.0.host.is_restricted_at(&exchange.caller, server.as_str());
         let route = Route::to(server.clone(), exchange.params.clone());
-        return relay::relay(gateway, exchange, route).await;
+        let reply = relay::relay(gateway, exchange, route).await;
+        return if is_silent { without_instructions(reply) } else { reply };
     }
     let said = match said(gateway, &exchange.caller, &exchange.face).await {
         Ok(said) => said,
@@ -68,6 +70,13 @@ pub(crate) async fn discover(gateway: &Gateway, exchange: &mut Exchange) -> Repl
     out.extend_from_slice(&said.server);
     out.extend_from_slice(b"}}");
     Reply::result(out)
+}
+
+/// Instructions are the server's own words, which may name what is hidden.
+fn without_instructions(reply: Reply) -> Reply {
+    let Reply::Result(result) = reply else { return reply };
+    let changed = ostler_wire::edit(&result, &[("instructions", Change::Remove)]);
+    Reply::Result(changed.map_or(result, Bytes::from))
 }
 
 /// The tasks of the legacy era are not those of the modern one.
@@ -93,9 +102,11 @@ async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, R
         Face::One(server) => {
             let hello = gateway.0.host.hello(caller, server.as_str()).await;
             let is_shared = gateway.0.host.is_shared(server.as_str());
+            let is_silent = gateway.0.host.is_restricted_at(caller, server.as_str());
             let Hello { capabilities, server, instructions, .. } =
                 hello.map_err(|error| Reply::failed(&error, Era::Legacy))?;
             let capabilities = if is_shared { tasks::without_list(capabilities) } else { capabilities };
+            let instructions = instructions.filter(|_| !is_silent);
             Ok(Said { capabilities, server: server.unwrap_or_else(|| identity(gateway)), instructions })
         }
     }
@@ -108,7 +119,9 @@ fn identity(gateway: &Gateway) -> Bytes {
     out.into()
 }
 
-/// Which servers there are, and what those that have been met say of themselves.
+/// Which servers there are, and what those that have been met say of
+/// themselves. Their own words may name what is hidden from the caller, so
+/// they are for those who may use all of a server.
 fn instructions(gateway: &Gateway, caller: &Caller) -> String {
     let host = &gateway.0.host;
     let servers = host.servers(caller);
@@ -118,7 +131,7 @@ fn instructions(gateway: &Gateway, caller: &Caller) -> String {
         names.len(),
         names.join(", ")
     );
-    for server in &servers {
+    for server in servers.iter().filter(|server| !host.is_restricted_at(caller, server.as_str())) {
         let advice = host.known_hello(caller, server.as_str()).and_then(|hello| hello.instructions);
         if let Some(advice) = advice.filter(|advice| text.len() + advice.len() < ADVICE) {
             text.push_str(&format!("\n\n{server}: {advice}"));

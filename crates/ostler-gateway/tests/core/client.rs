@@ -97,14 +97,16 @@ impl Client {
         Self::connect(gateway, face, None).opened(capabilities).await
     }
 
+    /// What a legacy client of this caller is told when it opens a session.
+    pub(crate) async fn opening(caller: Caller, gateway: &Gateway, face: Face) -> String {
+        let mut client = Self::connect_as(caller, gateway, face, None);
+        client.begin("initialize", hello(json!({}))).await;
+        client.line().await
+    }
+
     async fn opened(self, capabilities: Value) -> Self {
         let mut client = self;
-        let hello = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": capabilities,
-            "clientInfo": {"name": "test", "version": "1"},
-        });
-        let answer = client.ask("initialize", hello).await;
+        let answer = client.ask("initialize", hello(capabilities)).await;
         assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
         client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         client
@@ -186,6 +188,14 @@ impl Client {
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
     }
+}
+
+fn hello(capabilities: Value) -> Value {
+    json!({
+        "protocolVersion": "2025-11-25",
+        "capabilities": capabilities,
+        "clientInfo": {"name": "test", "version": "1"},
+    })
 }
 
 pub(crate) fn one(server: &str) -> Face {

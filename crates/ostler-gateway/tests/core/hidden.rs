@@ -291,3 +291,32 @@ async fn nobody_is_pointed_to_a_tool_that_only_somebody_else_was_shown() {
     assert!(hers.to_string().contains("did you mean"), "{hers}");
     assert!(!his.to_string().contains("did you mean"), "{his}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_words_of_a_server_are_only_for_those_who_may_use_all_of_it() {
+    const WORDS: &str = "ask hush, never plan";
+    for era in [Era::Legacy, Era::Modern] {
+        let script = || script(&["plan", "hush"], era).instructions(WORDS);
+        let world = World::new().server("aa", script()).open().await;
+        let gateway = gateway(&world, |_| {});
+        let mut me = Client::modern(&gateway, Face::All, json!({}));
+        me.ask("tools/list", json!({})).await;
+        let table = [
+            (rules(&["*"], &[]), true),
+            (rules(&["aa/*"], &["bb/*"]), true),
+            (rules(&["*"], &["aa/hush"]), false),
+            (rules(&["aa/plan"], &[]), false),
+        ];
+        for (rules, is_told) in table {
+            world.host.set_rules(rules);
+            for face in [Face::All, one("aa")] {
+                let discovered = line(&gateway, &face, Era::Modern, ("server/discover", &json!({}))).await;
+                assert!(discovered.contains("\"result\""), "{discovered}");
+                assert_eq!(discovered.contains(WORDS), is_told, "{era:?} {face:?}: {discovered}");
+                let opened = Client::opening(Caller::new("ann", "r"), &gateway, face.clone()).await;
+                assert!(opened.contains("\"result\""), "{opened}");
+                assert_eq!(opened.contains(WORDS), is_told, "{era:?} {face:?}: {opened}");
+            }
+        }
+    }
+}
