@@ -205,7 +205,9 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A duration as people write it: `250ms`, `3s`, `5m`.
+/// A duration as people write it: `250ms`, `1.5s`, `5m`, `1h30m`. Of a minute
+/// and more only whole seconds are told, rounded up: who waits that long has
+/// waited long enough.
 #[derive(Debug, Clone, Copy)]
 pub struct Span(pub Duration);
 
@@ -213,12 +215,18 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
         match ms {
-            0..1_000 => write!(f, "{ms}ms"),
-            _ if ms.is_multiple_of(3_600_000) => write!(f, "{}h", ms / 3_600_000),
-            _ if ms.is_multiple_of(60_000) => write!(f, "{}m", ms / 60_000),
-            _ if ms.is_multiple_of(1_000) => write!(f, "{}s", ms / 1_000),
-            _ => write!(f, "{:.1}s", self.0.as_secs_f64()),
+            0..1_000 => return write!(f, "{ms}ms"),
+            1_000..60_000 if ms.is_multiple_of(1_000) => return write!(f, "{}s", ms / 1_000),
+            // What would be rounded to a minute is one.
+            1_000..59_950 => return write!(f, "{:.1}s", self.0.as_secs_f64()),
+            _ => {}
         }
+        let seconds = ms.div_ceil(1_000);
+        let parts = [(seconds / 3_600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+        parts
+            .iter()
+            .filter(|(number, _)| *number > 0)
+            .try_for_each(|(number, unit)| write!(f, "{number}{unit}"))
     }
 }
 
@@ -228,8 +236,21 @@ mod tests {
 
     #[test]
     fn spans_are_written_as_people_write_them() {
-        let table =
-            [(0, "0ms"), (250, "250ms"), (3_000, "3s"), (1_500, "1.5s"), (300_000, "5m"), (7_200_000, "2h")];
+        let table = [
+            (0, "0ms"),
+            (250, "250ms"),
+            (3_000, "3s"),
+            (1_500, "1.5s"),
+            (59_940, "59.9s"),
+            (59_960, "1m"),
+            (60_001, "1m1s"),
+            (90_000, "1m30s"),
+            (300_000, "5m"),
+            (3_599_970, "1h"),
+            (3_600_000, "1h"),
+            (5_400_000, "1h30m"),
+            (7_200_000, "2h"),
+        ];
         for (ms, text) in table {
             assert_eq!(Span(Duration::from_millis(ms)).to_string(), text);
         }
