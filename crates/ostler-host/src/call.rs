@@ -44,7 +44,9 @@ impl Host {
         recording: &mut Recording<'_, '_>,
     ) -> Result<Answer, CallError> {
         let (server, slot) = self.resolve(request, recording)?;
-        let charge = self.charge(request)?;
+        let charge = self
+            .charge(request)
+            .inspect_err(|error| recording.detail(|| self.whose_budget(request, error)))?;
         if let Some(answer) = self.recall(&slot, request) {
             return Ok(answer);
         }

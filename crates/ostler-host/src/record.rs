@@ -41,6 +41,8 @@ pub struct Record<'a> {
     /// The rule that refused it, where one did; the caller was told that there
     /// is nothing of that name.
     pub denied: Option<&'a str>,
+    /// What else there is to say: whose budget was used up, and its size.
+    pub detail: Option<&'a str>,
     /// The arguments as they came.
     pub arguments: Option<&'a [u8]>,
     /// From the request to its end.
@@ -73,16 +75,23 @@ pub(crate) struct Recording<'r, 'a> {
     delivery: Option<Delivery>,
     generation: Option<u64>,
     denied: Option<String>,
+    detail: Option<String>,
 }
 
 impl<'r, 'a> Recording<'r, 'a> {
     pub(crate) fn begin(request: &'r Request<'a>, recorder: Option<Recorder>) -> Self {
-        Self { request, recorder, outcome: "cancelled", delivery: None, generation: None, denied: None }
+        let (outcome, delivery, generation) = ("cancelled", None, None);
+        Self { request, recorder, outcome, delivery, generation, denied: None, detail: None }
     }
 
     /// Notes the rule that hides what was asked for.
     pub(crate) fn denied(&mut self, rule: Option<String>) {
         self.denied = rule;
+    }
+
+    /// Notes what else there is to say, where somebody wants to know.
+    pub(crate) fn detail(&mut self, detail: impl FnOnce() -> String) {
+        self.detail = self.recorder.is_some().then(detail);
     }
 
     pub(crate) fn end(mut self, result: &Result<Answer, CallError>) {
@@ -108,7 +117,9 @@ impl Drop for Recording<'_, '_> {
         let took = self.request.asked.elapsed();
         let Request { server, method, caller, .. } = self.request;
         tracing::debug!(server, method, outcome = self.outcome, ?took, "call");
-        if let Some(recorder) = &self.recorder {
+        // Lists are no calls; that a rule refuses one is told all the same.
+        let is_list = Kind::ALL.iter().any(|kind| kind.method() == *method);
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_list || self.denied.is_some()) {
             let subject = self.request.subject();
             recorder(&Record {
                 principal: caller.principal(),
@@ -121,6 +132,7 @@ impl Drop for Recording<'_, '_> {
                 delivery: self.delivery,
                 generation: self.generation,
                 denied: self.denied.as_deref(),
+                detail: self.detail.as_deref(),
                 arguments: self.request.params.arguments(),
                 took,
                 text: Some(self.request.params.raw()),
@@ -162,6 +174,7 @@ impl Host {
             delivery: None,
             generation: None,
             denied: Some(&rule),
+            detail: None,
             arguments: None,
             took: Duration::ZERO,
             text: None,

@@ -396,7 +396,7 @@ pub(crate) struct Audit {
     /// Only callers in this role
     #[arg(long)]
     pub(crate) role: Option<String>,
-    /// Only this caller
+    /// Only this caller: `ada` is also `token:ada` and `jwt:ada`
     #[arg(long, value_name = "PRINCIPAL")]
     pub(crate) caller: Option<String>,
     /// Only this server

@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use ostler_core::budget::{CallBudget, Charged, Over};
 use ostler_core::caller::{Caller, Window};
 use ostler_core::error::{BudgetOf, CallError};
+use ostler_core::fault::Span;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -261,6 +262,24 @@ impl Host {
         }
         let role = self.limits().of(caller).and_then(|role| role.budget);
         self.shared().budgets.charge(caller, role).inspect_err(|_| caller.refund())
+    }
+
+    /// Which budget is used up, for the record.
+    pub(crate) fn whose_budget(&self, request: &Request<'_>, error: &CallError) -> String {
+        let CallError::OverBudget { of, .. } = error else { return String::new() };
+        let caller = request.caller;
+        let (whose, window) = match of {
+            BudgetOf::Role => {
+                let window = self.limits().of(caller).and_then(|role| role.budget);
+                (format!("of role `{}`", caller.role()), window)
+            }
+            BudgetOf::Token => (format!("of `{}`", caller.principal()), caller.window()),
+            BudgetOf::Dispatch => ("of the dispatch".to_owned(), None),
+        };
+        match window {
+            Some(Window { calls, per }) => format!("the budget {whose}: {calls} in {}", Span(per)),
+            None => format!("the budget {whose}"),
+        }
     }
 
     /// Gives back what a request has cost that was not made.

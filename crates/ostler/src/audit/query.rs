@@ -23,7 +23,8 @@ pub(crate) struct Filter {
     /// Before this.
     pub(crate) until: Option<i64>,
     pub(crate) role: Option<String>,
-    /// A principal.
+    /// A principal, with or without what says where it comes from: `ada` is
+    /// also `token:ada` and `jwt:ada`.
     pub(crate) caller: Option<String>,
     pub(crate) server: Option<String>,
     /// A tool, prompt or resource, in its server's words or as `SERVER__TOOL`.
@@ -102,7 +103,7 @@ const COLUMNS: &str = "id, at, kind, principal, role, session, server, action, s
 const WHERE: &str = "at >= :since AND at < :until AND id > :after
     AND (:last IS NULL OR at > :since OR id > :last) AND (kind = 'gap' OR (
     (:role IS NULL OR role = :role)
-    AND (:caller IS NULL OR principal = :caller)
+    AND (:caller IS NULL OR principal IN (:caller, 'token:' || :caller, 'jwt:' || :caller))
     AND (:server IS NULL OR server = :server)
     AND (:tool IS NULL OR subject = :tool OR server || '__' || subject = :tool)
     AND (:outcome IS NULL OR outcome = :outcome)

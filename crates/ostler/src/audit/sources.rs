@@ -44,7 +44,7 @@ fn row_of_call(record: &Record<'_>) -> Row {
         action: record.method,
         subject: record.subject,
         rule: record.denied.unwrap_or_default(),
-        detail: "",
+        detail: record.detail.unwrap_or_default(),
     };
     // The caller was told that there is no such thing; here it says what was.
     let outcome = if record.denied.is_some() { "denied" } else { record.outcome };

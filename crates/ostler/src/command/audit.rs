@@ -19,6 +19,12 @@ const SHOWN: u32 = 100;
 const LOOK: Duration = Duration::from_millis(300);
 
 pub(super) fn run(typed: &cli::Audit, shared: &cli::Shared) -> Result<(), Failure> {
+    if shared.daemon.is_some() {
+        return Err(Failure::Usage {
+            what: "the audit is read from a file beside the daemon, with or without one".into(),
+            hint: Some("run the command there, without --daemon, or ask `GET /api/v1/audit`".into()),
+        });
+    }
     let found = config_file::find(shared.config.as_deref())?;
     let file = Spot::of(found.file())?.audit_file();
     let mut filter = filter_of(typed);

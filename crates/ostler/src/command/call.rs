@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ostler_core::catalog::{Table, exposed_name};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::ListedTool;
+use ostler_host::{ListedTool, Tool};
 use ostler_wire::{ResultHead, ResultKind};
 
 use crate::arguments::Given;
@@ -20,8 +20,13 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
     let given = Given::read(typed)?;
     reach::run(way, async |reach| {
         let deadline = typed.timeout.map(Deadline::after);
-        let tool = resolve(reach, &typed.tool, deadline).await;
-        let tool = tool.map_err(|trouble| Failure::of_list(trouble, deadline))?;
+        let tool = match resolve(reach, &typed.tool, deadline).await {
+            Ok(tool) => tool,
+            Err(trouble) => match namesake(reach, &typed.tool, &trouble).await {
+                Some(tool) => tool,
+                None => return Err(Failure::of_list(trouble, deadline)),
+            },
+        };
         let arguments = given.for_tool(&tool.tool.definition)?;
         match reach.call(&tool, arguments, deadline).await {
             Ok(result) => show(typed, &result),
@@ -43,26 +48,27 @@ async fn resolve(reach: &Reach, name: &str, deadline: Option<Deadline>) -> Resul
             Err(trouble) => failure = failure.or(Some(trouble)),
         }
     }
-    let unknown = match find(name, listed) {
-        Ok(tool) => return Ok(tool),
-        Err(unknown) => unknown,
-    };
-    if failure.is_none() {
-        check_pins(reach, name).await?;
-    }
-    Err(failure.unwrap_or(unknown.into()))
+    find(name, listed).map_err(|unknown| failure.unwrap_or(unknown.into()))
 }
 
-/// A tool may be missing because nobody has approved it as it is.
-async fn check_pins(reach: &Reach, name: &str) -> Result<(), Trouble> {
-    for server in owners(&reach.names().await?, name)? {
-        for tool in reach.unapproved(server).await? {
-            if exposed_name(server, &tool) == name {
-                return Err(CallError::DefinitionChanged { server: server.clone(), tool }.into());
-            }
-        }
+/// What a name that nothing was found under would be the name of. The host is
+/// asked all the same: it knows whether there is no such tool, or a rule or a
+/// pin keeps it from the caller, and puts that on record.
+async fn namesake(reach: &Reach, name: &str, trouble: &Trouble) -> Option<ListedTool> {
+    if !matches!(trouble, Trouble::Call(CallError::UnknownTool { .. } | CallError::UnknownServer { .. })) {
+        return None;
     }
-    Ok(())
+    let servers = reach.names().await.ok()?;
+    let server = match owners(&servers, name) {
+        Ok(owners) if owners.len() == 1 => owners.first().copied()?.clone(),
+        // It could be one or the other, and means neither.
+        Ok(_) => return None,
+        Err(_) => ServerName::new(name.split_once("__")?.0).ok()?,
+    };
+    let tool = name.strip_prefix(server.as_str())?.strip_prefix("__")?.to_owned();
+    // The whole of a name that is shown shortened is not its name.
+    let exposed = Some(exposed_name(&server, &tool)).filter(|exposed| exposed == name)?;
+    Some(ListedTool { server, exposed, tool: Tool { name: tool, definition: Bytes::new() } })
 }
 
 /// Finds what a name means. It may be shortened, and servers called `a` and
@@ -114,8 +120,6 @@ fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use ostler_host::Tool;
-
     use super::*;
 
     fn listed(server: &str, tool: &str) -> ListedTool {

@@ -134,17 +134,6 @@ impl Here {
         patiently(asking.join_all(), || say_starting(servers.len())).await
     }
 
-    /// The tools of a server that the pins keep from callers, as far as is known.
-    pub(super) fn unapproved(&self, server: &ServerName) -> Vec<String> {
-        let known = self.host.known_definitions(server.as_str()).ok().flatten();
-        let tools = known.into_iter().flat_map(|known| known.tools).map(|tool| tool.name);
-        let is_kept_back = |tool: &String| {
-            self.host.may_use(&self.caller, server.as_str(), Kind::Tools, tool)
-                && self.host.is_quarantined(&self.caller, server.as_str(), tool)
-        };
-        tools.filter(is_kept_back).collect()
-    }
-
     /// What all servers offer of a kind, by server.
     pub(super) async fn offers(&self, kind: Kind) -> Vec<Offered> {
         let servers = self.specs.len() - self.refused.len();

@@ -293,14 +293,6 @@ impl Reach {
         }
     }
 
-    /// The tools of a server that the pins keep from callers, as far as is known.
-    pub(crate) async fn unapproved(&self, server: &ServerName) -> Result<Vec<String>, Failure> {
-        match self {
-            Self::Here(here) => Ok(here.unapproved(server)),
-            Self::There(there) => there.unapproved(server).await,
-        }
-    }
-
     /// What all servers offer of a kind, by server.
     pub(crate) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
         match self {

@@ -121,19 +121,6 @@ struct WholeTool {
 }
 
 #[derive(Deserialize)]
-struct Pinned {
-    mode: String,
-    servers: Vec<PinnedServer>,
-}
-
-#[derive(Deserialize)]
-struct PinnedServer {
-    server: ServerName,
-    changed: Vec<String>,
-    new: Vec<String>,
-}
-
-#[derive(Deserialize)]
 struct Refusal {
     error: Told,
 }
@@ -200,15 +187,6 @@ impl There {
         }
         let answers = patiently(asking.join_all(), || say_starting(servers.len())).await;
         answers.into_iter().collect()
-    }
-
-    pub(super) async fn unapproved(&self, server: &ServerName) -> Result<Vec<String>, Failure> {
-        let Pinned { mode, servers } = self.get("/api/v1/pins").await?;
-        if mode != "enforce" {
-            return Ok(Vec::new());
-        }
-        let of_server = servers.into_iter().filter(|pinned| pinned.server == *server);
-        Ok(of_server.flat_map(|pinned| [pinned.changed, pinned.new].concat()).collect())
     }
 
     pub(super) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {

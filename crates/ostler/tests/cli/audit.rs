@@ -236,3 +236,84 @@ fn who_may_do_what_is_on_record_when_a_command_changes_it() {
     let expected = ["admin token-created - ci ok", "admin token-revoked - ci ok", "admin pins-locked - - ok"];
     assert_eq!(words, expected);
 }
+
+#[test]
+fn a_caller_is_found_without_what_says_where_it_comes_from() {
+    let home = home();
+    home.write("ostler.toml", &config("[roles.guest]\nallow = [\"fake/*\"]\n"));
+    let token = home.run(&["token", "create", "--name", "ada", "--role", "guest"]).stdout;
+    let daemon = Daemon::start(&home);
+    let bearer = format!("Authorization: Bearer {}", token.trim());
+    mcp::ask_with(daemon.port, "tools/call", json!({"name": "fake__echo", "arguments": {}}), &[&bearer]);
+    mcp::call(daemon.port, "fake__echo", json!({}));
+    drop(daemon);
+    for caller in ["ada", "token:ada"] {
+        let found = events(&home, &["--caller", caller]);
+        assert_eq!(words(&found), ["call tools/call fake echo ok"], "{caller}");
+        assert_eq!(found[0]["principal"], "token:ada");
+    }
+    assert!(events(&home, &["--caller", "jwt:ada"]).is_empty());
+}
+
+#[test]
+fn the_audit_of_another_machine_is_not_mistaken_for_this_ones() {
+    let home = home();
+    let run = home.run(&["audit", "--daemon", "http://127.0.0.1:9"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run}");
+    assert!(run.stderr.contains("/api/v1/audit"), "{run}");
+}
+
+#[test]
+fn a_call_that_a_command_can_not_place_is_on_record_too() {
+    let home = home();
+    home.write(
+        "ostler.toml",
+        &config("[roles.local]\nallow = [\"fake/*\", \"shy/*\"]\ndeny = [\"fake/fail\"]\n"),
+    );
+    let calls = ["fake__ecko", "fake__fail", "shy__echo", "nosuch__echo"];
+    let ask = || {
+        calls.map(|call| {
+            let run = home.run(&["call", call]);
+            assert_eq!((run.code, run.stdout.as_str()), (Some(5), ""), "{call}: {run}");
+            run.stderr
+        })
+    };
+    let expected = [
+        "call tools/call fake ecko unknown-tool",
+        "call tools/call fake fail denied",
+        "call tools/call shy echo denied",
+        "call tools/call nosuch echo unknown-server",
+    ];
+    let alone = ask();
+    assert!(alone[0].contains("did you mean `fake__echo`"), "{alone:?}");
+    let found: Vec<String> = words(&events(&home, &["--role", "local"]));
+    assert_eq!(found, expected);
+    let daemon = Daemon::start(&home);
+    assert_eq!(ask(), alone, "the daemon says the same");
+    drop(daemon);
+    assert_eq!(words(&events(&home, &["--role", "local"])), [expected, expected].concat());
+}
+
+#[test]
+fn who_is_over_budget_is_on_record_with_the_budget_and_lists_are_not() {
+    let home = home();
+    home.write(
+        "ostler.toml",
+        &config("[roles.local]\nallow = [\"fake/*\"]\nbudget = { calls = 1, per = \"1h\" }\n"),
+    );
+    let daemon = Daemon::start(&home);
+    let (headers, body) = mcp::request("tools/list", json!({}));
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    let list = http::ask(daemon.port, "POST /servers/fake/mcp", &headers, &body).json();
+    assert!(list["result"]["tools"].is_array(), "{list}");
+    mcp::call(daemon.port, "fake__echo", json!({}));
+    let over = mcp::call(daemon.port, "fake__echo", json!({}));
+    assert_eq!(over["error"]["data"]["code"], "over-budget", "{over}");
+    let run = home.run(&["call", "fake__echo"]);
+    assert!(run.code == Some(9) && !run.stderr.contains(".0s"), "{run}");
+    drop(daemon);
+    let rows = events(&home, &["--role", "local"]);
+    let [ok, over] = ["call tools/call fake echo ok", "call tools/call fake echo over-budget"];
+    assert_eq!(words(&rows), [ok, over, over]);
+    assert_eq!(rows[1]["detail"], "the budget of role `local`: 1 in 1h");
+}
