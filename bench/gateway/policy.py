@@ -100,12 +100,11 @@ class Daemon:
 
 
 CASES = {
-    "same": (lambda: Daemon("same-a", QUIET), lambda: Daemon("same-b", QUIET)),
-    "rules": (lambda: Daemon("open", QUIET), lambda: Daemon("ruled", QUIET + many_roles())),
-    "token": (lambda: Daemon("local", QUIET + many_roles()),
-              lambda: Daemon("token", QUIET + many_roles(), token="r7")),
-    "audit": (lambda: Daemon("unheard", QUIET), lambda: Daemon("audited", "")),
-    "pins": (lambda: Daemon("unpinned", QUIET), lambda: Daemon("pinned", QUIET, lock=True)),
+    "same": lambda: (Daemon("same-a", QUIET), Daemon("same-b", QUIET)),
+    "rules": lambda: (Daemon("open", QUIET), Daemon("ruled", QUIET + many_roles())),
+    "token": lambda: (Daemon("local", QUIET + many_roles()), Daemon("token", QUIET + many_roles(), token="r7")),
+    "audit": lambda: (Daemon("unheard", QUIET), Daemon("audited", "")),
+    "pins": lambda: (Daemon("unpinned", QUIET), Daemon("pinned", QUIET, lock=True)),
 }
 
 
@@ -119,18 +118,16 @@ def main():
     a = ap.parse_args()
     os.makedirs(OUT, exist_ok=True)
     for case in a.cases.split(","):
-        daemons, pairs = [], []
+        without, with_ = CASES[case]()
         try:
-            for start in CASES[case]:
-                daemons.append(start())
-            without, with_ = daemons
+            pairs = []
             for n in range(a.pairs):
                 order = (without, with_) if n % 2 == 0 else (with_, without)
                 got = {d: d.drive(a) for d in order}
                 pairs.append((got[without], got[with_]))
         finally:
-            for daemon in daemons:
-                daemon.stop()
+            without.stop()
+            with_.stop()
         ratios = sorted(w / o for o, w in pairs)
         low, middle, high = statistics.quantiles(ratios, n=4)
         print(json.dumps({

@@ -68,7 +68,7 @@ const TABLE: &[Idle] = &[
 ];
 
 /// Keys whose place is asked for although they act.
-const ASKED_FOR: [&str; 1] = ["pins.mode"];
+const ASKED_FOR: [&str; 3] = ["pins.mode", "auth.jwt.jwks", "listen"];
 
 /// Whether the place of a key is worth remembering.
 pub(crate) fn is_noted(path: &str) -> bool {

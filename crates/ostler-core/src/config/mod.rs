@@ -228,9 +228,15 @@ impl Config {
         place.map(|place| (place.file.as_path(), place.line))
     }
 
+    /// The file and the line, from 1, where one of the keys is set that may be
+    /// complained about later, such as `listen`; `None` if it is not.
+    pub fn origin_of_key(&self, path: &str) -> Option<(&Path, u32)> {
+        self.places.get(path).map(|place| (place.file.as_path(), place.line))
+    }
+
     /// The file and the line, from 1, where the mode of pins is set; `None` if it is not.
     pub fn origin_of_pins(&self) -> Option<(&Path, u32)> {
-        self.places.get("pins.mode").map(|place| (place.file.as_path(), place.line))
+        self.origin_of_key("pins.mode")
     }
 
     /// Every key of this config that is read and checked although nothing acts

@@ -9,6 +9,7 @@
 //!
 //! The prefixes keep callers of different sources apart, whatever names they have.
 
+pub(crate) mod check;
 mod clock;
 mod jwt;
 mod table;

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::config_file::{self, Found, counted, shown};
 use crate::failure::Failure;
-use crate::{cli, environment, folders, output, pins, rule_check};
+use crate::spot::Spot;
+use crate::{auth, cli, environment, folders, output, pins, rule_check};
 
 pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure> {
     let file = match config_file::find(file)? {
@@ -18,6 +19,8 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
     if let Some(config) = &reading.config {
         reading.problems.extend(environment::check(config));
         reading.problems.extend(pins::file::check(config, &reading.locked));
+        let tokens = Spot::of(Some(&reading.file)).ok().map(|spot| spot.tokens());
+        reading.problems.extend(auth::check::check(config, tokens.as_ref()));
         reading.problems.extend(rule_check::check(config, folders::state().as_deref()));
     }
     if reading.locked.is_err() {

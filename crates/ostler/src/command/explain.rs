@@ -190,6 +190,7 @@ impl Explained {
             "unknown-role" => nearest(&self.role, config.roles.keys().map(String::as_str)),
             "unknown-server" => nearest(&self.server, config.servers.iter().map(|spec| spec.name.as_str())),
             "server-filter" => return Some("this filter is about every role".into()),
+            "operator" => return Some("no token can have this role".into()),
             _ => None,
         };
         near.map(|near| format!("did you mean `{near}`?"))

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ostler_core::caller::Caller;
 use ostler_core::fault::Span;
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ use crate::token::store::{MOST, Store};
 use crate::token::{self, Budget, Record};
 use crate::{cli, config_file};
 
-/// The role that needs no entry in the config.
+/// The role that may use everything as long as it has no entry in the config.
 const LOCAL: &str = "local";
 
 pub(super) fn run(typed: TokenCommand, shared: &cli::Shared) -> Result<(), Failure> {
@@ -82,6 +83,12 @@ impl<'a> Shown<'a> {
 }
 
 fn create(new: &NewToken, found: &Found, spot: &Spot) -> Result<(), Failure> {
+    if new.role == Caller::operator().role() {
+        return Err(Failure::Usage {
+            what: "`operator` is whoever runs the daemon, and no token can have that role".into(),
+            hint: Some("take a role of the config".into()),
+        });
+    }
     let fresh = token::make().map_err(Failure::Machine)?;
     let created = now();
     let record = Record {
@@ -96,10 +103,11 @@ fn create(new: &NewToken, found: &Found, spot: &Spot) -> Result<(), Failure> {
     let store = spot.tokens();
     change(&store, |tokens| add(tokens, record.clone()))?;
     if !has_role(found, &new.role) {
+        let role = &new.role;
+        let may_use = if role == LOCAL { "everything" } else { "nothing" };
         tell(&format!(
-            "warning: the config has no role `{role}`, so this token may use nothing\n  hint: add [roles.{role}] with \
-             an `allow`",
-            role = new.role
+            "warning: the config has no role `{role}`, so this token may use {may_use}\n  hint: add [roles.{role}] with \
+             an `allow`"
         ));
     }
     poke(spot);
@@ -235,12 +243,12 @@ fn last_used(spot: &Spot) -> Option<Used> {
     reach::ask_daemon(spot, async |there| there.get("/api/v1/tokens").await)?.ok()
 }
 
-/// Whether callers of a role can do anything. A config that can't be read
-/// says nothing about it, and will be complained about elsewhere.
+/// Whether the config says what callers of a role may use. One that can't be
+/// read says nothing about it, and will be complained about elsewhere.
 fn has_role(found: &Found, role: &str) -> bool {
-    let Some(file) = found.file() else { return role == LOCAL };
+    let Some(file) = found.file() else { return false };
     let config = config_file::read(file.to_owned()).ok().and_then(|reading| reading.config);
-    role == LOCAL || config.is_none_or(|config| config.roles.contains_key(role))
+    config.is_none_or(|config| config.roles.contains_key(role))
 }
 
 /// Writes down what was done with a token.

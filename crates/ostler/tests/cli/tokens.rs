@@ -264,3 +264,45 @@ fn a_client_on_pipes_is_the_caller_of_its_token_until_that_is_revoked() {
         assert_eq!(run.code, Some(2), "{run}");
     }
 }
+
+#[test]
+fn no_token_is_the_operators_and_one_of_local_is_warned_of() {
+    let home = Home::new();
+    home.write("ostler.toml", "[servers.git]\ncommand = \"cat\"\n");
+    let run = home.run(&["token", "create", "--name", "x", "--role", "operator"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run}");
+    let run = home.run(&["explain", "operator", "git__log"]);
+    assert!(run.stdout.contains("no token can have this role"), "{run}");
+    let run = home.run(&["token", "create", "--name", "x", "--role", "local"]);
+    assert!(run.code == Some(0) && run.stderr.contains("may use everything"), "{run}");
+    home.write("ostler.toml", "[roles.local]\nallow = []\n");
+    let run = home.run(&["token", "create", "--name", "y", "--role", "local"]);
+    assert!(run.code == Some(0) && !run.stderr.contains("warning"), "{run}");
+}
+
+#[test]
+fn what_serve_would_complain_of_is_told_by_check() {
+    let home = Home::new();
+    let check = || {
+        let run = home.run(&["check"]);
+        assert_eq!(run.code, Some(0), "{run}");
+        run.stderr
+    };
+    home.write("ostler.toml", "\nlisten = \"0.0.0.0:0\"\n");
+    let said = check();
+    assert!(said.contains("ostler.toml:2") && said.contains("ostler token create"), "{said}");
+    home.run(&["token", "create", "--name", "x", "--role", "local"]);
+    assert_eq!(check(), "");
+    let jwt = "[auth.jwt]\nissuer = \"https://id.example\"\naudience = \"x\"\njwks = \"keys.json\"\n";
+    home.write("ostler.toml", jwt);
+    for keys in [None, Some(""), Some("no JSON"), Some("{\"keys\":[]}")] {
+        if let Some(keys) = keys {
+            home.write("keys.json", keys);
+        }
+        let said = check();
+        assert!(
+            said.contains("ostler.toml:4") && said.contains("keys.json can't be read"),
+            "{keys:?}: {said}"
+        );
+    }
+}

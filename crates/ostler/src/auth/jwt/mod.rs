@@ -15,6 +15,7 @@ mod source;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -26,6 +27,11 @@ use self::claims::{Claims, Fault};
 use self::keys::Keys;
 use self::memory::Memory;
 use super::clock::Clock;
+
+/// Whether the keys in a file can be read, and why not.
+pub(super) fn check_file(file: &Path) -> Result<(), String> {
+    source::read_now(file).map(drop)
+}
 
 /// The role that may do everything unless the config says otherwise. Whoever
 /// issues tokens must not give it away by chance.

@@ -62,11 +62,17 @@ impl Source {
 
 async fn read(file: &Path) -> Result<KeySet, String> {
     let path = file.to_owned();
-    let read = tokio::task::spawn_blocking(move || config_file::read_at_most(&path, LARGEST as u64)).await;
-    match read {
-        Ok(Ok(text)) if text.len() <= LARGEST => KeySet::parse(text.as_bytes()),
-        Ok(Ok(_)) => Err("it is larger than 1 MiB".into()),
-        Ok(Err(error)) => Err(error.to_string()),
+    match tokio::task::spawn_blocking(move || read_now(&path)).await {
+        Ok(read) => read,
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The keys in a file.
+pub(super) fn read_now(file: &Path) -> Result<KeySet, String> {
+    match config_file::read_at_most(file, LARGEST as u64) {
+        Ok(text) if text.len() <= LARGEST => KeySet::parse(text.as_bytes()),
+        Ok(_) => Err("it is larger than 1 MiB".into()),
         Err(error) => Err(error.to_string()),
     }
 }

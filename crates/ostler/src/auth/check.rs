@@ -1,0 +1,58 @@
+//! What `ostler check` says of credentials: what the daemon would complain of.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ostler_core::config::{Config, Jwks, Problem, Severity};
+
+use super::jwt;
+use crate::token::Record;
+use crate::token::store::Store;
+
+/// Warns of keys that can't be read, and of an address that the daemon would
+/// refuse to listen on. A server of keys is not asked.
+pub(crate) fn check(config: &Config, tokens: Option<&Store>) -> Vec<Problem> {
+    let unreadable = match &config.auth.jwt {
+        Some(jwt) => match &jwt.jwks {
+            Jwks::File(file) => jwt::check_file(file).err().map(|why| (file, why)),
+            Jwks::Url(_) => None,
+        },
+        None => None,
+    };
+    let keys = unreadable.map(|(file, why)| {
+        let message = format!("the keys in {} can't be read: {why}", file.display());
+        warn(config, "auth.jwt.jwks", message, "until they can be, no JSON web token is taken")
+    });
+    let is_far = !config.listen.ip().to_canonical().is_loopback();
+    let is_closed = is_far && config.auth.jwt.is_none() && tokens.is_none_or(has_none);
+    let address = is_closed.then(|| {
+        let message = format!(
+            "{} can be reached from other machines, and no credentials are set up, so `ostler serve` refuses it",
+            config.listen
+        );
+        let hint = "make a token with `ostler token create --name NAME --role ROLE`, or set up [auth.jwt]";
+        warn(config, "listen", message, hint)
+    });
+    keys.into_iter().chain(address).collect()
+}
+
+/// Whether there is no token that is good now. Tokens that can't be read may be.
+fn has_none(tokens: &Store) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let is_good = |record: &Record| record.expires.is_none_or(|end| now < end);
+    tokens.read().is_ok_and(|records| !records.iter().any(is_good))
+}
+
+fn warn(config: &Config, path: &str, message: String, hint: &str) -> Problem {
+    let (file, line) = config.origin_of_key(path).unwrap_or((Path::new(""), 0));
+    Problem {
+        severity: Severity::Warning,
+        file: file.to_owned(),
+        line,
+        column: u32::from(line > 0),
+        path: path.to_owned(),
+        message,
+        hint: Some(hint.to_owned()),
+        excerpt: None,
+    }
+}
