@@ -32,6 +32,18 @@ struct Approval {
     approved: Vec<Shown>,
     /// What a reviewer should have looked at.
     suspicions: Vec<Finding>,
+    /// Servers whose new way was taken.
+    moved: Vec<ServerName>,
+}
+
+impl Approval {
+    /// `2 tools and the way to `git``
+    fn words(&self) -> String {
+        let ways: Vec<String> = self.moved.iter().map(|server| format!("the way to `{server}`")).collect();
+        let tools =
+            Some(show::tools(self.approved.len())).filter(|_| ways.is_empty() || !self.approved.is_empty());
+        tools.into_iter().chain(ways).collect::<Vec<_>>().join(" and ")
+    }
 }
 
 pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Failure> {
@@ -41,13 +53,17 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
     let names: Vec<ServerName> = wishes.keys().cloned().collect();
     reach::run(way, async |reach| {
         let mut lock = before.clone();
-        let mut approval = Approval { file: desk.file.clone(), approved: Vec::new(), suspicions: Vec::new() };
+        let file = desk.file.clone();
+        let mut approval = Approval { file, approved: Vec::new(), suspicions: Vec::new(), moved: Vec::new() };
         let reviewer = Reviewer::default();
         // Asked once: what is printed is what is written.
         for (server, offered) in desk.ask(reach, &names).await? {
             let offered = offered.map_err(Failure::Unlisted)?;
             let wish = wishes.get(&server).unwrap_or(&Wish::Everything);
             let taken = take(&mut lock, &offered, wish)?;
+            if is_moved(&before, &lock, &server) {
+                approval.moved.push(server.clone());
+            }
             for difference in &taken {
                 if !typed.json {
                     output::print(&show::render(&server, difference, Style::stdout()))?;
@@ -72,10 +88,15 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
             return Ok(());
         }
         desk.write(&lock, reach, ("pins-approved", &typed.what.join(", "))).await?;
-        let (tools, file) = (show::tools(approval.approved.len()), shown(&desk.file));
-        tell(&format!("approved {tools} in {}", file.display()));
+        tell(&format!("approved {} in {}", approval.words(), shown(&desk.file).display()));
         Ok(())
     })
+}
+
+/// Whether a server that was approved before is reached in another way now.
+fn is_moved(before: &Lock, after: &Lock, server: &ServerName) -> bool {
+    let (before, after) = (before.servers.get(server), after.servers.get(server));
+    before.zip(after).is_some_and(|(before, after)| before.transport != after.transport)
 }
 
 /// Whose tools are meant: a server, or tools of one by their exposed names.

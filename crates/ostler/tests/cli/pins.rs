@@ -99,6 +99,19 @@ fn new_and_removed_tools_are_shown_and_approved_with_their_server() {
 }
 
 #[test]
+fn a_new_way_to_a_server_is_approved_by_name() {
+    let home = Home::with_servers(&[("fake", &["--tools", "1"])]);
+    assert_eq!(home.run(&["lock"]).code, Some(0));
+    let config = fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &config.replace("\"1\"", "\"01\""));
+    assert_eq!(home.run(&["diff"]).code, Some(5));
+    assert_eq!(home.run(&["call", "fake__tool_0001"]).code, Some(0), "it is shown, and holds nothing up");
+    let run = home.run(&["approve", "fake"]);
+    assert!(run.stderr.contains("approved the way to `fake` in "), "{run}");
+    assert_eq!(home.run(&["diff"]).code, Some(0));
+}
+
+#[test]
 fn every_path_to_a_daemon_keeps_a_changed_tool_back_until_it_is_approved() {
     let home = home();
     pull_the_rug(&home);
