@@ -10,3 +10,13 @@ pub enum Face {
     /// One server under its own names.
     One(ServerName),
 }
+
+impl Face {
+    /// The server, if it is one server's.
+    pub(crate) fn server(&self) -> Option<&ServerName> {
+        match self {
+            Self::All => None,
+            Self::One(server) => Some(server),
+        }
+    }
+}

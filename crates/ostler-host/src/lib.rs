@@ -71,7 +71,7 @@ pub use logs::LogReader;
 pub use operate::Spawned;
 pub use options::HostOptions;
 pub use pins::Definitions;
-pub use record::{Record, Recorder, Refused};
+pub use record::{Record, Recorder, Refused, Unknown};
 pub use request::{Arguments, Request};
 pub use server::Binding;
 pub use server::known::Item;

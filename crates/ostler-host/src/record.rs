@@ -152,34 +152,69 @@ pub struct Refused<'a> {
     pub item: Option<(Kind, &'a str)>,
 }
 
+/// A request for something that does not exist, whoever asks for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Unknown<'a> {
+    /// Which server it would be of; empty if that is not known.
+    pub server: &'a str,
+    /// Which method, or the HTTP method and path.
+    pub method: &'a str,
+    /// What was asked for; empty if that is the server or the method itself.
+    pub subject: &'a str,
+    /// The code of what the caller was told, such as `unknown-tool`.
+    pub outcome: &'static str,
+}
+
 impl Host {
+    /// Records that a caller was told that there is no such thing, where no
+    /// rule hides any. For whoever resolves names in front of the host.
+    pub fn record_unknown(&self, caller: &Caller, unknown: Unknown<'_>) {
+        let Unknown { server, method, subject, outcome } = unknown;
+        self.record_aside(caller, Aside { server, method, subject, outcome, rule: None });
+    }
+
     /// Records that a caller was told that there is no such thing, if it is a
     /// rule that hides it. For whoever resolves names in front of the host:
-    /// what reaches [`send`](Self::send) is recorded there.
-    pub fn record_refusal(&self, caller: &Caller, refused: Refused<'_>) {
-        let Some(recorder) = self.recorder() else { return };
-        let Some(rule) = self.why_hidden(caller, refused.server, refused.item) else { return };
+    /// what reaches [`send`](Self::send) is recorded there. Whether one does.
+    pub fn record_refusal(&self, caller: &Caller, refused: Refused<'_>) -> bool {
+        let Some(rule) = self.why_hidden(caller, refused.server, refused.item) else { return false };
         let (subject, outcome) = match refused.item {
             Some((kind, subject)) => (subject, unknown_item(kind, subject).code()),
             None => ("", CallError::unknown_server(refused.server, std::iter::empty()).code()),
         };
+        let Refused { server, method, .. } = refused;
+        self.record_aside(caller, Aside { server, method, subject, outcome, rule: Some(&rule) });
+        true
+    }
+
+    fn record_aside(&self, caller: &Caller, aside: Aside<'_>) {
+        let Some(recorder) = self.recorder() else { return };
         recorder(&Record {
             principal: caller.principal(),
             role: caller.role(),
             session: caller.session(),
-            server: refused.server,
-            method: refused.method,
-            subject,
-            outcome,
+            server: aside.server,
+            method: aside.method,
+            subject: aside.subject,
+            outcome: aside.outcome,
             delivery: None,
             generation: None,
-            denied: Some(&rule),
+            denied: aside.rule,
             detail: None,
             arguments: None,
             took: Duration::ZERO,
             text: None,
         });
     }
+}
+
+/// What never became a request.
+struct Aside<'a> {
+    server: &'a str,
+    method: &'a str,
+    subject: &'a str,
+    outcome: &'static str,
+    rule: Option<&'a str>,
 }
 
 impl fmt::Debug for Recording<'_, '_> {

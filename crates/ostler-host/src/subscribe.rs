@@ -48,8 +48,9 @@ impl Host {
         let name = server;
         let (method, item) = ("resources/subscribe", Some((Kind::Resources, uri)));
         let refused = Refused { server: name, method, item };
-        let server =
-            self.visible_server(caller, name).inspect_err(|_| self.record_refusal(caller, refused))?;
+        let server = self.visible_server(caller, name).inspect_err(|_| {
+            self.record_refusal(caller, refused);
+        })?;
         if !self.may_use_item(caller, &server, Kind::Resources, uri) {
             self.record_refusal(caller, refused);
             return Err(unknown_item(Kind::Resources, uri));

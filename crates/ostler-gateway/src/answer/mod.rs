@@ -76,7 +76,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         | "resources/subscribe"
         | "resources/unsubscribe"
         | "server/discover"
-        | LISTEN => Reply::no_method(exchange.method.as_str()),
+        | LISTEN => route::no_method(gateway, exchange),
         _ => Box::pin(route::answer_other(gateway, exchange)).await,
     }
 }

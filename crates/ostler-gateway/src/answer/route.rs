@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{Kind, Refused};
+use ostler_host::{Kind, Refused, Unknown};
 use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND};
 
 use super::relay::{self, Route};
@@ -52,7 +52,7 @@ pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> 
         && exchange.method == "tasks/list"
         && gateway.0.host.is_shared(server.as_str())
     {
-        return Reply::no_method(exchange.method.as_str());
+        return no_method(gateway, exchange);
     }
     let route = match (&exchange.face, is_task, params.task_id()) {
         (_, true, Some(task)) if state::is_sealed(&task) => {
@@ -80,7 +80,7 @@ pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> 
     };
     match route {
         Some(route) => relay::relay(gateway, exchange, route).await,
-        None => Reply::no_method(exchange.method.as_str()),
+        None => no_method(gateway, exchange),
     }
 }
 
@@ -159,32 +159,56 @@ async fn find(
         }
     }
     if found.is_none() {
-        record_hidden_name(gateway, exchange, kind, exposed);
+        record_unfound(gateway, exchange, kind, exposed);
     }
     Ok(found)
 }
 
-/// Lets the record know of a name that was not found because a rule hides it.
-fn record_hidden_name(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) {
+/// Lets the record know of a name that was not found: because a rule hides it,
+/// or because there is nothing of that name.
+fn record_unfound(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) {
     let host = &gateway.0.host;
     let tables = gateway.0.names.tables(host);
     let table = if kind == Kind::Tools { &tables.tools } else { &tables.prompts };
-    if let Some((server, name)) = table.resolve(exposed) {
-        return record_hidden(gateway, exchange, server, (kind, name));
+    if let Some((server, name)) = table.resolve(exposed)
+        && record_hidden(gateway, exchange, server, (kind, name))
+    {
+        return;
     }
     // What a server has that nobody asked yet is in no table.
-    for server in host.servers(&Caller::operator()) {
-        let rest = exposed.strip_prefix(server.as_str()).and_then(|rest| rest.strip_prefix("__"));
-        if let Some(name) = rest {
-            record_hidden(gateway, exchange, &server, (kind, name));
-        }
+    let servers = host.servers(&Caller::operator());
+    let owner = |server: &'_ ServerName| {
+        exposed.strip_prefix(server.as_str()).and_then(|rest| rest.strip_prefix("__")).map(str::to_owned)
+    };
+    let owned: Vec<(&ServerName, String)> =
+        servers.iter().filter_map(|server| Some((server, owner(server)?))).collect();
+    let mut is_hidden = false;
+    for (server, name) in &owned {
+        is_hidden |= record_hidden(gateway, exchange, server, (kind, name));
+    }
+    if !is_hidden {
+        let (server, subject) = match owned.first() {
+            Some((server, name)) => (server.as_str(), name.as_str()),
+            None => ("", exposed),
+        };
+        let outcome = if kind == Kind::Tools { "unknown-tool" } else { "unknown-prompt" };
+        let method = exchange.method.as_str();
+        host.record_unknown(&exchange.caller, Unknown { server, method, subject, outcome });
     }
 }
 
 /// The host knows whether a rule hides it; if none does, nothing is recorded.
-fn record_hidden(gateway: &Gateway, exchange: &Exchange, server: &ServerName, item: (Kind, &str)) {
+fn record_hidden(gateway: &Gateway, exchange: &Exchange, server: &ServerName, item: (Kind, &str)) -> bool {
     let (server, method) = (server.as_str(), exchange.method.as_str());
-    gateway.0.host.record_refusal(&exchange.caller, Refused { server, method, item: Some(item) });
+    gateway.0.host.record_refusal(&exchange.caller, Refused { server, method, item: Some(item) })
+}
+
+/// The answer to a method that does not exist, which is put on record.
+pub(crate) fn no_method(gateway: &Gateway, exchange: &Exchange) -> Reply {
+    let (method, server) = (exchange.method.as_str(), exchange.face.server().map_or("", ServerName::as_str));
+    let unknown = Unknown { server, method, subject: "", outcome: "unknown-method" };
+    gateway.0.host.record_unknown(&exchange.caller, unknown);
+    Reply::no_method(method)
 }
 
 fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) -> Reply {
@@ -249,8 +273,14 @@ pub(crate) async fn servers_of(gateway: &Gateway, exchange: &Exchange, uri: &str
     let tables = shared.names.tables(&shared.host);
     let servers = tables.servers_of(uri, may);
     if servers.is_empty() {
+        let mut is_hidden = false;
         for server in tables.offerers_of(uri) {
-            record_hidden(gateway, exchange, server, (Kind::Resources, uri));
+            is_hidden |= record_hidden(gateway, exchange, server, (Kind::Resources, uri));
+        }
+        if !is_hidden {
+            let (server, method, outcome) = ("", exchange.method.as_str(), "unknown-resource");
+            let unknown = Unknown { server, method, subject: uri, outcome };
+            shared.host.record_unknown(&exchange.caller, unknown);
         }
     }
     servers

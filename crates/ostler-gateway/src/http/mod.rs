@@ -33,7 +33,7 @@ use axum::routing::any;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
-use ostler_host::Refused;
+use ostler_host::{Refused, Unknown};
 use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
 
 use self::accept::Accepts;
@@ -83,6 +83,7 @@ struct Visit {
     /// Ends with the caller's credential.
     pass: Option<Pass>,
     face: Face,
+    method: Method,
     headers: HeaderMap,
     accepts: Accepts,
 }
@@ -105,12 +106,13 @@ async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> R
         Err(refusal) => return *refusal,
     };
     let Some(face) = face(&gateway, &caller, server) else {
-        record_hidden(&gateway, &caller, server.unwrap_or_default(), &parts.method);
+        record_unfound(&gateway, &caller, server.unwrap_or_default(), &parts.method);
         return refuse(StatusCode::NOT_FOUND, "there is no such server here");
     };
     let accepts = Accepts::of(&parts.headers);
-    let visit = Visit { gateway, caller, pass, face, headers: parts.headers, accepts };
-    let response = match parts.method {
+    let (method, headers) = (parts.method, parts.headers);
+    let visit = Visit { gateway, caller, pass, face, method: method.clone(), headers, accepts };
+    let response = match method {
         Method::POST => match visit.pass.clone() {
             None => post::post(visit, body).await,
             // Dropped like the request of a client that leaves; what a session
@@ -135,10 +137,14 @@ fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face
     gateway.may_see(caller, &name).then_some(Face::One(name))
 }
 
-/// Lets the record know of a server that was not found because a rule hides it.
-fn record_hidden(gateway: &Gateway, caller: &Caller, server: &str, method: &Method) {
-    let what = format!("{method} /servers/{server}/mcp");
-    gateway.0.host.record_refusal(caller, Refused { server, method: &what, item: None });
+/// Lets the record know of a server that was not found: because a rule hides
+/// it, or because there is none.
+fn record_unfound(gateway: &Gateway, caller: &Caller, server: &str, method: &Method) {
+    let (host, what) = (&gateway.0.host, format!("{method} /servers/{server}/mcp"));
+    if !host.record_refusal(caller, Refused { server, method: &what, item: None }) {
+        let unknown = Unknown { server, method: &what, subject: "", outcome: "unknown-server" };
+        host.record_unknown(caller, unknown);
+    }
 }
 
 fn not_allowed() -> Response {
@@ -167,6 +173,7 @@ impl Visit {
             session.caller().principal() == self.caller.principal() && *session.face() == self.face
         };
         let Some(session) = found.filter(is_ours) else {
+            self.record_unknown_session();
             return Err(Box::new(refuse(
                 StatusCode::NOT_FOUND,
                 "there is no such session; initialize again",
@@ -182,6 +189,16 @@ impl Visit {
             return Err(Box::new(refuse(StatusCode::BAD_REQUEST, &why)));
         }
         Ok(session.touch(sessions.now()))
+    }
+
+    /// Lets the record know of a session that is none of the caller's. Its id
+    /// may be somebody else's, and stays out.
+    fn record_unknown_session(&self) {
+        let server = self.face.server().map_or("", ServerName::as_str);
+        let path = if server.is_empty() { "/mcp".to_owned() } else { format!("/servers/{server}/mcp") };
+        let what = format!("{} {path}", self.method);
+        let unknown = Unknown { server, method: &what, subject: "", outcome: "unknown-session" };
+        self.gateway.0.host.record_unknown(&self.caller, unknown);
     }
 
     /// The caller of a request of a session. Its credential may have another

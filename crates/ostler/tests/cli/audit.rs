@@ -317,3 +317,25 @@ fn who_is_over_budget_is_on_record_with_the_budget_and_lists_are_not() {
     assert_eq!(words(&rows), [ok, over, over]);
     assert_eq!(rows[1]["detail"], "the budget of role `local`: 1 in 1h");
 }
+
+#[test]
+fn what_does_not_exist_is_on_record_once_for_each_time_it_is_asked_for() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    mcp::call(daemon.port, "fake__ecko", json!({}));
+    mcp::call(daemon.port, "nosuch__echo", json!({}));
+    mcp::ask(daemon.port, "no/such", json!({}));
+    call_directly(daemon.port, "nosuch", "echo");
+    let session = ["Mcp-Session-Id: none", "Accept: text/event-stream"];
+    assert_eq!(http::ask(daemon.port, "GET /mcp", &session, "").status, 404);
+    drop(daemon);
+    let expected = [
+        "call tools/call fake ecko unknown-tool",
+        "call tools/call - nosuch__echo unknown-tool",
+        "call no/such - - unknown-method",
+        "call POST /servers/nosuch/mcp nosuch - unknown-server",
+        "call GET /mcp - - unknown-session",
+    ];
+    assert_eq!(words(&events(&home, &["--role", "local"])), expected);
+    assert!(events(&home, &["--role", "local", "--denied"]).is_empty(), "no rule refused any");
+}
