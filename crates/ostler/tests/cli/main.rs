@@ -19,6 +19,7 @@ mod issuer;
 mod jwt;
 mod limits;
 mod mcp;
+mod partition;
 mod pins;
 mod restart;
 mod roles;
