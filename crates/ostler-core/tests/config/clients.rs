@@ -14,14 +14,14 @@ fn names(config: &Config) -> Vec<&str> {
 
 #[test]
 fn claude_code_variables_become_references() {
-    let config = read("/work/.mcp.json", include_str!("../configs/mcp.json"));
+    let config = read("/proj/.mcp.json", include_str!("../configs/mcp.json"));
     assert_eq!(names(&config), ["git", "docs", "local"]);
     assert!(config.notices.is_empty(), "{:?}", config.notices);
     let git = process(&config.servers[0]);
     assert_eq!(git.args[2], "${env:REPO:-.}");
     assert_eq!(git.env["GIT_TOKEN"], "${env:GIT_TOKEN}");
     assert_eq!(endpoint(&config.servers[1]).headers["Authorization"], "Bearer ${env:DOCS_TOKEN}");
-    assert_eq!(process(&config.servers[2]).command, "/work/bin/server");
+    assert_eq!(process(&config.servers[2]).command, "/proj/bin/server");
 }
 
 #[test]
@@ -41,11 +41,11 @@ fn claude_desktop_settings_beside_the_servers_are_nobodys_business() {
 
 #[test]
 fn cursor_folders_are_known() {
-    let config = read("/work/.cursor/mcp.json", include_str!("../configs/cursor.json"));
+    let config = read("/proj/.cursor/mcp.json", include_str!("../configs/cursor.json"));
     assert_eq!(names(&config), ["sequential-thinking", "figma", "tool"]);
     let tool = process(&config.servers[2]);
-    assert_eq!(tool.command, "/work/tools/run");
-    assert_eq!(tool.cwd.as_deref(), Some("/work".as_ref()));
+    assert_eq!(tool.command, "/proj/tools/run");
+    assert_eq!(tool.cwd.as_deref(), Some("/proj".as_ref()));
     assert_eq!(tool.env["CONFIG"], "/home/ann/.tool");
     assert_eq!(tool.env["TOKEN"], "${env:TOOL_TOKEN}");
     assert_eq!(config.servers[2].keep_alive.as_secs(), 60, "our own keys work inside");
@@ -60,11 +60,11 @@ fn cursor_folders_are_known() {
 
 #[test]
 fn vs_code_servers_stand_under_servers() {
-    let config = read("/work/.vscode/mcp.json", include_str!("../configs/vscode.json"));
+    let config = read("/proj/.vscode/mcp.json", include_str!("../configs/vscode.json"));
     assert_eq!(names(&config), ["github", "playwright"]);
     assert!(config.notices.is_empty(), "{:?}", config.notices);
     let settings = r#"{"editor.tabSize": 2, "mcp": {"servers": {"a": {"command": "x"}}}}"#;
-    assert_eq!(names(&read("/work/.vscode/settings.json", settings)), ["a"]);
+    assert_eq!(names(&read("/proj/.vscode/settings.json", settings)), ["a"]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn names_are_slugged_once_and_never_collide() {
     let text = r#"{"mcpServers": {
         "Time": {"command": "a"}, "time": {"command": "b"}, "TIME": {"command": "c"}, "My Server": {"command": "d"}
     }}"#;
-    let config = read("/work/mcp.json", text);
+    let config = read("/proj/mcp.json", text);
     assert_eq!(names(&config), ["time-2", "time", "time-3", "my-server"]);
     assert_eq!(config.notices.len(), 3);
     let report = parse("mcp.json", r#"{"mcpServers": {"日本": {"command": "a"}}}"#).unwrap_err();
@@ -129,14 +129,14 @@ fn names_are_slugged_once_and_never_collide() {
 
 #[test]
 fn a_misspelled_key_is_a_warning_there() {
-    let config = read("/work/mcp.json", r#"{"mcpServers": {"a": {"command": "x", "keepAlvie": "1m"}}}"#);
+    let config = read("/proj/mcp.json", r#"{"mcpServers": {"a": {"command": "x", "keepAlvie": "1m"}}}"#);
     assert_eq!(config.notices[0].severity, Severity::Warning);
     assert_eq!(config.notices[0].hint.as_deref(), Some("did you mean `keep_alive`?"));
 }
 
 #[test]
 fn our_own_top_level_keys_are_not_silently_ignored_there() {
-    let config = read("/work/mcp.json", r#"{"mcpServers": {}, "listen": "0.0.0.0:1", "other": 1}"#);
+    let config = read("/proj/mcp.json", r#"{"mcpServers": {}, "listen": "0.0.0.0:1", "other": 1}"#);
     assert_eq!(messages(&config.notices), ["`listen` is not read in a file with `mcpServers`"]);
     let report = parse("mcp.json", r#"{"mcpServers": {}, "roles": {"a": {"allow": []}}}"#).unwrap_err();
     assert_eq!(messages(&report.problems), ["`roles` is not read in a file with `mcpServers`"]);
@@ -144,7 +144,7 @@ fn our_own_top_level_keys_are_not_silently_ignored_there() {
 
 #[test]
 fn a_list_of_tools_is_a_filter() {
-    let config = read("/work/mcp.json", r#"{"mcpServers": {"a": {"command": "x", "tools": ["one"]}}}"#);
+    let config = read("/proj/mcp.json", r#"{"mcpServers": {"a": {"command": "x", "tools": ["one"]}}}"#);
     assert_eq!(config.servers[0].tools.allow, ["one"]);
 }
 

@@ -32,11 +32,11 @@ fn what_changes_nothing_is_accepted_in_silence() {
 #[test]
 fn the_place_is_known_in_other_clients_files_too() {
     let text = "{\"mcpServers\": {\n  \"My Server\": {\"url\": \"https://e.example\",\n    \"card\": \"https://e.example\"\n  }\n}}";
-    let config = World::default().with("/work/mcp.json", text).parse("/work/mcp.json").unwrap();
+    let config = World::default().with("/proj/mcp.json", text).parse("/proj/mcp.json").unwrap();
     let found = config.unsupported();
     assert_eq!(
         found[0].to_string(),
-        "/work/mcp.json:3:5: warning: `servers.my-server.card` is read but not yet acted on by this version\n  \
+        "/proj/mcp.json:3:5: warning: `servers.my-server.card` is read but not yet acted on by this version\n  \
          3 |     \"card\": \"https://e.example\"\n    |     ^\n  \
          hint: leave it out"
     );

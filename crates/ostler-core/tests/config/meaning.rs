@@ -11,9 +11,9 @@ use crate::world::{World, bad, endpoint, good, parse, process};
 #[test]
 fn the_documented_file_means_what_it_says() {
     let world = World::default()
-        .with("/work/ostler.toml", include_str!("../configs/contract.toml"))
-        .with("/work/.mcp.json", include_str!("../configs/mcp.json"));
-    let config = world.parse("/work/ostler.toml").unwrap();
+        .with("/proj/ostler.toml", include_str!("../configs/contract.toml"))
+        .with("/proj/.mcp.json", include_str!("../configs/mcp.json"));
+    let config = world.parse("/proj/ostler.toml").unwrap();
     assert!(config.notices.is_empty(), "{:?}", config.notices);
     let names: Vec<_> = config.servers.iter().map(|spec| spec.name.as_str()).collect();
     assert_eq!(names, ["time", "remote", "git", "docs", "local"]);
@@ -22,7 +22,7 @@ fn the_documented_file_means_what_it_says() {
     assert_eq!(process(time).command, "mcp-server-time");
     assert_eq!(process(time).args, ["--local-timezone", "UTC"]);
     assert_eq!(process(time).env["TOKEN"], "${env:TIME_TOKEN}");
-    assert_eq!(process(time).cwd.as_deref(), Some("/work".as_ref()));
+    assert_eq!(process(time).cwd.as_deref(), Some("/proj".as_ref()));
     assert_eq!(time.rules("get_current_time").cache, CacheRule::For(Duration::from_secs(5)));
     assert_eq!(time.rules("get_current_time").retry, RetryRule::Safe);
     assert_eq!(time.card.as_deref(), Some("https://example.com/card.json"));
@@ -152,16 +152,16 @@ fn every_setting_of_a_server_can_be_set() {
         (spec.tools.allow.as_slice(), spec.tools.deny.as_slice()),
         (&["a*".into()][..], &["ab".into()][..])
     );
-    assert_eq!(spec.card.as_deref(), Some("/work/card.json"));
+    assert_eq!(spec.card.as_deref(), Some("/proj/card.json"));
 }
 
 #[test]
 fn commands_with_a_slash_are_paths_and_others_are_names() {
     let table = [
         ("npx", "npx"),
-        ("./server", "/work/server"),
-        ("bin/server", "/work/bin/server"),
-        ("../server", "/work/../server"),
+        ("./server", "/proj/server"),
+        ("bin/server", "/proj/bin/server"),
+        ("../server", "/proj/../server"),
         ("/opt/server", "/opt/server"),
         ("~/bin/server", "/home/ann/bin/server"),
         ("${env:TOOLS}/server", "${env:TOOLS}/server"),
@@ -174,7 +174,7 @@ fn commands_with_a_slash_are_paths_and_others_are_names() {
 
 #[test]
 fn working_directories_are_relative_to_the_file() {
-    let table = [(".", "/work"), ("sub", "/work/sub"), ("~", "/home/ann"), ("/opt", "/opt")];
+    let table = [(".", "/proj"), ("sub", "/proj/sub"), ("~", "/home/ann"), ("/opt", "/opt")];
     for (written, meant) in table {
         let config = good(&format!("[servers.a]\ncommand = \"x\"\ncwd = \"{written}\"\n"));
         assert_eq!(process(&config.servers[0]).cwd.as_deref(), Some(meant.as_ref()), "{written}");

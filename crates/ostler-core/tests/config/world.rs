@@ -34,9 +34,9 @@ impl Source for World {
     }
 }
 
-/// One file in `/work`.
+/// One file in `/proj`.
 pub(crate) fn parse(name: &str, text: &str) -> Result<Config, Report> {
-    let file = format!("/work/{name}");
+    let file = format!("/proj/{name}");
     World::default().with(&file, text).parse(&file)
 }
 
