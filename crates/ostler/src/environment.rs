@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ostler_core::config::{Config, Problem, Reference, Severity, Template};
+use ostler_core::config::{Config, Problem, Reference, Template};
 use ostler_core::spec::{Process, ServerSpec, Transport};
 
 use crate::config_file::read_at_most;
@@ -19,17 +19,7 @@ pub(crate) fn check(config: &Config) -> Vec<Problem> {
 fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
     let path = format!("servers.{}", spec.name);
     let warn = |key: &str, message: String, hint: &str| {
-        let (file, line) = config.origin(spec.name.as_str()).unwrap_or((Path::new(""), 0));
-        Problem {
-            severity: Severity::Warning,
-            file: file.to_owned(),
-            line,
-            column: u32::from(line > 0),
-            path: format!("{path}.{key}"),
-            message,
-            hint: Some(hint.to_owned()),
-            excerpt: None,
-        }
+        Problem::warning(config.origin(spec.name.as_str()), format!("{path}.{key}"), message, hint)
     };
     let mut problems: Vec<Problem> = values(spec)
         .into_iter()

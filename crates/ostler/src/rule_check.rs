@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ostler_core::caller::Caller;
 use ostler_core::catalog::nearest;
-use ostler_core::config::{Config, Problem, Severity};
+use ostler_core::config::{Config, Problem};
 use ostler_core::policy::{Rules, Subject, glob};
 use ostler_core::spec::ServerSpec;
 use ostler_host::{Kind, kept_names};
@@ -81,15 +81,5 @@ fn misses(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
 }
 
 fn warn(config: &Config, (role, list, index): (&str, &str, usize), message: String, hint: String) -> Problem {
-    let (file, line) = config.origin_of_rule(role, list, index).unwrap_or((Path::new(""), 0));
-    Problem {
-        severity: Severity::Warning,
-        file: file.to_owned(),
-        line,
-        column: u32::from(line > 0),
-        path: format!("roles.{role}.{list}"),
-        message,
-        hint: Some(hint),
-        excerpt: None,
-    }
+    Problem::warning(config.origin_of_rule(role, list, index), format!("roles.{role}.{list}"), message, hint)
 }

@@ -1,7 +1,7 @@
 //! Problems: where, what, and what to do about it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -47,6 +47,26 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A warning about a key that begins on a line of a file, if it came from one.
+    pub fn warning(
+        origin: Option<(&Path, u32)>,
+        path: impl Into<String>,
+        message: String,
+        hint: impl Into<String>,
+    ) -> Self {
+        let (file, line) = origin.unwrap_or((Path::new(""), 0));
+        Self {
+            severity: Severity::Warning,
+            file: file.to_owned(),
+            line,
+            column: u32::from(line > 0),
+            path: path.into(),
+            message,
+            hint: Some(hint.into()),
+            excerpt: None,
+        }
+    }
+
     /// Whether the config can't be used because of this.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error

@@ -1,9 +1,8 @@
 //! What `ostler check` says of credentials: what the daemon would complain of.
 
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ostler_core::config::{Config, Jwks, Problem, Severity};
+use ostler_core::config::{Config, Jwks, Problem};
 
 use super::jwt;
 use crate::token::Record;
@@ -44,15 +43,5 @@ fn has_none(tokens: &Store) -> bool {
 }
 
 fn warn(config: &Config, path: &str, message: String, hint: &str) -> Problem {
-    let (file, line) = config.origin_of_key(path).unwrap_or((Path::new(""), 0));
-    Problem {
-        severity: Severity::Warning,
-        file: file.to_owned(),
-        line,
-        column: u32::from(line > 0),
-        path: path.to_owned(),
-        message,
-        hint: Some(hint.to_owned()),
-        excerpt: None,
-    }
+    Problem::warning(config.origin_of_key(path), path, message, hint)
 }
