@@ -140,6 +140,12 @@ pub enum FaultKind {
         /// What it asks for, shortened.
         challenge: String,
     },
+    /// Nobody can be reached through whom the server is, and it is waited for.
+    #[error("out of reach: {0}")]
+    Unreachable(String),
+    /// Who carries requests to the server does not take this one from us.
+    #[error("refused on the way: {0}")]
+    Denied(String),
 }
 
 impl FaultKind {
@@ -153,6 +159,8 @@ impl FaultKind {
             | Self::Malformed(text)
             | Self::Connect(text)
             | Self::Transfer(text)
+            | Self::Unreachable(text)
+            | Self::Denied(text)
             | Self::Status { text, .. }
             | Self::NeedsAuth { challenge: text, .. } => {
                 if let Cow::Owned(hidden) = secrets.hide(text) {

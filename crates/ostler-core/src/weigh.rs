@@ -86,7 +86,9 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
         FaultKind::Transfer(_) | FaultKind::Status { .. } => (Mark::Failure, Effect::None),
         FaultKind::Paused { wait, .. } => (Mark::Failure, Effect::Pause(*wait)),
         // Only a person can help, and the server itself may be well.
-        FaultKind::NeedsAuth { .. } => (Mark::Neutral, Effect::None),
+        FaultKind::NeedsAuth { .. } | FaultKind::Denied(_) => (Mark::Neutral, Effect::None),
+        // Says nothing of the server, and whoever keeps up the way to it tries again by itself.
+        FaultKind::Unreachable(_) => (Mark::Neutral, Effect::None),
         // Our own doing: closing a session or filling it up tells nothing about the server.
         FaultKind::Retired | FaultKind::Renewed | FaultKind::Congested => (Mark::Neutral, Effect::None),
     }
@@ -118,6 +120,8 @@ mod tests {
             (FaultKind::Status { code: 502, text: text() }, M::Failure, E::None),
             (FaultKind::Paused { code: 429, wait: second }, M::Failure, E::Pause(second)),
             (FaultKind::NeedsAuth { code: 401, challenge: text() }, M::Neutral, E::None),
+            (FaultKind::Denied(text()), M::Neutral, E::None),
+            (FaultKind::Unreachable(text()), M::Neutral, E::None),
             (FaultKind::Retired, M::Neutral, E::None),
             (FaultKind::Renewed, M::Neutral, E::None),
             (FaultKind::Congested, M::Neutral, E::None),

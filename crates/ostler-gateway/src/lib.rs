@@ -41,5 +41,5 @@ pub use auth::{Admitted, Authenticate, Check, Knock, LocalOnly, Reason, Unauthor
 pub use face::Face;
 pub use gateway::Gateway;
 pub use http::{Limits, LongStream, Refusal, serve};
-pub use options::{GatewayOptions, ResourceMetadata};
+pub use options::{GatewayOptions, Readiness, ResourceMetadata};
 pub use pass::{Pass, Standing};

@@ -4,7 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_core::error::CallError;
+use ostler_host::upstream::BoxFuture;
+
 use crate::auth::{Authenticate, LocalOnly};
+
+/// Waits until it is known what there is to serve, in a time of its own choice,
+/// or says why that is not known. `None` means that it is.
+pub type Readiness = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
 
 /// How a gateway is set up. Every default is the documented one.
 #[derive(Clone)]
@@ -45,6 +52,9 @@ pub struct GatewayOptions {
     pub seal_key: [u8; 32],
     /// What clients are told about the server they talk to.
     pub version: String,
+    /// Asked before anything is listed or called, where the servers are not
+    /// known from the start: an empty list would be a lie until they are.
+    pub readiness: Option<Readiness>,
 }
 
 /// What RFC 9728 has a protected resource say of itself.
@@ -81,6 +91,7 @@ impl Default for GatewayOptions {
             max_parked: 1_024,
             seal_key,
             version: env!("CARGO_PKG_VERSION").into(),
+            readiness: None,
         }
     }
 }

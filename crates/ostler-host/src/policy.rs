@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
-use ostler_core::policy::{Decider, Explanation, Hook, Rules, Subject, Verdict};
+use ostler_core::policy::{Decider, Explanation, Hook, Rules, Standing, Subject, Verdict};
 
 use self::memo::{Asked, Memo};
 use crate::bus::ServerEvent;
@@ -78,6 +78,12 @@ impl Host {
     /// that is wanted of it, beside the configured ones; `None` takes it away.
     pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
         self.shared().hook.store(hook.map(Arc::new));
+    }
+
+    /// Whether there are rules for a role, or none for anybody.
+    pub fn has_role(&self, role: &str) -> bool {
+        let caller = Caller::new("", role);
+        matches!(self.shared().policy.load().rules.standing(&caller), Standing::Role(_) | Standing::Open)
     }
 
     /// Whether callers may see different things: what one of them was shown

@@ -71,6 +71,6 @@ pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};
 pub use text::Text;
 pub use translate::{to_legacy, to_modern};
 pub use write::{
-    write_cancelled, write_error, write_error_object, write_notification, write_question, write_request,
-    write_result,
+    error_object, write_cancelled, write_error, write_error_object, write_notification, write_question,
+    write_request, write_result,
 };

@@ -69,10 +69,15 @@ pub fn write_result(out: &mut Vec<u8>, id: &Id, result: &[u8]) {
     end_line(out, start);
 }
 
-/// Appends a refusal. `data` is the text of a JSON value.
-pub fn write_error(out: &mut Vec<u8>, id: &Id, code: i64, message: &str, data: Option<&[u8]>) {
-    let start = begin_answer(out, id, message.len() + data.map_or(0, <[u8]>::len));
-    out.extend_from_slice(b",\"error\":{\"code\":");
+/// The text of an error object. `data` is the text of a JSON value.
+pub fn error_object(code: i64, message: &str, data: Option<&[u8]>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.len() + data.map_or(0, <[u8]>::len) + 48);
+    push_error(&mut out, code, message, data);
+    out
+}
+
+fn push_error(out: &mut Vec<u8>, code: i64, message: &str, data: Option<&[u8]>) {
+    out.extend_from_slice(b"{\"code\":");
     out.extend_from_slice(code.to_string().as_bytes());
     out.extend_from_slice(b",\"message\":");
     push_string(out, message);
@@ -81,6 +86,13 @@ pub fn write_error(out: &mut Vec<u8>, id: &Id, code: i64, message: &str, data: O
         out.extend_from_slice(data);
     }
     out.push(b'}');
+}
+
+/// Appends a refusal. `data` is the text of a JSON value.
+pub fn write_error(out: &mut Vec<u8>, id: &Id, code: i64, message: &str, data: Option<&[u8]>) {
+    let start = begin_answer(out, id, message.len() + data.map_or(0, <[u8]>::len));
+    out.extend_from_slice(b",\"error\":");
+    push_error(out, code, message, data);
     end_line(out, start);
 }
 

@@ -404,6 +404,20 @@ impl CallError {
         Value::Object(present.collect::<Map<_, _>>())
     }
 
+    /// The whole JSON-RPC error object. A server's own error passes unchanged.
+    pub fn rpc_object(&self) -> Vec<u8> {
+        if let Self::Rpc(answer) = self {
+            return answer.raw.to_vec();
+        }
+        let message = self.to_string();
+        let message = match self.cause() {
+            Some(cause) => format!("{message}: {cause}"),
+            None => message,
+        };
+        let data = self.data().to_string();
+        ostler_wire::error_object(self.rpc_code(), &message, Some(data.as_bytes()))
+    }
+
     /// What happened, why, and what to do next, on up to three lines for people.
     pub fn render(&self) -> String {
         let mut text = format!("error: {self}");

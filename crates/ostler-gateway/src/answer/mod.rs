@@ -55,6 +55,13 @@ pub(crate) use parked::Lot;
 /// one of them, and would be as large as the largest of all.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let is_legacy = matches!(exchange.client, Client::Legacy(_));
+    if let Some(readiness) = &gateway.0.options.readiness
+        && wants_servers(exchange.method.as_str())
+        && let Some(waiting) = readiness()
+        && let Err(error) = waiting.await
+    {
+        return Reply::failed(&error, exchange.client.era());
+    }
     match exchange.method.as_str() {
         "tools/call" | "prompts/get" | "resources/read" | "completion/complete" => {
             route::answer(gateway, exchange).await
@@ -79,6 +86,11 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         | LISTEN => route::no_method(gateway, exchange),
         _ => Box::pin(route::answer_other(gateway, exchange)).await,
     }
+}
+
+/// Whether a request can only be answered by whoever knows the servers.
+fn wants_servers(method: &str) -> bool {
+    !matches!(method, "ping" | "server/discover" | "logging/setLevel" | LISTEN)
 }
 
 /// A notification of a client that is for servers.

@@ -14,16 +14,7 @@ impl Reply {
 
     /// An error of the gateway's own.
     pub(crate) fn error(code: i64, message: &str, data: Option<&[u8]>) -> Self {
-        let mut object = b"{\"code\":".to_vec();
-        object.extend_from_slice(code.to_string().as_bytes());
-        object.extend_from_slice(b",\"message\":");
-        ostler_wire::push_text(&mut object, message);
-        if let Some(data) = data {
-            object.extend_from_slice(b",\"data\":");
-            object.extend_from_slice(data);
-        }
-        object.push(b'}');
-        Self::Error { code, object: object.into() }
+        Self::Error { code, object: ostler_wire::error_object(code, message, data).into() }
     }
 
     /// The parameters are wrong.
@@ -59,12 +50,7 @@ impl Reply {
 
     /// An error that is not a server's own.
     pub(crate) fn of_table(error: &CallError) -> Self {
-        let message = error.to_string();
-        let message = match error.cause() {
-            Some(cause) => format!("{message}: {cause}"),
-            None => message,
-        };
-        Self::error(error.rpc_code(), &message, Some(error.data().to_string().as_bytes()))
+        Self::Error { code: error.rpc_code(), object: error.rpc_object().into() }
     }
 }
 
