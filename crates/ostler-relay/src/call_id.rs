@@ -1,0 +1,99 @@
+//! What tells calls, and workers' lives, apart.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// The id of one call: a UUID of version 7.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(Uuid);
+
+impl CallId {
+    /// An id from a time and ten bytes of chance.
+    pub fn new(unix_millis: u64, chance: &[u8; 10]) -> Self {
+        Self(uuid::Builder::from_unix_timestamp_millis(unix_millis, chance).into_uuid())
+    }
+
+    /// The id of whatever has this key in this life of a worker: every attempt
+    /// of one call has the same. The time is that of the life's beginning.
+    pub fn of_key(instance: Instance, began: u64, key: &str) -> Self {
+        let digest = Sha256::new_with_prefix(instance.0.to_be_bytes()).chain_update(key).finalize();
+        let mut chance = [0; 10];
+        chance.copy_from_slice(&digest[..10]);
+        Self::new(began, &chance)
+    }
+
+    /// Reads the one spelling that [`Display`](fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = Uuid::try_parse(text).ok()?;
+        let is_ours = id.get_version_num() == 7 && text.len() == 36 && !text.contains(char::is_uppercase);
+        is_ours.then_some(Self(id))
+    }
+
+    /// The sixteen bytes.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+/// One life of a worker or of a host: another process is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Instance(pub u64);
+
+impl Instance {
+    /// Reads the one spelling that [`Display`](fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_fit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() != 16 || !text.bytes().all(is_fit) {
+            return None;
+        }
+        u64::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_back_in_its_own_spelling_only() {
+        let id = CallId::new(1_700_000_000_000, &[7; 10]);
+        assert_eq!(CallId::parse(&id.to_string()), Some(id));
+        let text = id.to_string();
+        for bad in [text.to_uppercase(), text.replace('-', ""), format!("{{{text}}}"), text[1..].to_owned()] {
+            assert_eq!(CallId::parse(&bad), None, "{bad}");
+        }
+        assert_eq!(CallId::parse("67e55044-10b1-426f-9247-bb680e5fe0c8"), None, "version 4");
+    }
+
+    #[test]
+    fn attempts_of_one_call_share_their_id_and_nobody_else_does() {
+        let (life, next) = (Instance(1), Instance(2));
+        assert_eq!(CallId::of_key(life, 5, "a-1"), CallId::of_key(life, 5, "a-1"));
+        assert_ne!(CallId::of_key(life, 5, "a-1"), CallId::of_key(life, 5, "a-2"));
+        assert_ne!(CallId::of_key(life, 5, "a-1"), CallId::of_key(next, 5, "a-1"));
+    }
+
+    #[test]
+    fn an_instance_is_sixteen_digits() {
+        let instance = Instance(0xab);
+        assert_eq!(instance.to_string(), "00000000000000ab");
+        assert_eq!(Instance::parse("00000000000000ab"), Some(instance));
+        for bad in ["ab", "00000000000000AB", "+0000000000000ab", ""] {
+            assert_eq!(Instance::parse(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! What messages say beside their body.
+//!
+//! The body of every message is an MCP message as it is, or a piece of one.
+//! What the relay itself has to say stands in headers:
+//!
+//! ```text
+//! worker → host
+//!   manifest…       call, instance                                     answered like a call
+//!   call…           call, instance, begin-by, deadline, manifest       body: the request
+//!   control.…CALL   cancel | answer N | ack N | resume                 answer: body is a response
+//!   control.…alive  alive
+//! host → worker
+//!   progress.…CALL  accepted | note | ask N | chunk N                  note, ask: body is a message
+//!   progress.…manifest  changed
+//!   inbox           answer | chunked                                   answer: body is the response
+//!   heartbeat.HOST  beat
+//! ```
+
+use std::fmt;
+
+use crate::call_id::{CallId, Instance};
+use crate::name::Name;
+
+/// The version of all this. Another one is refused.
+pub const VERSION: &str = "1";
+
+/// The names of all headers; others are not read.
+pub const NAMES: [&str; 16] = [
+    name::VERSION,
+    name::KIND,
+    name::CALL,
+    name::INSTANCE,
+    name::BEGIN_BY,
+    name::DEADLINE,
+    name::MANIFEST,
+    name::NUMBER,
+    name::HOST,
+    name::GENERATION,
+    name::TIME,
+    name::IN_FLIGHT,
+    name::DRAINING,
+    name::LENGTH,
+    name::SHA256,
+    name::TRACE,
+];
+
+/// The names of headers.
+pub mod name {
+    /// The version of the envelope.
+    pub const VERSION: &str = "Ostler-Relay";
+    /// What kind of message it is.
+    pub const KIND: &str = "Ostler-Kind";
+    /// The id of the call.
+    pub const CALL: &str = "Ostler-Call";
+    /// The life of the worker.
+    pub const INSTANCE: &str = "Ostler-Instance";
+    /// When a call that has not begun must not begin any more.
+    pub const BEGIN_BY: &str = "Ostler-Begin-By";
+    /// When a call is over.
+    pub const DEADLINE: &str = "Ostler-Deadline";
+    /// The version of the manifest that the worker goes by.
+    pub const MANIFEST: &str = "Ostler-Manifest";
+    /// Which question or chunk.
+    pub const NUMBER: &str = "Ostler-Number";
+    /// Which host.
+    pub const HOST: &str = "Ostler-Host";
+    /// Which life of the host.
+    pub const GENERATION: &str = "Ostler-Generation";
+    /// What the host's clock shows.
+    pub const TIME: &str = "Ostler-Time";
+    /// Calls that the host has under way.
+    pub const IN_FLIGHT: &str = "Ostler-In-Flight";
+    /// Whether the host takes no more calls.
+    pub const DRAINING: &str = "Ostler-Draining";
+    /// The length of an answer in chunks.
+    pub const LENGTH: &str = "Ostler-Length";
+    /// The hash of an answer in chunks.
+    pub const SHA256: &str = "Ostler-Sha256";
+    /// The trace that a call belongs to.
+    pub const TRACE: &str = "traceparent";
+}
+
+/// The headers of one message.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(&'static str, String)>);
+
+impl Headers {
+    /// No headers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The headers of a kind of message, with our version.
+    pub fn of(kind: &str) -> Self {
+        Self::new().with(name::VERSION, VERSION).with(name::KIND, kind)
+    }
+
+    /// One more.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.0.push((name, value.to_string()));
+        self
+    }
+
+    /// One more, if there is one.
+    #[must_use]
+    pub fn with_some(self, name: &'static str, value: Option<impl fmt::Display>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, &**value))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn need(&self, name: &'static str) -> Result<&str, BadEnvelope> {
+        self.get(name).ok_or(BadEnvelope::Missing(name))
+    }
+
+    fn read<T>(&self, name: &'static str, read: impl Fn(&str) -> Option<T>) -> Result<T, BadEnvelope> {
+        read(self.need(name)?).ok_or(BadEnvelope::Unreadable(name))
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, BadEnvelope> {
+        // A plus sign is a second spelling.
+        self.read(name, |text| if text.starts_with('+') { None } else { text.parse().ok() })
+    }
+
+    fn check_version(&self) -> Result<(), BadEnvelope> {
+        match self.need(name::VERSION)? {
+            VERSION => Ok(()),
+            other => Err(BadEnvelope::Version(other.chars().take(20).collect())),
+        }
+    }
+}
+
+/// Headers that can't be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadEnvelope {
+    /// The other side speaks another version.
+    #[error("the relay speaks version {VERSION}, the message is of version {0:?}")]
+    Version(String),
+    /// A header is missing.
+    #[error("the header {0} is missing")]
+    Missing(&'static str),
+    /// A header says nothing that can be read.
+    #[error("the header {0} can't be read")]
+    Unreadable(&'static str),
+    /// No such message is known.
+    #[error("there is no message of kind {0:?}")]
+    Kind(String),
+}
+
+/// What a request of a worker says beside its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallHead {
+    /// The call, the same for every attempt.
+    pub call: CallId,
+    /// The life of the worker.
+    pub instance: Instance,
+    /// By the host's clock, in milliseconds since 1970: later the call must
+    /// not begin, for the worker will have stopped believing that it does.
+    pub begin_by: u64,
+    /// By the host's clock: when the call is over at the latest.
+    pub deadline: u64,
+    /// The version of the manifest that the worker goes by.
+    pub manifest: Option<String>,
+    /// The trace that the call belongs to.
+    pub trace: Option<String>,
+}
+
+impl CallHead {
+    /// The headers of the message.
+    pub fn headers(&self) -> Headers {
+        Headers::new()
+            .with(name::VERSION, VERSION)
+            .with(name::CALL, self.call)
+            .with(name::INSTANCE, self.instance)
+            .with(name::BEGIN_BY, self.begin_by)
+            .with(name::DEADLINE, self.deadline)
+            .with_some(name::MANIFEST, self.manifest.as_deref())
+            .with_some(name::TRACE, self.trace.as_deref())
+    }
+
+    /// Reads them.
+    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+        headers.check_version()?;
+        Ok(Self {
+            call: headers.read(name::CALL, CallId::parse)?,
+            instance: headers.read(name::INSTANCE, Instance::parse)?,
+            begin_by: headers.number(name::BEGIN_BY)?,
+            deadline: headers.number(name::DEADLINE)?,
+            manifest: headers.get(name::MANIFEST).map(str::to_owned),
+            trace: headers.get(name::TRACE).map(str::to_owned),
+        })
+    }
+}
+
+/// What a worker's question for its manifest says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestHead {
+    /// Under which the answer comes, like that of a call.
+    pub call: CallId,
+    /// The life of the worker.
+    pub instance: Instance,
+}
+
+impl ManifestHead {
+    /// The headers of the message.
+    pub fn headers(&self) -> Headers {
+        Headers::new()
+            .with(name::VERSION, VERSION)
+            .with(name::CALL, self.call)
+            .with(name::INSTANCE, self.instance)
+    }
+
+    /// Reads them.
+    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+        headers.check_version()?;
+        Ok(Self {
+            call: headers.read(name::CALL, CallId::parse)?,
+            instance: headers.read(name::INSTANCE, Instance::parse)?,
+        })
+    }
+}
+
+/// What a worker says about a call, or about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// Nobody waits for the call any more.
+    Cancel,
+    /// The answer to a question; the body is a JSON-RPC response.
+    Answer(u32),
+    /// All chunks before this one have come.
+    Ack(u32),
+    /// The connection was lost meanwhile: say again what has become of the
+    /// call. Nothing is begun by that.
+    Resume,
+    /// The worker lives.
+    Alive,
+}
+
+impl Control {
+    /// The headers of the message.
+    pub fn headers(self, instance: Instance) -> Headers {
+        let (kind, number) = match self {
+            Self::Cancel => ("cancel", None),
+            Self::Answer(number) => ("answer", Some(number)),
+            Self::Ack(number) => ("ack", Some(number)),
+            Self::Resume => ("resume", None),
+            Self::Alive => ("alive", None),
+        };
+        Headers::of(kind).with(name::INSTANCE, instance).with_some(name::NUMBER, number)
+    }
+
+    /// Reads them.
+    pub fn read(headers: &Headers) -> Result<(Self, Instance), BadEnvelope> {
+        headers.check_version()?;
+        let control = match headers.need(name::KIND)? {
+            "cancel" => Self::Cancel,
+            "answer" => Self::Answer(headers.number(name::NUMBER)?),
+            "ack" => Self::Ack(headers.number(name::NUMBER)?),
+            "resume" => Self::Resume,
+            "alive" => Self::Alive,
+            other => return Err(BadEnvelope::Kind(other.chars().take(20).collect())),
+        };
+        Ok((control, headers.read(name::INSTANCE, Instance::parse)?))
+    }
+}
+
+/// What a host says about a call before its answer, or about what a worker may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// The call was claimed by this life of this host and will be carried out once.
+    Accepted {
+        /// Which host.
+        host: Name,
+        /// Which life of it.
+        generation: Instance,
+    },
+    /// The body is a notification.
+    Note,
+    /// The body is a request that the worker's client answers.
+    Ask(u32),
+    /// The body is a piece of the answer.
+    Chunk(u32),
+    /// What the worker may use is not what it was.
+    Changed,
+}
+
+impl Progress {
+    /// The headers of the message.
+    pub fn headers(&self) -> Headers {
+        match self {
+            Self::Accepted { host, generation } => {
+                Headers::of("accepted").with(name::HOST, host).with(name::GENERATION, generation)
+            }
+            Self::Note => Headers::of("note"),
+            Self::Ask(number) => Headers::of("ask").with(name::NUMBER, number),
+            Self::Chunk(number) => Headers::of("chunk").with(name::NUMBER, number),
+            Self::Changed => Headers::of("changed"),
+        }
+    }
+
+    /// Reads them.
+    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+        headers.check_version()?;
+        Ok(match headers.need(name::KIND)? {
+            "accepted" => Self::Accepted {
+                host: headers.read(name::HOST, |text| Name::new(text).ok())?,
+                generation: headers.read(name::GENERATION, Instance::parse)?,
+            },
+            "note" => Self::Note,
+            "ask" => Self::Ask(headers.number(name::NUMBER)?),
+            "chunk" => Self::Chunk(headers.number(name::NUMBER)?),
+            "changed" => Self::Changed,
+            other => return Err(BadEnvelope::Kind(other.chars().take(20).collect())),
+        })
+    }
+}
+
+/// What comes to the inbox of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The body is the JSON-RPC response.
+    Answer,
+    /// The response comes, or has come, in chunks.
+    Chunked {
+        /// Its length in bytes.
+        length: u64,
+        /// Its hash, as 64 hexadecimal digits.
+        sha256: String,
+    },
+}
+
+impl Reply {
+    /// The headers of the message.
+    pub fn headers(&self) -> Headers {
+        match self {
+            Self::Answer => Headers::of("answer"),
+            Self::Chunked { length, sha256 } => {
+                Headers::of("chunked").with(name::LENGTH, length).with(name::SHA256, sha256)
+            }
+        }
+    }
+
+    /// Reads them.
+    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+        headers.check_version()?;
+        let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        Ok(match headers.need(name::KIND)? {
+            "answer" => Self::Answer,
+            "chunked" => Self::Chunked {
+                length: headers.number(name::LENGTH)?,
+                sha256: headers.read(name::SHA256, |text| is_hash(text).then(|| text.to_owned()))?,
+            },
+            other => return Err(BadEnvelope::Kind(other.chars().take(20).collect())),
+        })
+    }
+}
+
+/// What a host says of itself every second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat {
+    /// Which life of the host.
+    pub generation: Instance,
+    /// What its clock shows, in milliseconds since 1970.
+    pub time: u64,
+    /// Calls that it has under way.
+    pub in_flight: u64,
+    /// Whether it takes no more.
+    pub is_draining: bool,
+}
+
+impl Beat {
+    /// The headers of the message.
+    pub fn headers(&self) -> Headers {
+        Headers::of("beat")
+            .with(name::GENERATION, self.generation)
+            .with(name::TIME, self.time)
+            .with(name::IN_FLIGHT, self.in_flight)
+            .with(name::DRAINING, self.is_draining)
+    }
+
+    /// Reads them.
+    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+        headers.check_version()?;
+        Ok(Self {
+            generation: headers.read(name::GENERATION, Instance::parse)?,
+            time: headers.number(name::TIME)?,
+            in_flight: headers.number(name::IN_FLIGHT)?,
+            is_draining: headers.number(name::DRAINING)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> CallId {
+        CallId::new(1_700_000_000_000, &[9; 10])
+    }
+
+    #[test]
+    fn everything_that_is_said_is_understood() {
+        let head = CallHead {
+            call: id(),
+            instance: Instance(3),
+            begin_by: 5,
+            deadline: u64::MAX,
+            manifest: Some("v".into()),
+            trace: None,
+        };
+        assert_eq!(CallHead::read(&head.headers()), Ok(head));
+        let head = ManifestHead { call: id(), instance: Instance(3) };
+        assert_eq!(ManifestHead::read(&head.headers()), Ok(head));
+        for control in
+            [Control::Cancel, Control::Answer(7), Control::Ack(u32::MAX), Control::Resume, Control::Alive]
+        {
+            assert_eq!(Control::read(&control.headers(Instance(1))), Ok((control, Instance(1))));
+        }
+        let Ok(host) = Name::new("h") else { panic!("no name") };
+        let accepted = Progress::Accepted { host, generation: Instance(1) };
+        for progress in [accepted, Progress::Note, Progress::Ask(0), Progress::Chunk(9), Progress::Changed] {
+            assert_eq!(Progress::read(&progress.headers()), Ok(progress));
+        }
+        for reply in [Reply::Answer, Reply::Chunked { length: 7, sha256: "ab".repeat(32) }] {
+            assert_eq!(Reply::read(&reply.headers()), Ok(reply));
+        }
+        let beat = Beat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+        assert_eq!(Beat::read(&beat.headers()), Ok(beat));
+    }
+
+    #[test]
+    fn all_headers_that_are_written_are_read_from_the_wire() {
+        let head = CallHead {
+            call: id(),
+            instance: Instance(3),
+            begin_by: 5,
+            deadline: 6,
+            manifest: Some("v".into()),
+            trace: Some("t".into()),
+        };
+        let beat = Beat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+        let chunked = Reply::Chunked { length: 7, sha256: "ab".repeat(32) };
+        for headers in
+            [head.headers(), beat.headers(), chunked.headers(), Control::Ack(1).headers(Instance(1))]
+        {
+            assert!(headers.iter().all(|(name, _)| NAMES.contains(&name)), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused_by_name() {
+        let headers = Headers::new().with(name::VERSION, "2").with(name::KIND, "answer");
+        assert_eq!(Reply::read(&headers), Err(BadEnvelope::Version("2".into())));
+        assert_eq!(Reply::read(&Headers::new()), Err(BadEnvelope::Missing(name::VERSION)));
+        assert_eq!(Control::read(&Headers::of("dance")), Err(BadEnvelope::Kind("dance".into())));
+    }
+
+    #[test]
+    fn numbers_have_one_spelling() {
+        for bad in ["+1", "-1", "1.0", "", " 1", "4294967296"] {
+            let headers = Headers::of("chunk").with(name::NUMBER, bad);
+            assert_eq!(Progress::read(&headers), Err(BadEnvelope::Unreadable(name::NUMBER)), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Names that stand in subjects: tenants, roles, workers, hosts.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name.
+const MAX: usize = 64;
+
+/// One to 64 letters, digits, `-` and `_`: a token of a subject that means
+/// itself everywhere, in a file name too.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
+
+/// A text that is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a name is 1 to 64 letters, digits, `-` and `_`, found {0:?}")]
+pub struct BadName(pub String);
+
+impl Name {
+    /// Takes a text that fits.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        match !text.is_empty() && text.len() <= MAX && text.bytes().all(is_fit) {
+            true => Ok(Self(text.into())),
+            false => Err(BadName(text.chars().take(MAX + 1).collect())),
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_means_itself_in_a_subject_is_a_name() {
+        for good in ["a", "CI-7", "w_1", &"x".repeat(64)] {
+            assert_eq!(Name::new(good).map(|name| name.to_string()).as_deref(), Ok(good));
+        }
+        for bad in ["", "a.b", "*", ">", "a b", "ä", "../x", &"x".repeat(65)] {
+            assert!(Name::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}
