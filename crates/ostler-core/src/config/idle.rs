@@ -68,7 +68,18 @@ const TABLE: &[Idle] = &[
 ];
 
 /// Keys whose place is asked for although they act.
-const ASKED_FOR: [&str; 3] = ["pins.mode", "auth.jwt.jwks", "listen"];
+const ASKED_FOR: [&str; 10] = [
+    "pins.mode",
+    "auth.jwt.jwks",
+    "listen",
+    "relay",
+    "relay.creds",
+    "relay.nkey",
+    "relay.password",
+    "relay.ca",
+    "relay.cert",
+    "relay.key",
+];
 
 /// Whether the place of a key is worth remembering.
 pub(crate) fn is_noted(path: &str) -> bool {

@@ -85,7 +85,7 @@ pub use pins::PinMode;
 pub use plan::Plan;
 pub use problem::{Excerpt, Problem, Report, Severity};
 pub use reference::{Reference, ResolveError, Template, TemplateError};
-pub use relay::Relay;
+pub use relay::{Relay, RelayCredentials, RelayJournal, RelayTls, check_address as check_nats_address};
 pub use role::{Budget, Role};
 pub use schema::schema;
 pub use secret::{hide_in_address, hide_in_args, is_named_by as is_secret_key, mask as mask_secrets};

@@ -6,6 +6,7 @@ mod clients;
 mod idle;
 mod includes;
 mod meaning;
+mod relay;
 mod report;
 mod robust;
 mod schema;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::config::{Budget, Config, Gateway, PinMode, Relay};
+use ostler_core::config::{Budget, Config, Gateway, PinMode};
 use ostler_core::name::ServerName;
 use ostler_core::spec::{CacheRule, Isolation, RetryRule, ServerSpec};
 
@@ -37,8 +37,8 @@ fn the_documented_file_means_what_it_says() {
     assert_eq!(researcher.budget, Some(Budget { calls: 1000, per: Duration::from_secs(3600) }));
     assert_eq!(config.listen.to_string(), "127.0.0.1:7777");
     assert_eq!(config.pins, PinMode::Enforce);
-    let relay = Relay { nats: "nats://127.0.0.1:4222".into(), tenant: "default".into(), creds: None };
-    assert_eq!(config.relay, Some(relay));
+    let relay = config.relay.unwrap();
+    assert_eq!((relay.nats, relay.tenant), (vec!["nats://127.0.0.1:4222".to_owned()], "default".to_owned()));
 }
 
 #[test]
