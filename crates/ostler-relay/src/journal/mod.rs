@@ -1,6 +1,7 @@
 //! Which calls were begun, so that none is begun twice.
 
 mod memory;
+mod sqlite;
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::call_id::CallId;
 use crate::name::Name;
 
 pub use memory::MemoryJournal;
+pub use sqlite::{OpenError, SqliteJournal};
 
 /// How long a claim is kept. No request comes later: its deadline to begin is
 /// seconds after it was sent.

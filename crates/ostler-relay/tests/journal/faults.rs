@@ -1,0 +1,87 @@
+//! Files that are spoilt, held by others, or can't grow.
+
+use std::time::Duration;
+
+use ostler_relay::Name;
+use ostler_relay::journal::{Claim, Journal, SqliteJournal, Unclaimed};
+use rusqlite::Connection;
+
+use super::{UNSETTLED, claim, id, open};
+
+async fn try_claim(journal: &SqliteJournal, number: u64) -> Result<Claim, Unclaimed> {
+    journal.claim(id(number), &Name::new("w").unwrap()).await
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_journal_is_put_aside_and_nothing_begins_for_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    std::fs::write(&file, "no database at all ".repeat(500)).unwrap();
+    let journal = open(&file);
+    let refused = try_claim(&journal, 1).await.unwrap_err().to_string();
+    assert!(refused.contains("spoilt"), "{refused}");
+    let names: Vec<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.contains(".corrupt-"))
+        .collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    let began = std::time::Instant::now();
+    while try_claim(&journal, 1).await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it never becomes ready");
+    }
+    assert_eq!(try_claim(&journal, 1).await, Ok(UNSETTLED));
+}
+
+#[tokio::test]
+async fn a_file_that_is_spoilt_meanwhile_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    for call in 0..2_000 {
+        claim(&journal, call).await;
+    }
+    let other = Connection::open(&file).unwrap();
+    let _: i64 = other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
+    drop(other);
+    let length = usize::try_from(std::fs::metadata(&file).unwrap().len()).unwrap();
+    let spoilt = vec![0xAB; length];
+    let handle = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&handle, &spoilt, 0).unwrap();
+    // What is in its memory may hide it for a while, but what is claimed stays claimed.
+    let (mut call, mut refusals) = (0, 0);
+    let began = std::time::Instant::now();
+    loop {
+        assert!(began.elapsed() < Duration::from_secs(30), "{refusals} refusals, call {call}");
+        match try_claim(&journal, call).await {
+            Ok(Claim::Ours) if refusals > 0 => break,
+            Ok(Claim::Ours) => assert!(call >= 2_000, "{call} was forgotten without a word"),
+            Ok(Claim::Taken { .. }) => {}
+            Err(_) => refusals += 1,
+        }
+        call += 1;
+    }
+}
+
+#[tokio::test]
+async fn while_another_process_holds_the_file_nothing_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    let other = Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let refused = try_claim(&journal, 1).await.unwrap_err().to_string();
+    assert!(refused.contains("locked") && refused.contains("journal.db"), "{refused}");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(claim(&journal, 1).await, Claim::Ours);
+}
+
+#[test]
+fn a_journal_of_a_later_version_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    drop(open(&file));
+    Connection::open(&file).unwrap().execute_batch("PRAGMA user_version = 9").unwrap();
+    let error = SqliteJournal::open(&file).unwrap_err().to_string();
+    assert!(error.contains("later version") && error.contains("journal.db"), "{error}");
+}

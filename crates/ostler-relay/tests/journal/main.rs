@@ -1,0 +1,170 @@
+//! The journal in a file, with real files, threads and processes.
+
+#![allow(clippy::unwrap_used)]
+
+mod faults;
+mod processes;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+use ostler_relay::journal::{Claim, Journal, SqliteJournal};
+use ostler_relay::{CallId, Name};
+use rusqlite::Connection;
+
+const SETTLED: Claim = Claim::Taken { is_settled: true };
+const UNSETTLED: Claim = Claim::Taken { is_settled: false };
+
+fn open(file: &Path) -> SqliteJournal {
+    SqliteJournal::open(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn id(number: u64) -> CallId {
+    let mut chance = [0; 10];
+    // Spread over the whole of the index, as real ids are.
+    chance[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    chance[8..].copy_from_slice(&(number as u16).to_be_bytes());
+    CallId::new(1_700_000_000_000, &chance)
+}
+
+async fn claim(journal: &impl Journal, number: u64) -> Claim {
+    let worker = Name::new("w").unwrap();
+    journal.claim(id(number), &worker).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[tokio::test]
+async fn a_call_is_claimed_once_and_its_end_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("deep/er/journal.db");
+    let journal = open(&file);
+    assert_eq!(claim(&journal, 1).await, Claim::Ours);
+    assert_eq!(claim(&journal, 1).await, UNSETTLED);
+    journal.settle(id(1));
+    journal.close().await;
+    assert_eq!(claim(&journal, 1).await, SETTLED);
+    assert_eq!(claim(&journal, 2).await, Claim::Ours);
+    journal.settle(id(77));
+    journal.close().await;
+    drop(journal);
+    let again = open(&file);
+    assert_eq!((claim(&again, 1).await, claim(&again, 2).await), (SETTLED, UNSETTLED));
+    assert_eq!(claim(&again, 77).await, Claim::Ours, "the end of a call is no claim");
+}
+
+#[tokio::test]
+async fn nobody_else_may_read_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    claim(&journal, 1).await;
+    let mut modes: Vec<u32> = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        modes.push(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777);
+    }
+    assert_eq!(modes, [0o600; 3], "the file, its log and the index of that");
+}
+
+/// Every one of many threads claims the same calls, through several journals
+/// on the same file, as processes that overlap would.
+#[test]
+fn of_many_who_claim_the_same_call_one_gets_it() {
+    const THREADS: usize = 64;
+    const CALLS: u64 = 100;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journals: Vec<Arc<SqliteJournal>> = (0..3).map(|_| Arc::new(open(&file))).collect();
+    let start = Arc::new(Barrier::new(THREADS));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|n| {
+            let (journal, start) = (Arc::clone(&journals[n % 3]), Arc::clone(&start));
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                start.wait();
+                runtime.block_on(async {
+                    let mut ours = Vec::new();
+                    for call in 0..CALLS {
+                        if claim(&*journal, call).await == Claim::Ours {
+                            ours.push(call);
+                        }
+                    }
+                    ours
+                })
+            })
+        })
+        .collect();
+    let mut ours: Vec<u64> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    ours.sort_unstable();
+    assert_eq!(ours, (0..CALLS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_waits_for_is_not_made_or_made_for_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(&folder.path().join("journal.db"));
+    let worker = Name::new("w").unwrap();
+    for call in 0..100 {
+        let mut claiming = journal.claim(id(call), &worker);
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx))).await;
+        drop((polled, claiming));
+    }
+    for call in 0..100 {
+        let claim = claim(&journal, call).await;
+        assert!(matches!(claim, Claim::Ours | UNSETTLED), "{claim:?}");
+    }
+}
+
+#[tokio::test]
+async fn old_claims_are_deleted_and_young_ones_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    for call in 0..1_000 {
+        claim(&journal, call).await;
+    }
+    drop(journal);
+    let aside = Connection::open(&file).unwrap();
+    // 700 from eleven minutes ago; those of a clock that was set back are as good as old.
+    aside.execute("UPDATE claims SET at = at - 660 WHERE id <= 700", []).unwrap();
+    aside.execute("UPDATE claims SET at = at + 10000 WHERE id <= 10", []).unwrap();
+    let count = || aside.query_row("SELECT count(*) FROM claims", [], |row| row.get::<_, i64>(0)).unwrap();
+    let journal = open(&file);
+    let began = Instant::now();
+    while count() > 300 {
+        assert!(began.elapsed().as_secs() < 20, "{} are left", count());
+        claim(&journal, 999).await;
+    }
+    assert_eq!(count(), 300);
+    assert_eq!((claim(&journal, 0).await, claim(&journal, 700).await), (Claim::Ours, UNSETTLED));
+}
+
+/// Prints what one host can claim; nothing depends on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_claims_share_a_transaction() {
+    const WAITING: u64 = 64;
+    const EACH: u64 = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Arc::new(open(&folder.path().join("journal.db")));
+    let began = Instant::now();
+    let callers: Vec<_> = (0..WAITING)
+        .map(|caller| {
+            let journal = Arc::clone(&journal);
+            tokio::spawn(async move {
+                for call in 0..EACH {
+                    let number = caller * EACH + call;
+                    assert_eq!(claim(&*journal, number).await, Claim::Ours);
+                    journal.settle(id(number));
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let rate = (WAITING * EACH) as f64 / began.elapsed().as_secs_f64();
+    #[allow(clippy::print_stderr)]
+    {
+        eprintln!("{rate:.0} claims and ends/s at {WAITING} waiting");
+    }
+}
