@@ -1,6 +1,7 @@
 //! The broker: what carries messages between workers and hosts.
 
 pub mod memory;
+pub mod nats;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub trait Link: Send + Sync + 'static {
     /// message. What comes faster than it is read is dropped beyond a limit.
     fn subscribe(&self, subject: &str, queue: Option<&str>) -> BoxFuture<'_, Result<Subscription, Unsent>>;
 
-    /// Waits until everything before it has reached the broker.
+    /// Waits until everything before it has left this process. What comes after
+    /// it on this connection is taken in after it; another connection may be faster.
     fn flush(&self) -> BoxFuture<'_, Result<(), Unsent>>;
 
     /// Waits until the connection is over, and says why for people.

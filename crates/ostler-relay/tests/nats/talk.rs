@@ -1,0 +1,131 @@
+//! Messages between two connections.
+
+use std::collections::BTreeSet;
+
+use ostler_relay::broker::{Message, Unsent};
+use ostler_relay::envelope::{CallHead, Headers, name};
+use ostler_relay::{CallId, Instance};
+use ostler_testkit::{NatsServer, NatsSetup};
+
+use super::{BOTH, at, connect, in_time, message, next, publish, settle, subscribe};
+
+#[tokio::test]
+async fn a_message_arrives_whole() {
+    for which in BOTH {
+        let server = NatsServer::plain(which).await;
+        let (one, two) = (connect(at(&server)).await, connect(at(&server)).await);
+        let mut heard = subscribe(&two, "a.*").await;
+        settle(&two, "settle").await;
+        let head = CallHead {
+            call: CallId::new(1, &[7; 10]),
+            instance: Instance(3),
+            begin_by: 5,
+            deadline: u64::MAX,
+            manifest: Some("m".into()),
+            trace: Some("00-ä: x-01".into()),
+        };
+        let sent =
+            Message::new("a.b".into(), head.headers(), vec![0, 13, 10, 255]).with_reply("_INBOX.x".into());
+        publish(&one, sent.clone()).await;
+        let came = next(&mut heard).await;
+        assert_eq!((&came.subject, &came.reply, &came.body), (&sent.subject, &sent.reply, &sent.body));
+        assert_eq!(CallHead::read(&came.headers), Ok(head));
+        assert!(!came.is_unheard);
+    }
+}
+
+#[tokio::test]
+async fn one_of_a_queue_gets_each_message() {
+    for which in BOTH {
+        let server = NatsServer::plain(which).await;
+        let (one, two) = (connect(at(&server)).await, connect(at(&server)).await);
+        let mut queues = Vec::new();
+        for link in [&one, &two] {
+            let queue = link.subscribe("a", Some("hosts")).await;
+            queues.push(queue.unwrap_or_else(|error| panic!("{error}")));
+        }
+        settle(&two, "settle").await;
+        for number in 0..100 {
+            publish(&one, message("a", &number.to_string())).await;
+        }
+        let mut heard = BTreeSet::new();
+        let [first, second] = &mut queues[..] else { panic!("two queues") };
+        for _ in 0..100 {
+            let came = in_time(async {
+                tokio::select! {
+                    came = first.next() => came,
+                    came = second.next() => came,
+                }
+            });
+            let came = came.await.unwrap_or_else(|| panic!("the connection is over"));
+            assert!(heard.insert(came.body.clone()), "{came:?} came twice");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_hears_comes_back_at_once() {
+    for which in BOTH {
+        let server = NatsServer::plain(which).await;
+        let link = connect(at(&server)).await;
+        let mut inbox = subscribe(&link, "_INBOX_w.*").await;
+        publish(&link, message("nobody", "?").with_reply("_INBOX_w.1".into())).await;
+        let came = next(&mut inbox).await;
+        assert_eq!(came.subject, "_INBOX_w.1");
+        assert!(came.is_unheard);
+        assert_eq!(came.headers, Headers::new());
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_the_broker_does_not_take_is_not_sent() {
+    for which in BOTH {
+        let config = "max_payload: 2000\n".into();
+        let server = NatsServer::start(NatsSetup { which, config, ..NatsSetup::default() }).await;
+        let link = connect(at(&server)).await;
+        assert_eq!(link.welcome().max_payload, 2_000);
+        assert!(!link.welcome().asks_for_credentials);
+        assert!(link.welcome().is_loopback);
+        let mut heard = subscribe(&link, "a").await;
+        // The headers count too.
+        let headers = Headers::new().with(name::MANIFEST, "m".repeat(100));
+        let sent = link.publish(Message::new("a".into(), headers, vec![b'x'; 1_900])).await;
+        assert_eq!(sent, Err(Unsent::TooLong { limit: 2_000 }));
+        publish(&link, message("a", "short")).await;
+        assert_eq!(next(&mut heard).await.body, "short");
+    }
+}
+
+#[tokio::test]
+async fn who_stops_listening_hears_nothing_and_is_not_counted() {
+    let server = NatsServer::plain(BOTH[0]).await;
+    let link = connect(at(&server)).await;
+    let heard = subscribe(&link, "a").await;
+    drop(heard);
+    let mut inbox = subscribe(&link, "_INBOX_w.*").await;
+    publish(&link, message("a", "?").with_reply("_INBOX_w.1".into())).await;
+    assert!(next(&mut inbox).await.is_unheard);
+}
+
+/// Four times what may wait for a slow reader.
+#[tokio::test]
+async fn what_comes_faster_than_it_is_read_is_dropped_and_the_rest_still_comes() {
+    let server = NatsServer::plain(BOTH[1]).await;
+    let (one, two) = (connect(at(&server)).await, connect(at(&server)).await);
+    let mut slow = subscribe(&two, "a").await;
+    settle(&two, "settle").await;
+    for number in 0..16_384 {
+        publish(&one, message("a", &number.to_string())).await;
+    }
+    let mut other = subscribe(&two, "b").await;
+    settle(&two, "settle").await;
+    publish(&one, message("b", "last")).await;
+    assert_eq!(next(&mut other).await.body, "last");
+    let mut count = 0;
+    while let Ok(Some(_)) = tokio::time::timeout(std::time::Duration::from_millis(100), slow.next()).await {
+        count += 1;
+    }
+    assert_eq!(count, 4_096);
+    publish(&one, message("a", "more")).await;
+    assert_eq!(next(&mut slow).await.body, "more");
+}
