@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
 use ostler_host::upstream::BoxFuture;
 
 use crate::auth::{Authenticate, LocalOnly};
@@ -55,6 +56,12 @@ pub struct GatewayOptions {
     /// Asked before anything is listed or called, where the servers are not
     /// known from the start: an empty list would be a lie until they are.
     pub readiness: Option<Readiness>,
+    /// How long a client of one server's endpoint is kept waiting for a hello
+    /// while the server can't be started. Who has nothing else to offer than
+    /// that server waits rather than sends the client away.
+    pub hello_patience: Duration,
+    /// `/mcp` shows this server alone, under its own names.
+    pub only: Option<ServerName>,
 }
 
 /// What RFC 9728 has a protected resource say of itself.
@@ -92,6 +99,8 @@ impl Default for GatewayOptions {
             seal_key,
             version: env!("CARGO_PKG_VERSION").into(),
             readiness: None,
+            hello_patience: Duration::ZERO,
+            only: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What was typed.
 
 mod policy;
+mod worker;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap_complete::Shell;
 use ostler_core::config::{duration, listen};
 
 pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, read_moment};
+pub(crate) use self::worker::Worker;
 use crate::reach::Address;
 
 /// Examples come before the rest: most people look for the one line to copy.
@@ -76,6 +78,7 @@ With a token, in a file or in OSTLER_TOKEN, the client is the token's caller; wi
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
     },
+    Worker(Worker),
     Call(Call),
     Tools(Tools),
     /// List the prompts of servers

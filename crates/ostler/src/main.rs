@@ -34,6 +34,7 @@ mod stdio;
 mod table;
 mod token;
 mod told;
+mod worker;
 
 use std::process::ExitCode;
 

@@ -22,7 +22,7 @@ use crate::spot::{Note, Spot};
 /// Carries the token of the client's caller, beside the admin token.
 pub(crate) const TOKEN_HEADER: &str = "ostler-token";
 /// The variable that holds such a token.
-const TOKEN: &str = "OSTLER_TOKEN";
+pub(crate) const TOKEN: &str = "OSTLER_TOKEN";
 /// The longest file of a token.
 const LONGEST_TOKEN: u64 = 32 << 10;
 
@@ -73,7 +73,7 @@ struct Tokens {
 
 /// The token of the client's caller. One that can't be read is an error: the
 /// client must not be taken for somebody else.
-fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
     let text = match file {
         Some(file) => config_file::read_at_most(file, LONGEST_TOKEN).map_err(|why| Failure::Unreadable {
             file: file.to_owned(),
@@ -232,7 +232,7 @@ fn exchange(mut from_daemon: BufReader<TcpStream>, address: &Address) -> Result<
 }
 
 /// Copies at once whatever comes: a message must not wait for the next.
-fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 16 << 10];
     loop {
         let read = match from.read(&mut buffer) {

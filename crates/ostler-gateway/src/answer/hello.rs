@@ -1,9 +1,13 @@
 //! What a client is told about the server it talks to.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use ostler_core::caller::Caller;
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::name::ServerName;
 use ostler_wire::{Change, Era, Hello, MODERN_VERSION};
+use tokio::time::Instant;
 
 use super::relay::{self, Route};
 use super::tasks;
@@ -21,6 +25,9 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Servers' own advice that is passed on, in bytes over all servers.
 const ADVICE: usize = 8 << 10;
+
+/// How often it is looked whether a server that could not be started has been.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What `initialize` says back.
 pub(crate) async fn initialize(
@@ -47,7 +54,7 @@ pub(crate) async fn initialize(
 /// `server/discover`. A modern server answers for itself.
 pub(crate) async fn discover(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     if let Face::One(server) = &exchange.face
-        && let Ok(hello) = gateway.0.host.hello(&exchange.caller, server.as_str()).await
+        && let Ok(hello) = greet(gateway, &exchange.caller, server).await
         && hello.era == Era::Modern
     {
         let is_silent = gateway.0.host.is_restricted_at(&exchange.caller, server.as_str());
@@ -100,7 +107,7 @@ async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, R
             instructions: Some(instructions(gateway, caller)),
         }),
         Face::One(server) => {
-            let hello = gateway.0.host.hello(caller, server.as_str()).await;
+            let hello = greet(gateway, caller, server).await;
             let is_shared = gateway.0.host.is_shared(server.as_str());
             let is_silent = gateway.0.host.is_restricted_at(caller, server.as_str());
             let Hello { capabilities, server, instructions, .. } =
@@ -108,6 +115,22 @@ async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, R
             let capabilities = if is_shared { tasks::without_list(capabilities) } else { capabilities };
             let instructions = instructions.filter(|_| !is_silent);
             Ok(Said { capabilities, server: server.unwrap_or_else(|| identity(gateway)), instructions })
+        }
+    }
+}
+
+/// What a server says of itself. One that can't be started now is tried for as
+/// long as clients are kept waiting for it.
+async fn greet(gateway: &Gateway, caller: &Caller, server: &ServerName) -> Result<Hello, CallError> {
+    let end = Instant::now() + gateway.0.options.hello_patience;
+    loop {
+        match gateway.0.host.hello(caller, server.as_str()).await {
+            Err(CallError::Unavailable(Unavailable { state: UnavailableState::StartFailed, .. }))
+                if Instant::now() < end =>
+            {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            hello => return hello,
         }
     }
 }

@@ -132,7 +132,9 @@ async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> R
 
 /// What the path shows. A server that the caller may not see looks like none.
 fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face> {
-    let Some(server) = server else { return Some(Face::All) };
+    let Some(server) = server else {
+        return Some(gateway.0.options.only.clone().map_or(Face::All, Face::One));
+    };
     let name = ServerName::new(server).ok()?;
     gateway.may_see(caller, &name).then_some(Face::One(name))
 }

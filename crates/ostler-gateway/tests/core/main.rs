@@ -12,6 +12,7 @@ mod lists;
 mod names;
 mod parked;
 mod pins;
+mod readiness;
 mod resources;
 mod roles;
 mod rounds;

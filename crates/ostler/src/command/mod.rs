@@ -15,6 +15,7 @@ mod serve;
 mod status;
 pub(crate) mod token;
 pub(crate) mod tools;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Serve(typed) => serve::run(&typed, file),
         Command::Stdio { token_file } => stdio::run(shared, token_file.as_deref()),
+        Command::Worker(typed) => worker::run(typed),
         Command::Call(typed) => call::run(&typed, shared),
         Command::Tools(typed) => tools::run(&typed, shared),
         Command::Prompts(typed) => offers::prompts(&typed, shared),

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 
+mod agent;
 mod api;
 mod audit;
+mod bridge;
 mod call;
 mod canary;
 mod config;

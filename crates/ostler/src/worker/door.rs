@@ -1,0 +1,75 @@
+//! How the agent reaches the worker.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ostler_gateway::{Face, Gateway, Limits};
+use ostler_host::Caller;
+use tokio::net::TcpListener;
+
+use super::{Voice, pipes};
+use crate::failure::Failure;
+use crate::spot;
+
+/// How the agent reaches the worker.
+#[derive(Debug)]
+pub(crate) enum Door {
+    /// By stdin and stdout.
+    Pipes,
+    /// By HTTP.
+    Http {
+        /// Of this machine only.
+        address: SocketAddr,
+        /// Where to write the port.
+        port_file: Option<PathBuf>,
+    },
+}
+
+impl Door {
+    /// What was typed. Whoever reaches the worker has its credentials, so it
+    /// can't be reached from other machines.
+    pub(crate) fn new(listen: Option<SocketAddr>, port_file: Option<PathBuf>) -> Result<Self, Failure> {
+        match listen {
+            None => Ok(Self::Pipes),
+            Some(address) if address.ip().to_canonical().is_loopback() => {
+                Ok(Self::Http { address, port_file })
+            }
+            Some(address) => Err(Failure::Usage {
+                what: format!(
+                    "{address} can be reached from other machines, and a worker asks nobody who they are"
+                ),
+                hint: Some("listen on 127.0.0.1, or give the others a worker each".into()),
+            }),
+        }
+    }
+
+    /// Serves until the agent has gone; over HTTP there is no such end.
+    pub(super) async fn serve(&self, gateway: &Gateway, face: Face, voice: &Voice) -> Result<(), Failure> {
+        match self {
+            Self::Pipes => {
+                let (stream, output) = pipes::open().map_err(Failure::Machine)?;
+                let (reader, writer) = tokio::io::split(stream);
+                gateway.serve_stream(reader, writer, Caller::local(), face).await;
+                output.finish()
+            }
+            Self::Http { address, port_file } => {
+                let unheard = |error: std::io::Error| Failure::Listen {
+                    address: *address,
+                    why: error.to_string(),
+                    hint: "name another port with --listen".into(),
+                };
+                let listener = TcpListener::bind(address).await.map_err(unheard)?;
+                let address = listener.local_addr().map_err(Failure::Machine)?;
+                if let Some(file) = port_file {
+                    let unwritable = |why| Failure::Unwritable { file: file.clone(), why };
+                    spot::write_whole(file, format!("{}\n", address.port()).as_bytes())
+                        .map_err(unwritable)?;
+                }
+                voice(&format!("listening at {}/mcp", spot::url_of(address)));
+                let limits = Limits::default();
+                ostler_gateway::serve(listener, gateway.router(), limits, std::future::pending()).await;
+                Ok(())
+            }
+        }
+    }
+}
