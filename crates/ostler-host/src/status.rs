@@ -1,6 +1,7 @@
 //! What operators see.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_core::breaker::Circuit;
 use ostler_core::error::CallError;
@@ -22,6 +23,12 @@ impl Host {
     /// One server.
     pub fn status_of(&self, name: &str) -> Result<ServerStatus, CallError> {
         Ok(self.describe(&self.server(name)?))
+    }
+
+    /// How long a call of a server may take without a sign of progress, and at most.
+    pub fn call_times(&self, name: &str) -> Option<(Duration, Duration)> {
+        let registry = self.shared().registry.load();
+        registry.get(name).map(|server| (server.spec.call_timeout, server.spec.max_call_time))
     }
 
     /// A server with a process per caller is described by the sum of its

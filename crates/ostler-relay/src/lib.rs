@@ -37,6 +37,7 @@ pub mod envelope;
 pub mod journal;
 mod manifest;
 mod name;
+pub mod service;
 pub mod subject;
 mod tether;
 

@@ -1,0 +1,105 @@
+//! Answers that were given, for those who could not hear them.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use super::desk::Key;
+use crate::journal::KEPT;
+
+/// All answers together, in bytes.
+const MAX_BYTES: usize = 64 << 20;
+
+/// What one answer takes beside its text, so that many small ones are bounded too.
+const OVERHEAD: usize = 256;
+
+/// Answers of the last ten minutes, the newest of them if they are too many.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    kept: HashMap<Key, (Instant, Bytes)>,
+    /// In the order of keeping; one whose time is another was kept again since.
+    order: VecDeque<(Instant, Key)>,
+    bytes: usize,
+}
+
+impl Answers {
+    /// Keeps an answer, instead of an earlier one to the same call.
+    pub(super) fn keep(&mut self, key: Key, text: Bytes, now: Instant) {
+        self.bytes += text.len() + OVERHEAD;
+        if let Some((_, earlier)) = self.kept.insert(key.clone(), (now, text)) {
+            self.bytes -= earlier.len() + OVERHEAD;
+        }
+        self.order.push_back((now, key));
+        self.trim(now);
+    }
+
+    /// The answer to a call.
+    pub(super) fn get(&self, key: &Key) -> Option<Bytes> {
+        self.kept.get(key).map(|(_, text)| text.clone())
+    }
+
+    /// Forgets what is old, and what is too much.
+    pub(super) fn trim(&mut self, now: Instant) {
+        while let Some((at, key)) = self.order.front() {
+            let is_old = now.saturating_duration_since(*at) >= KEPT;
+            // The newest is kept however long it is: an answer has a limit of its own.
+            let is_too_much = self.bytes > MAX_BYTES && self.order.len() > 1;
+            if !is_old && !is_too_much {
+                return;
+            }
+            if self.kept.get(key).is_some_and(|(kept_at, _)| kept_at == at)
+                && let Some((_, text)) = self.kept.remove(key)
+            {
+                self.bytes -= text.len() + OVERHEAD;
+            }
+            self.order.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{CallId, Name};
+
+    fn key(number: u8) -> Key {
+        let worker = Name::new("w").unwrap_or_else(|error| panic!("{error}"));
+        Key { worker, call: CallId::new(1, &[number; 10]) }
+    }
+
+    #[test]
+    fn answers_are_kept_for_ten_minutes() {
+        let (mut answers, now) = (Answers::default(), Instant::now());
+        answers.keep(key(1), Bytes::from_static(b"one"), now);
+        answers.trim(now + KEPT - Duration::from_millis(1));
+        assert_eq!(answers.get(&key(1)).as_deref(), Some(&b"one"[..]));
+        answers.trim(now + KEPT);
+        assert_eq!((answers.get(&key(1)), answers.bytes), (None, 0));
+    }
+
+    #[test]
+    fn the_newest_win_and_the_very_newest_stays_whatever_its_length() {
+        let (mut answers, now) = (Answers::default(), Instant::now());
+        for number in 0..3 {
+            answers.keep(key(number), Bytes::from(vec![0; MAX_BYTES / 2]), now);
+        }
+        let lengths: Vec<_> = (0..3).map(|number| answers.get(&key(number)).map(|text| text.len())).collect();
+        assert_eq!(lengths, [None, None, Some(MAX_BYTES / 2)], "two halves and what they take beside");
+        answers.keep(key(9), Bytes::from(vec![0; MAX_BYTES * 2]), now);
+        assert!(answers.get(&key(2)).is_none() && answers.get(&key(9)).is_some());
+    }
+
+    #[test]
+    fn keeping_again_replaces_and_counts_once() {
+        let (mut answers, now) = (Answers::default(), Instant::now());
+        answers.keep(key(1), Bytes::from_static(b"one"), now);
+        answers.keep(key(1), Bytes::from_static(b"other"), now + Duration::from_secs(1));
+        assert_eq!(answers.bytes, 5 + OVERHEAD);
+        answers.trim(now + KEPT);
+        assert_eq!(answers.get(&key(1)).as_deref(), Some(&b"other"[..]));
+    }
+}

@@ -1,0 +1,147 @@
+//! What workers may use: told when they ask, and pushed when it changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::error::CallError;
+use ostler_host::upstream::Event;
+use ostler_host::{Caller, Kind, Offer, Unknown};
+use ostler_wire::{Id, Message as Rpc};
+use serde_json::value::RawValue;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, timeout};
+
+use super::desk::Address;
+use super::order::caller_of;
+use super::presence::Life;
+use super::said::Said;
+use super::{Shared, send};
+use crate::broker::Message;
+use crate::envelope::{ManifestHead, Progress};
+use crate::manifest::{Listed, Manifest};
+use crate::name::Name;
+
+/// How long servers are waited for that have never said what they have.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Changes are looked for, and told, this often.
+const CALM: Duration = Duration::from_secs(1);
+
+/// A worker's question, its envelope read.
+pub(super) struct Question {
+    pub(super) life: Life,
+    pub(super) role: Name,
+    pub(super) to: Address,
+    body: Bytes,
+}
+
+impl Question {
+    /// Reads the envelope. The error is for people.
+    pub(super) fn read(role: Name, worker: Name, message: Message, epoch: u64) -> Result<Self, String> {
+        let head = ManifestHead::read(&message.headers).map_err(|error| error.to_string())?;
+        let reply = message.reply.ok_or("it does not say where the answer goes")?;
+        let key = super::desk::Key { worker: worker.clone(), call: head.call };
+        let life = Life { worker, instance: head.instance };
+        Ok(Self { life, role, to: Address { key, reply, epoch }, body: message.body })
+    }
+
+    /// The id of the request; a question without a body has one all the same.
+    fn id(&self) -> Id {
+        match Rpc::parse(self.body.clone()) {
+            Ok(Rpc::Request { id, .. }) => id,
+            _ => Id::from(0),
+        }
+    }
+}
+
+/// Answers a worker's question.
+pub(super) async fn answer(service: Arc<Shared>, question: Question) {
+    // Never closed, so this only waits.
+    let Ok(_turn) = service.manifests.acquire().await else { return };
+    let caller = caller_of(&question.life.worker, &question.role);
+    let manifest = build(&service, &caller).await;
+    let version = manifest.as_ref().ok().map(|manifest| manifest.version.clone());
+    service.desk.told(&question.life, &caller, version);
+    let said = match manifest.as_ref().map(serde_json::to_vec) {
+        Ok(Ok(text)) => Said::Result(text.into()),
+        Ok(Err(error)) => Said::from(&unwritable(&error)),
+        Err(error) => {
+            let unknown = Unknown { server: "", method: "manifest", subject: "", outcome: error.code() };
+            service.host.record_unknown(&caller, unknown);
+            service.count_refusal();
+            Said::from(error)
+        }
+    };
+    let text = said.frame(Some(&question.id()));
+    send::send(&service, &question.to, text).await;
+}
+
+/// What a caller may use now.
+async fn build(service: &Shared, caller: &Caller) -> Result<Manifest, CallError> {
+    if !service.host.has_role(caller.role()) {
+        return Err(CallError::Invalid {
+            what: format!("the host has no role `{}`", caller.role()),
+            hint: "add it to the host's config, or give the worker a credential of another role".into(),
+        });
+    }
+    let offers = service.host.offers(caller, Kind::Tools, PATIENCE).await;
+    let servers = offers.iter().map(|offer| listed(service, offer)).collect::<Result<_, _>>();
+    let servers = servers.map_err(|error| unwritable(&error))?;
+    Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
+}
+
+fn listed(service: &Shared, offer: &Offer) -> Result<Listed, serde_json::Error> {
+    let raw = |text: &[u8]| serde_json::from_slice::<&RawValue>(text).map(ToOwned::to_owned);
+    let tools = offer.items.iter().map(|item| raw(&item.definition)).collect::<Result<_, _>>()?;
+    let error = offer.error.as_ref().map(|error| raw(&error.rpc_object())).transpose()?;
+    // Gone since it was listed: the next manifest is without it.
+    let times = service.host.call_times(offer.server.as_str()).unwrap_or_default();
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (call_timeout, max_call_time) = (millis(times.0), millis(times.1));
+    Ok(Listed { name: offer.server.to_string(), tools, error, call_timeout, max_call_time })
+}
+
+/// Definitions were JSON when they came, so this is a fault of ours.
+fn unwritable(error: &serde_json::Error) -> CallError {
+    let what = format!("the manifest can't be written: {error}");
+    CallError::Overloaded { what, retry_after: Duration::from_secs(1) }
+}
+
+/// Tells workers that what they may use has changed, for ever.
+pub(super) async fn push(service: Arc<Shared>) {
+    let mut events = service.host.events();
+    let mut seen = service.host.lists_version();
+    let mut is_due = false;
+    let mut last = Instant::now();
+    loop {
+        match timeout(CALM, events.recv()).await {
+            Ok(Ok(event)) => is_due |= event.event == Event::ToolsChanged,
+            Ok(Err(RecvError::Lagged(_))) => is_due = true,
+            Ok(Err(RecvError::Closed)) => return,
+            Err(_) => {}
+        }
+        let version = service.host.lists_version();
+        is_due |= version != seen;
+        // What changes in quick succession is looked at together.
+        if is_due && last.elapsed() >= CALM {
+            (seen, is_due, last) = (version, false, Instant::now());
+            push_changes(&service).await;
+        }
+    }
+}
+
+async fn push_changes(service: &Shared) {
+    for (life, caller, told) in service.desk.all_told() {
+        let version = build(service, &caller).await.ok().map(|manifest| manifest.version);
+        if version.as_deref().unwrap_or_default() == told {
+            continue;
+        }
+        let Some(up) = service.tether.up() else { return };
+        let subject = service.subjects.changed(&life.worker);
+        let message = Message::new(subject, Progress::Changed.headers(), Bytes::new());
+        if service.publish(&up, message).await.is_ok() {
+            service.desk.told(&life, &caller, version);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a worker hears while its call is under way, and how it is asked.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use ostler_host::LogLevel;
+use ostler_host::upstream::{Question, Voice};
+use ostler_wire::{Message, MetaKey, Params};
+use tokio::sync::mpsc;
+
+use crate::envelope::Progress;
+
+/// Notes of one call that may wait to be sent; a server that says more is
+/// heard in part.
+const MAX_NOTES: usize = 64;
+
+/// Questions of one call that may be open. A person answers one at a time.
+const MAX_OPEN: usize = 16;
+
+/// Something that the worker is told before the answer.
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) kind: Progress,
+    pub(super) text: Bytes,
+}
+
+/// Notes as they come.
+pub(super) type Notes = mpsc::Receiver<Note>;
+
+/// The worker's end of one call.
+pub(super) struct WorkerVoice {
+    notes: mpsc::Sender<Note>,
+    /// The worker's own progress token, raw.
+    token: Option<Bytes>,
+    /// How much of the log is wanted; `None` is nothing.
+    logs: Option<LogLevel>,
+    /// What the client behind the worker can do, raw.
+    capabilities: Option<Bytes>,
+    questions: Mutex<Questions>,
+}
+
+#[derive(Default)]
+struct Questions {
+    next: u32,
+    /// With what was sent of each, to be sent again.
+    open: HashMap<u32, (Question, Bytes)>,
+}
+
+impl WorkerVoice {
+    /// The voice of a request, if anything is wanted or can be answered. Most
+    /// want nothing, and cost nothing here.
+    pub(super) fn of(params: &Params) -> Option<(Arc<Self>, Notes)> {
+        let token = params.progress_token();
+        let logs = params.meta_entry(MetaKey::LogLevel).and_then(level_of);
+        let capabilities = params.meta_entry(MetaKey::ClientCapabilities).filter(|raw| may_answer(raw));
+        if token.is_none() && logs.is_none() && capabilities.is_none() {
+            return None;
+        }
+        let (notes, outlet) = mpsc::channel(MAX_NOTES);
+        let voice = Self {
+            notes,
+            token: token.map(Bytes::copy_from_slice),
+            logs,
+            capabilities: capabilities.map(Bytes::copy_from_slice),
+            questions: Mutex::default(),
+        };
+        Some((Arc::new(voice), outlet))
+    }
+
+    /// The worker answers a question.
+    pub(super) fn answer(&self, number: u32, body: Bytes) {
+        // An answer that can't be read is a refusal, which dropping the question says.
+        let question = self.questions().open.remove(&number);
+        if let (Some((question, _)), Ok(Message::Response { outcome, .. })) = (question, Message::parse(body))
+        {
+            question.answer(outcome);
+        }
+    }
+
+    /// Asks anew what is open: the worker may have missed it.
+    pub(super) fn ask_again(&self) {
+        let questions = self.questions();
+        let mut open: Vec<_> = questions.open.iter().collect();
+        open.sort_by_key(|(number, _)| **number);
+        for (number, (_, text)) in open {
+            let _ = self.notes.try_send(Note { kind: Progress::Ask(*number), text: text.clone() });
+        }
+    }
+
+    fn say(&self, method: &str, params: Option<&[u8]>) {
+        let mut text = Vec::with_capacity(method.len() + params.map_or(0, <[u8]>::len) + 48);
+        ostler_wire::write_notification(&mut text, method, params);
+        text.pop();
+        let _ = self.notes.try_send(Note { kind: Progress::Note, text: text.into() });
+    }
+
+    fn questions(&self) -> MutexGuard<'_, Questions> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Voice for WorkerVoice {
+    fn wants_progress(&self) -> bool {
+        self.token.is_some()
+    }
+
+    fn progress(&self, progress: &ostler_wire::Progress) {
+        if let Some(token) = &self.token {
+            self.say("notifications/progress", Some(&progress.with_token(token)));
+        }
+    }
+
+    fn notice(&self, method: &str, params: Option<&Bytes>) {
+        let params = params.map(|params| &params[..]);
+        if method == "notifications/message" {
+            let level = params.and_then(|params| level_of(ostler_wire::member(params, "level")?));
+            let level = level.unwrap_or(LogLevel::Info);
+            if self.logs.is_none_or(|wanted| level < wanted) {
+                return;
+            }
+        }
+        self.say(method, params);
+    }
+
+    fn can_answer(&self, method: &str) -> bool {
+        let capability = match method {
+            "elicitation/create" => "elicitation",
+            "sampling/createMessage" => "sampling",
+            "roots/list" => "roots",
+            _ => return false,
+        };
+        self.capabilities.as_deref().is_some_and(|raw| can(raw, capability))
+    }
+
+    fn ask(&self, question: Question) {
+        let mut questions = self.questions();
+        // One more than may be open is dropped, which refuses it.
+        if questions.open.len() >= MAX_OPEN {
+            return;
+        }
+        let number = questions.next;
+        let mut text = Vec::new();
+        let (method, params) = (question.method.as_str(), question.params.as_deref());
+        ostler_wire::write_question(&mut text, u64::from(number), method, params);
+        text.pop();
+        let text = Bytes::from(text);
+        let note = Note { kind: Progress::Ask(number), text: text.clone() };
+        if self.notes.try_send(note).is_ok() {
+            questions.next += 1;
+            questions.open.insert(number, (question, text));
+        }
+    }
+}
+
+/// A level from the JSON text of its name.
+fn level_of(raw: &[u8]) -> Option<LogLevel> {
+    LogLevel::parse(&serde_json::from_slice::<String>(raw).ok()?)
+}
+
+/// Whether capabilities name anything that answers questions.
+fn may_answer(raw: &[u8]) -> bool {
+    ["elicitation", "sampling", "roots"].iter().any(|capability| can(raw, capability))
+}
+
+fn can(raw: &[u8], capability: &str) -> bool {
+    raw.len() > 2 && std::str::from_utf8(raw).is_ok_and(|raw| ostler_wire::has_capability(raw, capability))
+}

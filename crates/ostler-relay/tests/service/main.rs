@@ -1,0 +1,20 @@
+//! The host's side, over a broker in memory and with scripted servers: one
+//! test for each thing it promises. The worker is played by hand.
+
+#![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
+
+mod calls;
+mod lives;
+mod repeats;
+mod roles;
+mod stage;
+
+use std::time::Duration;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

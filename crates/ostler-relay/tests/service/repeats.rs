@@ -1,0 +1,104 @@
+//! The same id again: the call runs once, whatever became of it before.
+
+use ostler_relay::envelope::Control;
+use ostler_testkit::{Reply, Script};
+
+use crate::secs;
+use crate::stage::{Stage, code, text, world};
+
+fn slow() -> Script {
+    Script::echo().tool_that("work", Reply::text("done").after(secs(1)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_call_that_is_under_way_is_accepted_again_and_runs_once() {
+    let stage = Stage::open(world().server("a", slow()).open().await).await;
+    let mut worker = stage.worker("w1").await;
+    worker.call(1, "a", "work").await;
+    worker.call(1, "a", "work").await;
+    assert_eq!([worker.accepted().await, worker.accepted().await], [1, 1]);
+    assert_eq!(text(&worker.answer().await.1), "done");
+    assert!(worker.is_silent().await, "there is one answer");
+    assert_eq!(stage.world.stage("a").count("work"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_call_that_was_answered_gets_the_same_answer() {
+    let stage = Stage::open(world().server("a", slow()).open().await).await;
+    let mut worker = stage.worker("w1").await;
+    worker.call(1, "a", "work").await;
+    let first = worker.answer().await;
+    worker.call(1, "a", "work").await;
+    assert_eq!(worker.answer().await, first);
+    assert_eq!(stage.world.stage("a").count("work"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_call_is_refused_again_and_never_runs() {
+    let stage = Stage::open(world().server("a", slow()).open().await).await;
+    let mut worker = stage.worker("w1").await;
+    stage.world.host.set_rules(crate::stage::rules(&[("other", &["*"])]));
+    worker.call(1, "a", "work").await;
+    let first = worker.answer().await;
+    stage.world.host.set_rules(crate::stage::rules(&[("dev", &["*"])]));
+    worker.call(1, "a", "work").await;
+    assert_eq!(worker.answer().await, first);
+    assert_eq!(stage.world.stage("a").count("work"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_an_earlier_life_of_the_host_may_have_run_and_does_not_run_again() {
+    let mut stage = Stage::open(world().server("a", slow()).open().await).await;
+    let mut worker = stage.worker("w1").await;
+    worker.call(1, "a", "work").await;
+    assert_eq!(worker.accepted().await, 1);
+    worker.call(2, "a", "echo").await;
+    assert_eq!((worker.accepted().await, worker.answer().await.0), (2, 2));
+    stage.restart().await;
+    assert_eq!(stage.world.stage("a").in_flight(), 0, "the calls went with their service");
+    for call in [1, 2] {
+        worker.call(call, "a", if call == 1 { "work" } else { "echo" }).await;
+        let (answered, answer) = worker.answer().await;
+        assert_eq!((answered, code(&answer)), (call, "outcome-unknown"));
+    }
+    assert!(worker.is_silent().await);
+    assert_eq!((stage.world.stage("a").count("work"), stage.world.stage("a").count("echo")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_id_of_another_worker_brings_no_answer_of_the_first() {
+    let stage = Stage::open(world().server("a", slow()).open().await).await;
+    let mut worker = stage.worker("w1").await;
+    let mut other = stage.worker("w2").await;
+    worker.call(1, "a", "work").await;
+    assert_eq!(text(&worker.answer().await.1), "done");
+    other.control(1, Control::Resume, "").await;
+    assert!(other.is_silent().await);
+    other.call(1, "a", "work").await;
+    assert_eq!(code(&other.answer().await.1), "outcome-unknown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_journal_is_refused_unexecuted() {
+    let world = world().server("a", slow()).open().await;
+    let stage = Stage::open_on(world, std::sync::Arc::new(crate::stage::NoJournal)).await;
+    let mut worker = stage.worker("w1").await;
+    worker.call(1, "a", "work").await;
+    let (_, answer) = worker.answer().await;
+    assert_eq!(code(&answer), "overloaded");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("the disk is full"), "{answer}");
+    assert!(stage.world.stage("a").asked().is_empty());
+    assert!(worker.is_silent().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_takes_too_long_begins_nothing() {
+    let world = world().server("a", slow()).open().await;
+    let stage = Stage::open_on(world, std::sync::Arc::new(crate::stage::SlowJournal)).await;
+    let mut worker = stage.worker("w1").await;
+    let began = tokio::time::Instant::now();
+    worker.call(1, "a", "work").await;
+    assert_eq!(code(&worker.answer().await.1), "overloaded");
+    assert_eq!(began.elapsed(), secs(2));
+    assert!(stage.world.stage("a").asked().is_empty());
+}

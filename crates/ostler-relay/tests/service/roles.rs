@@ -1,0 +1,204 @@
+//! Who asks stands in the subject, and what it may use in the host's rules.
+
+use std::sync::{Arc, Mutex};
+
+use ostler_relay::Manifest;
+use ostler_relay::broker::Message;
+use ostler_relay::subject::Wanted;
+use ostler_testkit::{Reply, Script, World};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, call_id, code, meta, name, rules, text, tool_call};
+
+async fn two_servers() -> World {
+    let script = || Script::echo().tool("secret").tool("plan");
+    World::new()
+        .options(|options| {
+            options.rules = rules(&[("dev", &["a/echo", "a/plan", "b/plan"]), ("all", &["*"])])
+        })
+        .server("a", script())
+        .server("b", script())
+        .open()
+        .await
+}
+
+fn manifest(answer: &Value) -> Manifest {
+    serde_json::from_value(answer["result"].clone()).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+fn tools(manifest: &Manifest) -> Vec<(String, Vec<String>)> {
+    let name = |tool: &serde_json::value::RawValue| {
+        serde_json::from_str::<Value>(tool.get()).unwrap()["name"].as_str().unwrap().to_owned()
+    };
+    let tools = |listed: &ostler_relay::Listed| listed.tools.iter().map(|tool| name(tool)).collect();
+    manifest.servers.iter().map(|listed| (listed.name.clone(), tools(listed))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_holds_exactly_what_the_role_may_use() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker("w1").await;
+    worker.ask_manifest(1).await;
+    let (call, answer) = worker.answer().await;
+    let manifest = manifest(&answer);
+    let expected = [
+        ("a".to_owned(), vec!["echo".to_owned(), "plan".to_owned()]),
+        ("b".to_owned(), vec!["plan".to_owned()]),
+    ];
+    assert_eq!((call, tools(&manifest)), (1, expected.to_vec()));
+    assert_eq!((&*manifest.host, manifest.time), ("h1", stage.clock.now()));
+    assert_eq!((manifest.servers[0].call_timeout, manifest.servers[0].max_call_time), (60_000, 600_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_role_gets_nothing_and_the_servers_are_not_touched() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker_as("w1", "nobody", 1).await;
+    worker.ask_manifest(1).await;
+    let (_, answer) = worker.answer().await;
+    assert_eq!(code(&answer), "invalid-argument");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("no role `nobody`"), "{answer}");
+    worker.call(2, "a", "echo").await;
+    assert_eq!(code(&worker.answer().await.1), "unknown-server");
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned();
+    worker.send(worker.head(3), "a", &Wanted::Method("tools/list".into()), body).await;
+    assert_eq!(code(&worker.answer().await.1), "unknown-server");
+    assert!(worker.is_silent().await, "nothing was accepted");
+    assert_eq!((stage.world.stage("a").connects(), stage.world.stage("b").connects()), (0, 0));
+    assert_eq!(stage.service.status().refused, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_tool_is_refused_exactly_like_one_that_does_not_exist() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker("w1").await;
+    let mut said = Vec::new();
+    for (number, tool) in [(1, "secret"), (2, "sekret")] {
+        worker.call(number, "a", tool).await;
+        assert_eq!(worker.accepted().await, number);
+        said.push(worker.answer().await.1.to_string().replace("sekret", "secret"));
+    }
+    assert_eq!(said[0], said[1]);
+    assert!(said[0].contains("unknown-tool"), "{}", said[0]);
+    assert_eq!(stage.world.stage("a").count("secret"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_or_worker_in_the_body_means_nothing() {
+    let stage = Stage::open(two_servers().await).await;
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    let recorder = move |record: &ostler_host::Record<'_>| {
+        sink.lock().unwrap().push(format!("{} {} {}", record.principal, record.role, record.outcome));
+    };
+    stage.world.host.set_recorder(Some(Arc::new(recorder)));
+    let mut worker = stage.worker("w1").await;
+    let mut meta = meta();
+    meta["role"] = json!("all");
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "role": "all", "worker": "w2",
+        "params": {"name": "secret", "role": "all", "_meta": meta}});
+    worker.send(worker.head(1), "a", &Wanted::Tool("secret".into()), body.to_string()).await;
+    assert_eq!(code(&worker.answer().await.1), "unknown-tool");
+    assert_eq!(*seen.lock().unwrap(), ["worker:w1 dev unknown-tool"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_asks_for_something_else_than_its_subject_is_refused() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker_as("w1", "all", 1).await;
+    let tool = |tool: &str| Wanted::Tool(tool.into());
+    let method = |method: &str| Wanted::Method(method.into());
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#.to_owned();
+    let table = [
+        (tool("echo"), tool_call("secret", json!({}))),
+        (tool("echo"), list.clone()),
+        (method("tools/call"), tool_call("echo", json!({}))),
+        (method("prompts/list"), list),
+        (tool("echo"), r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#.into()),
+        (tool("echo"), r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#.into()),
+        (tool("echo"), r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#.into()),
+        (tool("echo"), "what".into()),
+    ];
+    for (number, (what, body)) in (1..).zip(table) {
+        worker.send(worker.head(number), "a", &what, body.clone()).await;
+        let (call, answer) = worker.answer().await;
+        assert_eq!((call, &answer["error"]["code"]), (number, &json!(-32602)), "{body}");
+        let id = if body.contains("\"id\":7") { json!(7) } else { Value::Null };
+        assert_eq!(answer["id"], id, "{body}");
+    }
+    assert!(worker.is_silent().await);
+    assert!(stage.world.stage("a").asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_not_be_read_is_dropped_and_counted_and_the_next_call_is_well() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker("w1").await;
+    let subject = worker.subjects.call(&name("dev"), &name("w1"), "a", &Wanted::Tool("echo".into())).unwrap();
+    let body = tool_call("echo", json!({}));
+    let no_head = Message::new(subject.clone(), Default::default(), body.clone());
+    worker.publish(no_head.with_reply(worker.inbox.answer(call_id(1)))).await;
+    worker.publish(Message::new(subject, worker.head(2).headers(), body)).await;
+    let odd = Message::new("ostler.acme.control.w1.nothing".into(), Default::default(), "");
+    worker.publish(odd).await;
+    assert!(worker.is_silent().await);
+    assert_eq!(stage.service.status().refused, 3);
+    worker.call(4, "a", "echo").await;
+    assert_eq!(text(&worker.answer().await.1), "{}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_are_filtered_and_need_no_claim() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker("w1").await;
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned();
+    for _ in 0..2 {
+        worker.send(worker.head(1), "a", &Wanted::Method("tools/list".into()), body.clone()).await;
+        let (_, answer) = worker.answer().await;
+        let names: Vec<_> =
+            answer["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+        assert_eq!(names, ["echo", "plan"]);
+        assert_eq!(answer["result"]["cacheScope"], "private");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_before_the_walk_is_recorded() {
+    let stage = Stage::open(two_servers().await).await;
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    let recorder = move |record: &ostler_host::Record<'_>| {
+        let denied = record.denied.unwrap_or("-");
+        let line =
+            format!("{} {}/{} {} {denied}", record.principal, record.server, record.subject, record.outcome);
+        sink.lock().unwrap().push(line);
+    };
+    stage.world.host.set_recorder(Some(Arc::new(recorder)));
+    let mut worker = stage.worker_as("w1", "nobody", 1).await;
+    worker.call(1, "a", "echo").await;
+    worker.answer().await;
+    let mut worker = stage.worker("w2").await;
+    worker.send(worker.head(2), "a", &Wanted::Tool("echo".into()), tool_call("plan", json!({}))).await;
+    worker.answer().await;
+    let seen = seen.lock().unwrap().clone();
+    assert!(seen[0].starts_with("worker:w1 a/ unknown-server role `nobody`"), "{seen:?}");
+    assert_eq!(seen[1], "worker:w2 a/echo invalid-argument -");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_is_listed_with_the_reason() {
+    let world = World::new()
+        .options(|options| options.rules = rules(&[("dev", &["*"])]))
+        .server("a", Script::echo())
+        .server("b", Script::echo().on("tools/list", |_| Reply::error(-1, "broken")))
+        .open()
+        .await;
+    let stage = Stage::open(world).await;
+    let mut worker = stage.worker("w1").await;
+    worker.ask_manifest(1).await;
+    let manifest = manifest(&worker.answer().await.1);
+    assert_eq!(tools(&manifest).len(), 2);
+    assert!(manifest.servers[0].error.is_none());
+    let error = manifest.servers[1].error.as_ref().map(|error| error.get().to_owned()).unwrap_or_default();
+    assert!(error.contains("broken"), "{error}");
+}
