@@ -23,8 +23,12 @@ use crate::name::Name;
 use crate::subject::ToHost;
 use crate::tether::Up;
 
-/// How long the broker may take to know what we listen to.
+/// How long the broker may take to know what we listen to, or that something has left.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// Messages that may have come when nothing new is taken any more, and are
+/// taken all the same.
+const REST: usize = 16_384;
 
 /// Unreadable messages are complained about this often.
 const COMPLAIN: Duration = Duration::from_secs(10);
@@ -66,29 +70,26 @@ pub(super) struct Complaints {
 }
 
 impl Intake {
-    /// Begins to listen. Nothing is missed from when this returns.
-    pub(super) async fn open(service: &Arc<Shared>, up: Up) -> Result<Self, Unsent> {
-        let denials = up.link.denials();
-        let [manifests, calls, control] = service.subjects.of_hosts();
-        // Who is heard asks for calls, so what is about calls is listened to first.
-        let control = up.link.subscribe(&control.0, control.1).await?;
-        let manifests = up.link.subscribe(&manifests.0, manifests.1).await?;
-        let calls = up.link.subscribe(&calls.0, calls.1).await?;
-        timeout(FLUSH, up.link.flush()).await.unwrap_or(Err(Unsent::Over))?;
+    /// Begins to listen, and says so. Nothing is missed from when this returns.
+    pub(super) async fn open(service: &Arc<Shared>, up: &Up) -> Result<Self, Unsent> {
+        let intake = timeout(FLUSH, Self::listen(service, up)).await.unwrap_or(Err(Unsent::Over))?;
         if !up.link.welcome().asks_for_credentials {
             tracing::warn!("the broker asks nobody for credentials: whoever reaches it can take any role");
         }
-        service.desk.set_connected(true);
-        beat::beat(service, &up).await;
-        announce_unsent(service).await;
-        Ok(Self {
-            service: Arc::clone(service),
-            up,
-            control,
-            manifests: Some(manifests),
-            calls: Some(calls),
-            denials,
-        })
+        beat::beat(service, up).await;
+        Ok(intake)
+    }
+
+    async fn listen(service: &Arc<Shared>, up: &Up) -> Result<Self, Unsent> {
+        let denials = up.link.denials();
+        let [manifests, calls, control] = service.subjects.of_hosts();
+        // Calls come once they are listened to, and what is about them right after.
+        let control = up.link.subscribe(&control.0, control.1).await?;
+        let manifests = up.link.subscribe(&manifests.0, manifests.1).await?;
+        let calls = up.link.subscribe(&calls.0, calls.1).await?;
+        up.link.flush().await?;
+        let (service, up) = (Arc::clone(service), up.clone());
+        Ok(Self { service, up, control, manifests: Some(manifests), calls: Some(calls), denials })
     }
 
     /// Waits for what comes next. Cancel-safe.
@@ -119,7 +120,9 @@ impl Intake {
 
     /// Takes nothing new from now on. What has come is taken.
     pub(super) async fn close(&mut self, tasks: &mut JoinSet<()>, complaints: &mut Complaints) {
-        while let Ok(arrival) = timeout(Duration::ZERO, self.receive()).await {
+        for _ in 0..REST {
+            // Nothing is waited for, but what has come is there at the first look.
+            let Ok(arrival) = timeout(Duration::ZERO, self.receive()).await else { break };
             if !self.on(arrival, tasks, complaints) {
                 return;
             }
@@ -234,13 +237,6 @@ impl Intake {
     }
 }
 
-/// Tells the workers of answers that could not be sent. They ask for them.
-async fn announce_unsent(service: &Shared) {
-    for key in service.desk.take_unsent() {
-        service.accept(&key).await;
-    }
-}
-
 impl Complaints {
     fn add(&mut self, why: &str) {
         self.unsaid += 1;
@@ -252,9 +248,9 @@ impl Complaints {
     }
 }
 
-/// What a call gets that was cancelled before it came.
+/// What a call gets that comes after its cancellation.
 fn cancelled() -> CallError {
-    CallError::Invalid { what: "the call was cancelled before it began".into(), hint: String::new() }
+    CallError::Invalid { what: "the call was cancelled".into(), hint: String::new() }
 }
 
 async fn next_of(subscription: &mut Option<Subscription>) -> Option<Message> {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::intake::{Complaints, Intake};
-use super::{Shared, beat, manifest};
+use super::{Shared, beat, manifest, send};
 use crate::tether::{Situation, Up};
 
 /// How long the journal may take to keep what was noted.
@@ -70,18 +70,19 @@ impl Running {
                 () = drained(&mut self.stage, &mut self.tasks) => return,
             };
             let Some(up) = up else { return };
-            let Ok(intake) = Intake::open(&self.service, up).await else {
-                // The connection is as good as lost; the tether says when.
-                lost(&mut self.situation).await;
-                continue;
-            };
             self.service.set_trouble(None);
-            let is_drained = self.serve_connection(intake).await;
-            self.service.desk.set_connected(false);
-            if is_drained {
-                return;
+            if let Ok(intake) = Intake::open(&self.service, &up).await {
+                self.service.desk.set_connected(true);
+                self.tasks.spawn(send::announce_unsent(Arc::clone(&self.service)));
+                let is_drained = self.serve_connection(intake).await;
+                self.service.desk.set_connected(false);
+                if is_drained {
+                    return;
+                }
             }
-            lost(&mut self.situation).await;
+            // Whatever is left of it is of no use.
+            up.link.close();
+            lost(&mut self.situation, up.epoch).await;
         }
     }
 
@@ -126,8 +127,9 @@ async fn next_up(situation: &mut watch::Receiver<Situation>) -> Option<Up> {
 }
 
 /// Waits until the tether has seen that the connection is over.
-async fn lost(situation: &mut watch::Receiver<Situation>) {
-    let _ = situation.wait_for(|situation| !matches!(situation, Situation::Up(_))).await;
+async fn lost(situation: &mut watch::Receiver<Situation>, epoch: u64) {
+    let is_other = |situation: &Situation| !matches!(situation, Situation::Up(up) if up.epoch == epoch);
+    let _ = situation.wait_for(is_other).await;
 }
 
 /// Without a connection: waits until a drain has nothing left to wait for.

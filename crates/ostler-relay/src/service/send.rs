@@ -1,5 +1,6 @@
 //! Answers on their way: in one message, or in chunks where they are too long.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,6 +41,13 @@ pub(super) async fn send(service: &Shared, to: &Address, text: Bytes) {
         Err(Unsent::TooLong { .. }) if to.epoch != up.epoch => service.accept(&to.key).await,
         Err(Unsent::TooLong { .. }) => in_chunks(service, &up, to, text).await,
         Err(Unsent::Over) => service.desk.put_off(&to.key),
+    }
+}
+
+/// Tells the workers of answers that could not be sent. They ask for them.
+pub(super) async fn announce_unsent(service: Arc<Shared>) {
+    for key in service.desk.take_unsent() {
+        service.accept(&key).await;
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a worker hears while its call is under way, and how it is asked.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -135,6 +137,9 @@ impl Voice for WorkerVoice {
 
     fn ask(&self, question: Question) {
         let mut questions = self.questions();
+        if questions.open.len() >= MAX_OPEN {
+            questions.open.retain(|_, (question, _)| !is_withdrawn(question));
+        }
         // One more than may be open is dropped, which refuses it.
         if questions.open.len() >= MAX_OPEN {
             return;
@@ -151,6 +156,11 @@ impl Voice for WorkerVoice {
             questions.open.insert(number, (question, text));
         }
     }
+}
+
+/// Whether the server does not wait for the answer any more.
+fn is_withdrawn(question: &mut Question) -> bool {
+    pin!(question.withdrawn()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 /// A level from the JSON text of its name.

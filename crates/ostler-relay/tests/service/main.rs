@@ -5,6 +5,7 @@
 
 mod calls;
 mod lives;
+mod long;
 mod repeats;
 mod roles;
 mod stage;

@@ -1,10 +1,12 @@
 //! The same id again: the call runs once, whatever became of it before.
 
+use ostler_relay::broker::Message;
+use ostler_relay::broker::memory::Fate;
 use ostler_relay::envelope::Control;
 use ostler_testkit::{Reply, Script};
 
-use crate::secs;
 use crate::stage::{Stage, code, text, world};
+use crate::{ms, secs};
 
 fn slow() -> Script {
     Script::echo().tool_that("work", Reply::text("done").after(secs(1)))
@@ -101,4 +103,22 @@ async fn a_claim_that_takes_too_long_begins_nothing() {
     assert_eq!(code(&worker.answer().await.1), "overloaded");
     assert_eq!(began.elapsed(), secs(2));
     assert!(stage.world.stage("a").asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_arrives_twice_runs_nothing_twice() {
+    let stage = Stage::open(world().server("a", slow()).open().await).await;
+    for (call, apart) in [(1, ms(0)), (2, ms(100)), (3, ms(1_500)), (4, secs(3))] {
+        let twice = move |_: &str, to: &str, _: &Message| match to {
+            "host" => Fate::Twice(apart),
+            _ => Fate::Arrives,
+        };
+        stage.broker.set_weather(Some(Box::new(twice)));
+        let mut worker = stage.worker("w1").await;
+        worker.call(call, "a", "work").await;
+        assert_eq!(text(&worker.answer().await.1), "done");
+        stage.world.advance(secs(4)).await;
+        assert_eq!(worker.answer_within(ms(1)).await, None, "the broker lets us answer once");
+    }
+    assert_eq!(stage.world.stage("a").count("work"), 4);
 }
