@@ -130,8 +130,10 @@ impl NatsServer {
     }
 
     /// Freezes it: its connections stay open, and nothing moves on them.
-    pub fn freeze(&self) {
-        self.proc().signal(Signal::SIGSTOP);
+    pub async fn freeze(&self) {
+        let proc = self.proc();
+        proc.signal(Signal::SIGSTOP);
+        eventually("the NATS server is frozen", PATIENCE, || proc.is_frozen()).await;
     }
 
     /// Ends [`Self::freeze`].

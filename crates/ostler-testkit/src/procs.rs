@@ -106,6 +106,13 @@ impl Proc {
         }
     }
 
+    /// Whether a signal has stopped it, with all its threads.
+    pub fn is_frozen(self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        let mut states = threads.map(|thread| Stat::at(&thread.path().join("stat")).map(|stat| stat.state));
+        states.all(|state| state == Some('T'))
+    }
+
     /// Memory in use, in KiB; 0 when it is gone.
     pub fn rss_kib(self) -> u64 {
         self.status_kib("VmRSS:")
@@ -134,10 +141,14 @@ impl Proc {
 }
 
 impl Stat {
+    fn read(pid: u32) -> Option<Self> {
+        Self::at(Path::new(&format!("/proc/{pid}/stat")))
+    }
+
     /// The second field, the program's name, may hold spaces and parentheses,
     /// so counting starts behind the last `)`.
-    fn read(pid: u32) -> Option<Self> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    fn at(file: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(file).ok()?;
         let (head, tail) = text.rsplit_once(')')?;
         let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
         Some(Self {

@@ -58,7 +58,7 @@ async fn a_server_takes_another_config_while_it_runs() {
 async fn a_frozen_server_says_nothing_until_it_thaws() {
     let server = NatsServer::plain(NatsVersion::Core).await;
     let (mut stream, _) = greeting(&server).unwrap_or_else(|error| panic!("{error}"));
-    server.freeze();
+    server.freeze().await;
     stream.write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n").unwrap_or_else(|error| panic!("{error}"));
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap_or_else(|error| panic!("{error}"));
     let mut line = String::new();

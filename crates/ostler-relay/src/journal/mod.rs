@@ -1,5 +1,6 @@
 //! Which calls were begun, so that none is begun twice.
 
+mod kv;
 mod memory;
 mod sqlite;
 
@@ -10,6 +11,7 @@ use ostler_host::upstream::BoxFuture;
 use crate::call_id::CallId;
 use crate::name::Name;
 
+pub use kv::{KvJournal, kv_bucket};
 pub use memory::MemoryJournal;
 pub use sqlite::{OpenError, SqliteJournal};
 

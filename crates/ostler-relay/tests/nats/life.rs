@@ -78,7 +78,7 @@ async fn a_broker_that_says_nothing_any_more_is_given_up_within_ten_seconds() {
     let server = NatsServer::plain(BOTH[0]).await;
     let link = connect(at(&server)).await;
     settle(&link, "settle").await;
-    server.freeze();
+    server.freeze().await;
     let began = Instant::now();
     let limit = Duration::from_secs(15);
     assert!(tokio::time::timeout(limit, link.ended()).await.is_ok());

@@ -1,6 +1,7 @@
 //! The relay's broker, its journal and its printed config, with real NATS servers.
 
 mod gate;
+mod journal;
 mod life;
 mod talk;
 

@@ -67,9 +67,13 @@ struct State {
 }
 
 impl Line {
-    /// Why it is over, if it is.
-    pub(crate) fn over(&self) -> watch::Receiver<Option<String>> {
-        self.state.over.subscribe()
+    /// Waits until it is over, and says why.
+    pub(crate) fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        let mut over = self.state.over.subscribe();
+        async move {
+            let why = over.wait_for(Option::is_some).await;
+            why.ok().and_then(|why| why.clone()).unwrap_or_default()
+        }
     }
 
     /// Whether it is over.
@@ -120,13 +124,13 @@ pub(crate) async fn dial(options: &NatsOptions) -> Result<Line, Refusal> {
         return Err(Refusal::Away("the connection was lost at once".into()));
     }
     let line = Line { client, state };
-    tokio::spawn(leave_when_over(line.client.clone(), line.over()));
+    tokio::spawn(leave_when_over(line.client.clone(), line.ended()));
     Ok(line)
 }
 
 /// Ends the client with the connection, whoever still holds a part of it.
-async fn leave_when_over(client: Client, mut over: watch::Receiver<Option<String>>) {
-    let _ = over.wait_for(Option::is_some).await;
+async fn leave_when_over(client: Client, ended: impl Future<Output = String>) {
+    ended.await;
     let _ = tokio::time::timeout(CLOSE, client.drain()).await;
 }
 

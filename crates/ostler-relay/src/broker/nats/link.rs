@@ -79,11 +79,7 @@ impl Link for NatsLink {
     }
 
     fn ended(&self) -> BoxFuture<'_, String> {
-        let mut over = self.line.over();
-        Box::pin(async move {
-            let why = over.wait_for(Option::is_some).await;
-            why.ok().and_then(|why| why.clone()).unwrap_or_default()
-        })
+        Box::pin(self.line.ended())
     }
 
     fn close(&self) {
