@@ -158,11 +158,32 @@ impl Subjects {
 
     /// What a worker listens to.
     pub fn of_worker(&self, worker: &Name, inbox: &Inbox) -> [String; 3] {
-        [
-            format!("{}.{worker}.*", self.root("progress")),
-            format!("{}.*", self.root("heartbeat")),
-            format!("{}.*", inbox.0),
-        ]
+        [self.progress_of(worker), self.all_heartbeats(), format!("{}.*", inbox.0)]
+    }
+
+    /// All requests of a worker.
+    pub(crate) fn all_calls(&self, role: &Name, worker: &Name) -> String {
+        format!("{}.{role}.{worker}.*.*", self.root("call"))
+    }
+
+    /// All that a worker says about its calls and about itself.
+    pub(crate) fn all_control(&self, worker: &Name) -> String {
+        format!("{}.{worker}.*", self.root("control"))
+    }
+
+    /// All that a worker hears of its calls before their answers.
+    pub(crate) fn progress_of(&self, worker: &Name) -> String {
+        format!("{}.{worker}.*", self.root("progress"))
+    }
+
+    /// The same, of all workers.
+    pub(crate) fn all_progress(&self) -> String {
+        format!("{}.*.*", self.root("progress"))
+    }
+
+    /// The signs of life of all hosts.
+    pub(crate) fn all_heartbeats(&self) -> String {
+        format!("{}.*", self.root("heartbeat"))
     }
 
     /// What has come to a host.

@@ -3,6 +3,7 @@
 mod gate;
 mod journal;
 mod life;
+mod rights;
 mod talk;
 
 use std::sync::Arc;
