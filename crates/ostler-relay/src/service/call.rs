@@ -43,7 +43,9 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) async fn run(service: Arc<Shared>, order: Order, found: Found) {
     match found {
         Found::New(place, cancelled) => begin(&service, &order, place, cancelled).await,
-        Found::UnderWay { is_accepted: true } => service.accept(&order.to.key).await,
+        Found::UnderWay { is_accepted: true } => {
+            service.accept(&order.to.key).await;
+        }
         // Whoever claims it says so.
         Found::UnderWay { is_accepted: false } | Found::Flooded => {}
         Found::Answered(answer) => send::send(&service, &order.to, answer).await,
@@ -89,8 +91,6 @@ async fn carry_out(service: &Shared, order: &Order, place: &Place, begun: &mut B
             return Said::from(&error);
         }
     };
-    place.set_accepted();
-    service.accept(&order.to.key).await;
     let result = match list_of(asked.method.as_str()) {
         Some(kind) => lists::answer(service, order, kind).await,
         None => perform(service, order, place, asked).await,
@@ -115,7 +115,19 @@ async fn prepare(
     if list_of(asked.method.as_str()).is_none() {
         claim(service, order, begun).await?;
     }
+    accept(service, order, place).await?;
     Ok(asked)
+}
+
+/// Tells the worker that it begins. Where that can't be told, or not in time,
+/// it does not begin: a refusal that is asked for later is better than a doubt.
+async fn accept(service: &Shared, order: &Order, place: &Place) -> Result<(), CallError> {
+    place.set_accepted();
+    if !service.accept(&order.to.key).await {
+        let what = "the connection to the broker was lost before the call began".into();
+        return Err(CallError::Overloaded { what, retry_after: RETRY });
+    }
+    if is_late(service, order) { Err(late(order)) } else { Ok(()) }
 }
 
 fn admit(service: &Shared, order: &Order, room: Room) -> Result<(), CallError> {
@@ -183,7 +195,9 @@ async fn heard(
     let answer = loop {
         tokio::select! {
             answer = &mut answer => break answer,
-            Some(note) = notes.recv() => service.note(&order.to.key, note).await,
+            Some(note) = notes.recv() => {
+                service.note(&order.to.key, note).await;
+            }
         }
     };
     while let Ok(note) = notes.try_recv() {

@@ -18,6 +18,7 @@ use super::presence::{Life, Presence, WorkerStatus};
 use super::voice::WorkerVoice;
 use crate::call_id::CallId;
 use crate::name::Name;
+use crate::subject::Inbox;
 
 /// Answers that could not be sent and are announced once they can be; beyond
 /// that their workers find out by themselves.
@@ -38,6 +39,19 @@ pub(super) struct Address {
     pub(super) key: Key,
     pub(super) reply: String,
     pub(super) epoch: u64,
+}
+
+impl Address {
+    /// Where a worker wants an answer. That is its own inbox and nothing else:
+    /// the broker lets us publish to whatever a message names, and a worker
+    /// could have us speak where it may not.
+    pub(super) fn of(life: &Life, call: CallId, reply: Option<String>, epoch: u64) -> Result<Self, String> {
+        let reply = reply.ok_or("it does not say where the answer goes")?;
+        if reply != Inbox::new(&life.worker, life.instance).answer(call) {
+            return Err("the answer would not go to its worker's inbox".into());
+        }
+        Ok(Self { key: Key { worker: life.worker.clone(), call }, reply, epoch })
+    }
 }
 
 /// What a message that asks for a call has found.

@@ -34,7 +34,7 @@ const REST: usize = 16_384;
 const COMPLAIN: Duration = Duration::from_secs(10);
 
 /// Questions for manifests that may wait for their turn.
-const MAX_QUESTIONS: usize = 1_024;
+pub(super) const MAX_QUESTIONS: usize = 1_024;
 
 /// What workers say over one connection.
 pub(super) struct Intake {
@@ -153,7 +153,12 @@ impl Intake {
     /// Deals with a message, or says what is wrong with it.
     fn take(&self, message: Message, tasks: &mut JoinSet<()>) -> Result<(), String> {
         let to_host = self.service.subjects.read_to_host(&message.subject);
-        match to_host.ok_or("its subject can't be read")? {
+        let to_host = to_host.ok_or("its subject can't be read")?;
+        // Calls are bounded before this; it is those who repeat themselves that are not.
+        if tasks.len() >= self.service.max_tasks && !matches!(to_host, ToHost::Control { .. }) {
+            return Err("there are too many of them".into());
+        }
+        match to_host {
             ToHost::Call { role, worker, server, what } => {
                 self.take_call(Subject { role, worker, server, what }, message, tasks)
             }
@@ -201,9 +206,10 @@ impl Intake {
     ) -> Result<(), String> {
         let (control, instance) = Control::read(&message.headers).map_err(|error| error.to_string())?;
         let desk = &self.service.desk;
-        desk.heard(&Life { worker: worker.clone(), instance });
+        let life = Life { worker, instance };
+        desk.heard(&life);
         let Some(call) = call else { return Ok(()) };
-        let key = Key { worker, call };
+        let key = Key { worker: life.worker.clone(), call };
         match control {
             Control::Alive => {}
             Control::Cancel => desk.cancel(key, || Said::from(&cancelled()).frame(None)),
@@ -214,8 +220,8 @@ impl Intake {
                 }
             }
             Control::Resume => {
-                let reply = message.reply.ok_or("it does not say where the answer goes")?;
-                self.resume(Address { key, reply, epoch: self.up.epoch }, tasks);
+                let to = Address::of(&life, call, message.reply, self.up.epoch)?;
+                self.resume(to, tasks);
             }
         }
         Ok(())
@@ -225,12 +231,17 @@ impl Intake {
     /// another host's.
     fn resume(&self, to: Address, tasks: &mut JoinSet<()>) {
         let service = Arc::clone(&self.service);
+        if tasks.len() >= service.max_tasks {
+            return;
+        }
         match service.desk.resume(to.clone()) {
             Some(Found::Answered(answer)) => {
                 tasks.spawn(async move { send::send(&service, &to, answer).await });
             }
             Some(Found::UnderWay { is_accepted: true }) => {
-                tasks.spawn(async move { service.accept(&to.key).await });
+                tasks.spawn(async move {
+                    service.accept(&to.key).await;
+                });
             }
             _ => {}
         }
@@ -258,9 +269,4 @@ async fn next_of(subscription: &mut Option<Subscription>) -> Option<Message> {
         Some(subscription) => subscription.next().await,
         None => std::future::pending().await,
     }
-}
-
-/// Room for questions that wait.
-pub(super) fn room_for_questions() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(MAX_QUESTIONS))
 }

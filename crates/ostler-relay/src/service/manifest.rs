@@ -10,6 +10,7 @@ use ostler_host::{Caller, Kind, Offer, Unknown};
 use ostler_wire::{Id, Message as Rpc};
 use serde_json::value::RawValue;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::desk::Address;
@@ -40,10 +41,9 @@ impl Question {
     /// Reads the envelope. The error is for people.
     pub(super) fn read(role: Name, worker: Name, message: Message, epoch: u64) -> Result<Self, String> {
         let head = ManifestHead::read(&message.headers).map_err(|error| error.to_string())?;
-        let reply = message.reply.ok_or("it does not say where the answer goes")?;
-        let key = super::desk::Key { worker: worker.clone(), call: head.call };
         let life = Life { worker, instance: head.instance };
-        Ok(Self { life, role, to: Address { key, reply, epoch }, body: message.body })
+        let to = Address::of(&life, head.call, message.reply, epoch)?;
+        Ok(Self { life, role, to, body: message.body })
     }
 
     /// The id of the request; a question without a body has one all the same.
@@ -131,17 +131,27 @@ pub(super) async fn push(service: Arc<Shared>) {
     }
 }
 
-async fn push_changes(service: &Shared) {
+/// Looks at what each of those may use who were told, many at once: a server
+/// that is waited for must not hold up everybody.
+async fn push_changes(service: &Arc<Shared>) {
+    let mut looks = JoinSet::new();
     for (life, caller, told) in service.desk.all_told() {
-        let version = build(service, &caller).await.ok().map(|manifest| manifest.version);
-        if version.as_deref().unwrap_or_default() == told {
-            continue;
-        }
-        let Some(up) = service.tether.up() else { return };
-        let subject = service.subjects.changed(&life.worker);
-        let message = Message::new(subject, Progress::Changed.headers(), Bytes::new());
-        if service.publish(&up, message).await.is_ok() {
-            service.desk.told(&life, &caller, version);
-        }
+        looks.spawn(push_change(Arc::clone(service), life, caller, told));
+    }
+    while looks.join_next().await.is_some() {}
+}
+
+async fn push_change(service: Arc<Shared>, life: Life, caller: Caller, told: String) {
+    // Never closed, so this only waits.
+    let Ok(_turn) = service.manifests.acquire().await else { return };
+    let version = build(&service, &caller).await.ok().map(|manifest| manifest.version);
+    if version.as_deref().unwrap_or_default() == told {
+        return;
+    }
+    let Some(up) = service.tether.up() else { return };
+    let subject = service.subjects.changed(&life.worker);
+    let message = Message::new(subject, Progress::Changed.headers(), Bytes::new());
+    if service.publish(&up, message).await.is_ok() {
+        service.desk.told(&life, &caller, version);
     }
 }

@@ -166,6 +166,8 @@ pub(crate) struct Shared {
     stage: watch::Sender<Stage>,
     /// Questions for manifests that wait.
     questions: Arc<Semaphore>,
+    /// Tasks at once: calls, what is said again, and manifests.
+    max_tasks: usize,
     manifests: Semaphore,
     sendings: Semaphore,
     counts: Counts,
@@ -188,6 +190,7 @@ impl Service {
         options: ServiceOptions,
     ) -> Self {
         let mut chance = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let max_in_flight = options.max_in_flight.max(1);
         let shared = Arc::new(Shared {
             host,
             journal,
@@ -197,9 +200,10 @@ impl Service {
             clock: options.clock,
             place: broker.place(),
             tether: Tether::start(broker, chance, options.say),
-            desk: Arc::new(Desk::new(options.max_in_flight.max(1))),
+            desk: Arc::new(Desk::new(max_in_flight)),
             stage: watch::Sender::new(Stage::Serving),
-            questions: intake::room_for_questions(),
+            questions: Arc::new(Semaphore::new(intake::MAX_QUESTIONS)),
+            max_tasks: max_in_flight.saturating_mul(4).saturating_add(intake::MAX_QUESTIONS),
             manifests: Semaphore::new(MANIFESTS),
             sendings: Semaphore::new(SENDINGS),
             counts: Counts::default(),
@@ -250,18 +254,19 @@ impl Shared {
     }
 
     /// Tells a worker that its call is carried out, or that it should ask again
-    /// for the answer.
-    async fn accept(&self, key: &Key) {
+    /// for the answer. Whether that has left.
+    async fn accept(&self, key: &Key) -> bool {
         let (host, generation) = (self.name.clone(), self.generation);
         let note = Note { kind: Progress::Accepted { host, generation }, text: Bytes::new() };
-        self.note(key, note).await;
+        self.note(key, note).await
     }
 
     /// Tells a worker something about its call; lost without a connection.
-    async fn note(&self, key: &Key, note: Note) {
-        let Some(up) = self.tether.up() else { return };
+    /// Whether it has left.
+    async fn note(&self, key: &Key, note: Note) -> bool {
+        let Some(up) = self.tether.up() else { return false };
         let subject = self.subjects.progress(&key.worker, key.call);
-        let _ = self.publish(&up, Message::new(subject, note.kind.headers(), note.text)).await;
+        self.publish(&up, Message::new(subject, note.kind.headers(), note.text)).await.is_ok()
     }
 
     fn is_draining(&self) -> bool {

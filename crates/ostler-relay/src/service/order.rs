@@ -6,7 +6,7 @@ use ostler_core::name::ServerName;
 use ostler_host::Caller;
 use ostler_wire::{Id, Message, Params, Text};
 
-use super::desk::{Address, Key};
+use super::desk::Address;
 use super::presence::Life;
 use crate::broker;
 use crate::envelope::CallHead;
@@ -49,16 +49,10 @@ impl Order {
     pub(super) fn read(subject: Subject, message: broker::Message, epoch: u64) -> Result<Self, String> {
         let Subject { role, worker, server, what } = subject;
         let head = CallHead::read(&message.headers).map_err(|error| error.to_string())?;
-        let reply = message.reply.ok_or("it does not say where the answer goes")?;
-        Ok(Self {
-            life: Life { worker: worker.clone(), instance: head.instance },
-            caller: caller_of(&worker, &role),
-            server,
-            what,
-            to: Address { key: Key { worker, call: head.call }, reply, epoch },
-            head,
-            body: message.body,
-        })
+        let life = Life { worker, instance: head.instance };
+        let to = Address::of(&life, head.call, message.reply, epoch)?;
+        let caller = caller_of(&life.worker, &role);
+        Ok(Self { life, caller, server, what, to, head, body: message.body })
     }
 
     /// The id of a request that was not opened, if it can be found.

@@ -34,13 +34,14 @@ pub(super) async fn send(service: &Shared, to: &Address, text: Bytes) {
         false => Err(Unsent::TooLong { limit: INLINE }),
     };
     match sent {
+        Err(Unsent::Over) => service.desk.put_off(&to.key),
         // The broker lets us answer over the connection that the request came by.
         // Over another one the answer may be lost, and the worker does not know.
-        Ok(()) if to.epoch != up.epoch => service.accept(&to.key).await,
-        Ok(()) => {}
-        Err(Unsent::TooLong { .. }) if to.epoch != up.epoch => service.accept(&to.key).await,
+        _ if to.epoch != up.epoch => {
+            service.accept(&to.key).await;
+        }
         Err(Unsent::TooLong { .. }) => in_chunks(service, &up, to, text).await,
-        Err(Unsent::Over) => service.desk.put_off(&to.key),
+        Ok(()) => {}
     }
 }
 

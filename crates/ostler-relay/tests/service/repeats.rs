@@ -5,7 +5,7 @@ use ostler_relay::broker::memory::Fate;
 use ostler_relay::envelope::Control;
 use ostler_testkit::{Reply, Script};
 
-use crate::stage::{Stage, code, text, world};
+use crate::stage::{CuttingJournal, NoJournal, SlowJournal, Stage, code, text, world};
 use crate::{ms, secs};
 
 fn slow() -> Script {
@@ -83,7 +83,7 @@ async fn the_same_id_of_another_worker_brings_no_answer_of_the_first() {
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_journal_is_refused_unexecuted() {
     let world = world().server("a", slow()).open().await;
-    let stage = Stage::open_on(world, std::sync::Arc::new(crate::stage::NoJournal)).await;
+    let stage = Stage::open_on(world, |_| NoJournal).await;
     let mut worker = stage.worker("w1").await;
     worker.call(1, "a", "work").await;
     let (_, answer) = worker.answer().await;
@@ -96,7 +96,7 @@ async fn a_call_without_a_journal_is_refused_unexecuted() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_takes_too_long_begins_nothing() {
     let world = world().server("a", slow()).open().await;
-    let stage = Stage::open_on(world, std::sync::Arc::new(crate::stage::SlowJournal)).await;
+    let stage = Stage::open_on(world, |_| SlowJournal).await;
     let mut worker = stage.worker("w1").await;
     let began = tokio::time::Instant::now();
     worker.call(1, "a", "work").await;
@@ -121,4 +121,19 @@ async fn a_message_that_arrives_twice_runs_nothing_twice() {
         assert_eq!(worker.answer_within(ms(1)).await, None, "the broker lets us answer once");
     }
     assert_eq!(stage.world.stage("a").count("work"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_can_not_be_accepted_does_not_begin_and_says_so_when_asked() {
+    let world = world().server("a", slow()).open().await;
+    let stage = Stage::open_on(world, |broker| CuttingJournal(broker.clone())).await;
+    let mut worker = stage.worker("w1").await;
+    worker.call(1, "a", "work").await;
+    assert_eq!(worker.answer_within(secs(1)).await, None);
+    // The host is back, and has announced that there is an answer.
+    assert_eq!(worker.accepted().await, 1);
+    worker.control(1, Control::Resume, "").await;
+    let (_, answer) = worker.answer().await;
+    assert_eq!(code(&answer), "overloaded");
+    assert!(stage.world.stage("a").asked().is_empty());
 }

@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use ostler_relay::Manifest;
 use ostler_relay::broker::Message;
-use ostler_relay::subject::Wanted;
+use ostler_relay::envelope::Control;
+use ostler_relay::subject::{Inbox, Wanted};
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
+use crate::ms;
 use crate::stage::{Stage, call_id, code, meta, name, rules, text, tool_call};
 
 async fn two_servers() -> World {
@@ -145,6 +147,34 @@ async fn what_can_not_be_read_is_dropped_and_counted_and_the_next_call_is_well()
     assert_eq!(stage.service.status().refused, 3);
     worker.call(4, "a", "echo").await;
     assert_eq!(text(&worker.answer().await.1), "{}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_answers_to_the_inbox_of_the_worker_and_nowhere_else() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker("w1").await;
+    let all = stage.worker_as("w1", "all", 1).await;
+    let admin = worker.subjects.call(&all.role, &name("w1"), "a", &Wanted::Tool("echo".into())).unwrap();
+    let others = Inbox::new(&name("w2"), worker.instance).answer(call_id(1));
+    let another = worker.inbox.answer(call_id(9));
+    let subject = worker.subjects.call(&name("dev"), &name("w1"), "a", &Wanted::Tool("echo".into())).unwrap();
+    let body = tool_call("echo", json!({}));
+    let mut spy = worker.link.subscribe(">", None).await.unwrap();
+    for reply in [admin, others, another] {
+        let headers = worker.head(1).headers();
+        let control = worker.subjects.control(&name("w1"), call_id(1));
+        let resume = Control::Resume.headers(worker.instance);
+        worker.publish(Message::new(subject.clone(), headers, body.clone()).with_reply(reply.clone())).await;
+        worker.publish(Message::new(control, resume, "").with_reply(reply)).await;
+    }
+    assert!(worker.is_silent().await);
+    let mut heard = 0;
+    while let Ok(Some(message)) = tokio::time::timeout(ms(1), spy.next()).await {
+        assert!(message.reply.is_some(), "only what the worker said itself: {}", message.subject);
+        heard += 1;
+    }
+    assert_eq!((heard, stage.service.status().refused), (6, 6));
+    assert!(stage.world.stage("a").asked().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,21 +59,21 @@ impl Stage {
     }
 
     /// The same, with a journal of the test's own.
-    pub(crate) async fn open_on(world: World, journal: Arc<dyn Journal>) -> Self {
-        Self::open_all(world, journal, |_| {}).await
+    pub(crate) async fn open_on<J: Journal>(world: World, journal: impl FnOnce(&MemoryBroker) -> J) -> Self {
+        Self::open_all(world, |broker| Arc::new(journal(broker)), |_| {}).await
     }
 
     pub(crate) async fn open_with(world: World, change: impl FnOnce(&mut ServiceOptions)) -> Self {
-        Self::open_all(world, Arc::new(MemoryJournal::new()), change).await
+        Self::open_all(world, |_| Arc::new(MemoryJournal::new()), change).await
     }
 
     async fn open_all(
         world: World,
-        journal: Arc<dyn Journal>,
+        journal: impl FnOnce(&MemoryBroker) -> Arc<dyn Journal>,
         change: impl FnOnce(&mut ServiceOptions),
     ) -> Self {
         let (broker, clock) = (MemoryBroker::new(), WallClock::starting_at(START));
-        let mut options = options(clock);
+        let (journal, mut options) = (journal(&broker), options(clock));
         change(&mut options);
         let service = Self::start(&world.host, &broker, &journal, options);
         ostler_testkit::settle().await;
@@ -297,6 +297,22 @@ pub(crate) struct SlowJournal;
 impl Journal for SlowJournal {
     fn claim<'a>(&'a self, _: CallId, _: &'a Name) -> BoxFuture<'a, Result<Claim, Unclaimed>> {
         Box::pin(std::future::pending())
+    }
+
+    fn settle(&self, _: CallId) {}
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A journal during whose claim the host is cut off from its broker.
+pub(crate) struct CuttingJournal(pub(crate) MemoryBroker);
+
+impl Journal for CuttingJournal {
+    fn claim<'a>(&'a self, _: CallId, _: &'a Name) -> BoxFuture<'a, Result<Claim, Unclaimed>> {
+        self.0.cut("host");
+        Box::pin(std::future::ready(Ok(Claim::Ours)))
     }
 
     fn settle(&self, _: CallId) {}
