@@ -42,6 +42,7 @@ pub mod nats_config;
 pub mod service;
 pub mod subject;
 mod tether;
+pub mod worker;
 
 pub use call_id::{CallId, Instance};
 pub use clock::WallClock;

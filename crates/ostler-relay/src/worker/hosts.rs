@@ -1,0 +1,140 @@
+//! The hosts that are heard: when last, in which life, and what their clocks show.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::pending::SILENCE;
+use crate::call_id::Instance;
+use crate::envelope::Beat;
+use crate::name::Name;
+
+/// Hosts of one tenant that are known at once. Who is heard beyond that
+/// displaces the one that was silent for longest.
+const MOST: usize = 64;
+
+/// The hosts that are heard.
+#[derive(Debug, Default)]
+pub(super) struct Hosts(Vec<Heard>);
+
+#[derive(Debug)]
+struct Heard {
+    name: Name,
+    generation: Instance,
+    at: Instant,
+    is_draining: bool,
+    /// How far its clock is ahead of ours, in milliseconds. Every sample is
+    /// too small by the time that it was on its way, so the largest is right.
+    ahead: i64,
+}
+
+impl Hosts {
+    /// A host says that it lives; `ours` is what our clock shows.
+    pub(super) fn on_beat(&mut self, name: &Name, beat: &Beat, ours: u64, now: Instant) {
+        let ahead = difference(beat.time, ours);
+        let known = self.0.iter_mut().find(|heard| heard.name == *name);
+        let Some(known) = known else {
+            return self.add(Heard {
+                name: name.clone(),
+                generation: beat.generation,
+                at: now,
+                is_draining: beat.is_draining,
+                ahead,
+            });
+        };
+        known.ahead = if known.generation == beat.generation { known.ahead.max(ahead) } else { ahead };
+        (known.generation, known.at, known.is_draining) = (beat.generation, now, beat.is_draining);
+    }
+
+    fn add(&mut self, heard: Heard) {
+        if self.0.len() >= MOST
+            && let Some(oldest) = self.0.iter().enumerate().min_by_key(|(_, heard)| heard.at)
+        {
+            let at = oldest.0;
+            self.0.swap_remove(at);
+        }
+        self.0.push(heard);
+    }
+
+    /// How far the hosts' clocks are ahead of ours. Of several hosts the
+    /// furthest counts: a host that reads a time to begin as later than it was
+    /// meant begins a call that the worker has given up; one that reads it as
+    /// earlier refuses every call.
+    pub(super) fn ahead(&self, now: Instant) -> Option<i64> {
+        self.living(now).map(|heard| heard.ahead).max()
+    }
+
+    /// Whether any host takes calls, as far as is heard.
+    pub(super) fn is_any_open(&self, now: Instant) -> bool {
+        self.living(now).any(|heard| !heard.is_draining)
+    }
+
+    fn living(&self, now: Instant) -> impl Iterator<Item = &Heard> {
+        let is_living = move |heard: &&Heard| now.saturating_duration_since(heard.at) < PATIENCE;
+        self.0.iter().filter(is_living)
+    }
+}
+
+/// How long a host counts as living after it was heard.
+const PATIENCE: Duration = SILENCE;
+
+/// How far one clock is ahead of another.
+pub(super) fn difference(theirs: u64, ours: u64) -> i64 {
+    let away = i64::try_from(theirs.abs_diff(ours)).unwrap_or(i64::MAX);
+    if theirs >= ours { away } else { -away }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn beat(generation: u64, time: u64) -> Beat {
+        Beat { generation: Instance(generation), time, in_flight: 0, is_draining: false }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_sample_that_was_on_its_way_for_the_shortest_time_counts() {
+        let (mut hosts, now) = (Hosts::default(), Instant::now());
+        for (theirs, ours) in [(10_500, 1_000), (10_999, 1_000), (10_700, 1_000)] {
+            hosts.on_beat(&name("a"), &beat(1, theirs), ours, now);
+        }
+        assert_eq!(hosts.ahead(now), Some(9_999));
+        hosts.on_beat(&name("a"), &beat(2, 400), 1_000, now);
+        assert_eq!(hosts.ahead(now), Some(-600), "another life may have another clock");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_several_hosts_the_clock_that_is_furthest_ahead_counts() {
+        let (mut hosts, now) = (Hosts::default(), Instant::now());
+        hosts.on_beat(&name("a"), &beat(1, 1_500), 1_000, now);
+        hosts.on_beat(&name("b"), &beat(1, 900), 1_000, now);
+        assert_eq!(hosts.ahead(now), Some(500));
+        hosts.on_beat(&name("b"), &beat(1, 4_100), 4_200, now + SILENCE);
+        assert_eq!(hosts.ahead(now + SILENCE), Some(-100), "a has not been heard");
+        assert_eq!(hosts.ahead(now + SILENCE * 2), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_drains_takes_no_calls() {
+        let (mut hosts, now) = (Hosts::default(), Instant::now());
+        assert!(!hosts.is_any_open(now));
+        hosts.on_beat(&name("a"), &beat(1, 1), 1, now);
+        assert!(hosts.is_any_open(now));
+        hosts.on_beat(&name("a"), &Beat { is_draining: true, ..beat(1, 1) }, 1, now);
+        assert!(!hosts.is_any_open(now));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_hosts_are_known() {
+        let (mut hosts, now) = (Hosts::default(), Instant::now());
+        for number in 0..200_u64 {
+            hosts.on_beat(&name(&format!("h{number}")), &beat(1, 1), 1, now + Duration::from_millis(number));
+        }
+        assert_eq!(hosts.0.len(), MOST);
+        assert!(hosts.0.iter().any(|heard| heard.name == name("h199")));
+    }
+}

@@ -1,0 +1,237 @@
+//! What the worker may use: asked for, kept, and asked for again.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::fault::{Fault, FaultKind};
+use ostler_host::upstream::Event;
+use ostler_wire::{Message, Outcome};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::Core;
+use super::exchange::{Letter, Sending};
+use super::hosts::difference;
+use super::pending::Times;
+use super::table::Entry;
+use crate::envelope::ManifestHead;
+use crate::manifest::{Listed, Manifest};
+
+/// How long one question may take. Until then it waits for a host, too.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is asked without a reason.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// The first and the longest wait after a failure.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+
+/// What is known about asking.
+#[derive(Default)]
+pub(super) struct Asking {
+    state: Mutex<State>,
+    wake: Notify,
+    /// Whether a host has said that something has changed.
+    is_changed: AtomicBool,
+    /// How far the clock of the host that answered is ahead of ours.
+    pub(super) ahead: AtomicI64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Why the last question brought nothing.
+    problem: Option<String>,
+    /// What the broker does not let us hear.
+    deaf: Option<String>,
+}
+
+impl Asking {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A host says that something has changed.
+    pub(super) fn changed(&self) {
+        self.is_changed.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// The broker does not let us hear something, on this connection.
+    pub(super) fn deaf(&self, why: String) {
+        self.state().deaf = Some(why);
+    }
+
+    /// What keeps the worker from knowing what it may use.
+    pub(super) fn problem(&self) -> Option<String> {
+        let state = self.state();
+        state.deaf.clone().or_else(|| state.problem.clone())
+    }
+}
+
+/// Asks whenever there is a new connection or something has changed, and
+/// every minute.
+pub(super) async fn run(core: Arc<Core>) {
+    let mut ready = core.ready.subscribe();
+    let (mut asked, mut pause) = (0, PAUSE.0);
+    loop {
+        let epoch = match ready.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(up)) => up.epoch,
+            _ => return,
+        };
+        if epoch != asked {
+            core.asking.state().deaf = None;
+            pause = PAUSE.0;
+        }
+        let may_have_missed = std::mem::replace(&mut asked, epoch) != epoch && epoch > 1;
+        let is_changed = core.asking.is_changed.swap(false, Ordering::AcqRel) || may_have_missed;
+        let lost = ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch));
+        let brought = tokio::select! {
+            brought = core.ask_manifest() => brought,
+            _ = lost => continue,
+        };
+        let again = match brought {
+            Ok(manifest) => {
+                core.apply(manifest, is_changed);
+                pause = PAUSE.0;
+                Instant::now() + EVERY
+            }
+            Err(why) => {
+                core.asking.state().problem = Some(why);
+                let wait = core.draw(pause);
+                pause = (pause * 2).min(PAUSE.1);
+                Instant::now() + wait
+            }
+        };
+        let mut ready = core.ready.subscribe();
+        tokio::select! {
+            () = sleep_until(again) => {}
+            () = core.asking.wake.notified() => {}
+            _ = ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch)) => {}
+        }
+    }
+}
+
+impl Core {
+    async fn ask_manifest(&self) -> Result<Manifest, String> {
+        let subject = self.subjects.manifest(&self.role, &self.name);
+        let call = self.call_id(None);
+        let began = Instant::now();
+        let until = began + PATIENCE;
+        let times = Times { began, until, at_most: until, patience: PATIENCE };
+        let entry = Entry { subject: subject.clone(), times, session: None, voice: None, events: None };
+        let body = ostler_wire::Params::empty();
+        let mut request = Vec::new();
+        ostler_wire::write_request(&mut request, self.number(), "manifest", &body, &Default::default());
+        request.pop();
+        let headers = |_: Sending| ManifestHead { call, instance: self.instance }.headers();
+        let letter =
+            Letter { call, subject: &subject, body: request.into(), headers: &headers, until, is_fit: None };
+        let ticket = self.table.enter(call, entry).map_err(|fault| fault.to_string())?;
+        match self.carry(&ticket, &letter).await {
+            Ok(body) => read(body),
+            Err(Fault { kind: FaultKind::Unreachable(why), .. }) => Err(why),
+            Err(fault) => Err(fault.to_string()),
+        }
+    }
+
+    /// Takes a manifest, and tells the sessions of servers that are not what they were.
+    fn apply(&self, manifest: Manifest, is_changed: bool) {
+        self.asking.ahead.store(difference(manifest.time, self.clock.now()), Ordering::Relaxed);
+        self.asking.state().problem = None;
+        let manifest = Arc::new(manifest);
+        let before = self.manifest.send_replace(Some(Arc::clone(&manifest)));
+        let is_other = |server: &str| match &before {
+            Some(before) if before.version == manifest.version => false,
+            Some(before) => !is_alike(find(before, server), find(&manifest, server)),
+            None => true,
+        };
+        self.sessions.tell(&Event::ToolsChanged, is_other);
+        // The manifest does not say what else servers have, so that any of
+        // them may have other prompts and resources.
+        for event in [Event::PromptsChanged, Event::ResourcesChanged] {
+            self.sessions.tell(&event, |server| is_changed || is_other(server));
+        }
+    }
+
+    pub(super) fn manifest_version(&self) -> Option<String> {
+        self.manifest.borrow().as_ref().map(|manifest| manifest.version.clone())
+    }
+
+    /// The tools of a server, as soon as they are known.
+    pub(super) async fn listed_tools(&self, server: &str, until: Instant) -> Result<Outcome, Fault> {
+        let mut known = self.manifest.subscribe();
+        let manifest = match timeout_at(until, known.wait_for(Option::is_some)).await {
+            Ok(Ok(manifest)) => manifest.clone(),
+            _ => None,
+        };
+        let Some(manifest) = manifest else {
+            let why = self.trouble().unwrap_or_else(|| "no host has said what there is".into());
+            return Err(Fault::not_sent(FaultKind::Unreachable(why)));
+        };
+        match find(&manifest, server) {
+            Some(listed) => tools(listed),
+            None => {
+                let why = "no host has this server, or lets this worker use it".into();
+                Err(Fault::rejected(FaultKind::Denied(why)))
+            }
+        }
+    }
+}
+
+/// A server of a manifest, which sorts them by name.
+pub(super) fn find<'a>(manifest: &'a Manifest, server: &str) -> Option<&'a Listed> {
+    let at = manifest.servers.binary_search_by(|listed| listed.name.as_str().cmp(server)).ok()?;
+    manifest.servers.get(at)
+}
+
+fn is_alike(one: Option<&Listed>, other: Option<&Listed>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let texts = |listed: &'_ Listed| listed.tools.iter().map(|tool| tool.get().to_owned()).collect();
+            let (one, other): (Vec<String>, Vec<String>) = (texts(one), texts(other));
+            one == other
+        }
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// The answer to `tools/list`. Tools that are the last known ones are better
+/// than none; none for a reason is that reason and not an empty list.
+fn tools(listed: &Listed) -> Result<Outcome, Fault> {
+    if let (true, Some(error)) = (listed.tools.is_empty(), &listed.error) {
+        let response = format!(r#"{{"jsonrpc":"2.0","id":0,"error":{}}}"#, error.get());
+        return match Message::parse(response.into()) {
+            Ok(Message::Response { outcome, .. }) => Ok(outcome),
+            _ => Err(Fault::unknown(FaultKind::Malformed("the manifest has an error that is none".into()))),
+        };
+    }
+    let mut list = br#"{"resultType":"complete","cacheScope":"public","tools":["#.to_vec();
+    for (at, tool) in listed.tools.iter().enumerate() {
+        if at > 0 {
+            list.push(b',');
+        }
+        list.extend_from_slice(tool.get().as_bytes());
+    }
+    list.extend_from_slice(b"]}");
+    Ok(Outcome::Result(list.into()))
+}
+
+/// The manifest in an answer, or why there is none.
+fn read(body: Bytes) -> Result<Manifest, String> {
+    match Message::parse(body) {
+        Ok(Message::Response { outcome: Outcome::Result(result), .. }) => {
+            let read = serde_json::from_slice::<Manifest>(&result);
+            let mut manifest = read.map_err(|error| format!("the manifest can't be read: {error}"))?;
+            manifest.servers.sort_by(|one, other| one.name.cmp(&other.name));
+            Ok(manifest)
+        }
+        Ok(Message::Response { outcome: Outcome::Error(error), .. }) => {
+            Err(format!("the host does not say what this worker may use: {}", error.message))
+        }
+        Ok(_) => Err("the answer to what this worker may use is no response".into()),
+        Err(error) => Err(format!("the answer to what this worker may use can't be read: {error}")),
+    }
+}

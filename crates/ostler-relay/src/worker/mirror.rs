@@ -1,0 +1,153 @@
+//! Keeps the servers of a host as the manifest says.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::name::ServerName;
+use ostler_core::spec::{BreakerSettings, Endpoint, RestartSettings, ServerSpec, Transport};
+use ostler_host::upstream::BoxFuture;
+use ostler_host::{Caller, Host};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::session::SLACK;
+use super::{Worker, table};
+use crate::manifest::{Listed, Manifest};
+
+/// How long a request waits for the first manifest.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks whether it is known what there is. `None` means that it is; otherwise
+/// what to wait for.
+pub type Ready = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
+
+/// Keeps the servers of a host as the manifest says. Dropping it ends that;
+/// the servers stay.
+pub struct Mirror {
+    worker: Worker,
+    is_ready: watch::Receiver<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Mirror {
+    pub(super) fn start(worker: Worker, host: Host) -> Self {
+        let (tell, is_ready) = watch::channel(false);
+        let mut manifest = worker.manifest();
+        let keeper = worker.clone();
+        let task = tokio::spawn(async move {
+            let mut mirrored = BTreeMap::new();
+            loop {
+                let known = manifest.borrow_and_update().clone();
+                if let Some(known) = known {
+                    follow(&keeper, &host, &known, &mut mirrored).await;
+                    tell.send_replace(true);
+                }
+                if manifest.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self { worker, is_ready, task }
+    }
+
+    /// Waits up to ten seconds for the first manifest, and says why there is
+    /// none. Fits the gateway's option of that name.
+    pub fn readiness(&self) -> Ready {
+        let (worker, is_ready) = (self.worker.clone(), self.is_ready.clone());
+        Arc::new(move || {
+            if *is_ready.borrow() {
+                return None;
+            }
+            let (worker, mut is_ready) = (worker.clone(), is_ready.clone());
+            Some(Box::pin(async move {
+                match timeout(PATIENCE, is_ready.wait_for(|is_ready| *is_ready)).await {
+                    Ok(Ok(_)) => Ok(()),
+                    _ => Err(unknown(&worker)),
+                }
+            }))
+        })
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mirror").field("is_ready", &*self.is_ready.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// Nobody knows which servers there are.
+fn unknown(worker: &Worker) -> CallError {
+    let cause = worker.trouble().unwrap_or_else(|| "no host has said what there is".into());
+    match ServerName::new("relay") {
+        Ok(server) => {
+            let (state, retry_after) = (UnavailableState::Starting, Some(Duration::from_secs(1)));
+            CallError::Unavailable(Unavailable { server, state, cause, retry_after })
+        }
+        Err(_) => CallError::Overloaded { what: cause, retry_after: Duration::from_secs(1) },
+    }
+}
+
+/// What of a server decides whether it is the same as before.
+type Limits = (u64, u64);
+
+/// Makes the servers of a host those of the manifest, as far as they are ours.
+async fn follow(worker: &Worker, host: &Host, manifest: &Manifest, mirrored: &mut BTreeMap<String, Limits>) {
+    let is_gone = |name: &str| !manifest.servers.iter().any(|listed| listed.name == name);
+    let gone: Vec<String> = mirrored.keys().filter(|name| is_gone(name)).cloned().collect();
+    for name in gone {
+        mirrored.remove(&name);
+        if let Err(error) = host.dismiss(&name).await {
+            tracing::debug!(name, %error, "a server that is not offered any more was not there");
+        }
+    }
+    for listed in &manifest.servers {
+        let limits = (listed.call_timeout, listed.max_call_time);
+        if mirrored.get(&listed.name) == Some(&limits) {
+            continue;
+        }
+        let Ok(name) = ServerName::new(&listed.name) else {
+            tracing::warn!(name = listed.name, "a host has a server of a name that can't be one here");
+            continue;
+        };
+        let (spec, connector) = (spec(worker, name, listed), worker.connector(&listed.name));
+        match host.spawn_with(&Caller::operator(), spec, connector).await {
+            Ok(_) => drop(mirrored.insert(listed.name.clone(), limits)),
+            Err(error) => tracing::warn!(name = listed.name, %error, "a server can't be offered here"),
+        }
+    }
+}
+
+/// A server elsewhere, as this host sees it: nothing here judges it, for its
+/// own host does.
+fn spec(worker: &Worker, name: ServerName, listed: &Listed) -> ServerSpec {
+    let url = format!("relay://{}/{name}", worker.core().subjects.tenant());
+    let transport = Transport::Http(Endpoint { url, headers: BTreeMap::new() });
+    let millis = Duration::from_millis;
+    // Calls that are under way when the limits change have their time.
+    let drain = millis(listed.max_call_time).saturating_add(SLACK);
+    ServerSpec {
+        call_timeout: millis(listed.call_timeout).saturating_add(SLACK),
+        max_call_time: drain,
+        max_in_flight: table::MOST,
+        drain,
+        breaker: BreakerSettings { failures: 0, ..BreakerSettings::default() },
+        restart: RestartSettings {
+            max: 1_000,
+            window: Duration::from_secs(1),
+            first_delay: Duration::ZERO,
+            max_delay: Duration::ZERO,
+            readmit_after: Some(Duration::from_secs(1)),
+        },
+        ..ServerSpec::with_transport(name, transport)
+    }
+}

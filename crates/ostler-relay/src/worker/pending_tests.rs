@@ -1,0 +1,263 @@
+//! Tables and properties of what becomes of a call.
+
+use ostler_core::fault::Delivery;
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn pending(now: Instant) -> Pending {
+    let (until, at_most) = (now + SECOND * 60, now + SECOND * 600);
+    Pending::new(Times { began: now, until, at_most, patience: SECOND * 60 })
+}
+
+fn sent(now: Instant) -> Pending {
+    let mut pending = pending(now);
+    pending.on_handing();
+    pending.on_published(now);
+    pending
+}
+
+fn running(now: Instant) -> Pending {
+    let mut pending = sent(now);
+    assert_eq!(pending.on_accepted(name("h"), Instance(1), now), Move::Stay);
+    pending
+}
+
+fn delivery(fault: Option<Fault>) -> Option<Delivery> {
+    fault.map(|fault| fault.delivery)
+}
+
+#[test]
+fn only_what_has_not_left_was_not_sent() {
+    let now = Instant::now();
+    let end = now + SECOND * 60;
+    let mut handing = pending(now);
+    handing.on_handing();
+    assert_eq!(delivery(pending(now).on_time(end)), Some(Delivery::NotSent));
+    assert_eq!(delivery(handing.on_time(end)), Some(Delivery::NotSent));
+    assert_eq!(delivery(sent(now).on_time(end)), Some(Delivery::Unknown));
+    assert_eq!(delivery(running(now).on_time(end)), Some(Delivery::Unknown));
+}
+
+#[test]
+fn who_is_heard_by_nobody_may_be_sent_again_and_who_was_heard_may_not() {
+    let now = Instant::now();
+    let mut call = sent(now);
+    assert!(call.on_unheard());
+    assert!(!call.may_have_left());
+    assert!(!call.on_unheard(), "it is with us already");
+    let mut call = running(now);
+    assert!(!call.on_unheard());
+    assert!(call.may_have_left());
+    // That nobody listens is heard before we know that it has left.
+    let mut call = pending(now);
+    call.on_handing();
+    assert!(call.on_unheard());
+    call.on_published(now);
+    assert!(!call.may_have_left());
+}
+
+#[test]
+fn a_denial_is_about_what_no_host_has() {
+    let now = Instant::now();
+    assert_eq!(delivery(sent(now).on_denied("x")), Some(Delivery::Rejected));
+    assert_eq!(running(now).on_denied("x"), None);
+    assert_eq!(pending(now).on_denied("x"), None);
+}
+
+#[test]
+fn time_alone_ends_each_stage_to_the_moment() {
+    let now = Instant::now();
+    let (accept, silence) = (now + ACCEPT, now + SILENCE);
+    let mut resumed = sent(now);
+    resumed.on_link_lost();
+    resumed.on_resumed(now);
+    let mut known = running(now);
+    known.on_link_lost();
+    known.on_resumed(now);
+    for (mut call, end) in [(sent(now), accept), (running(now), silence), (resumed, accept), (known, silence)]
+    {
+        assert_eq!(call.next_wake(), end, "{call:?}");
+        assert_eq!(call.on_time(end - Duration::from_nanos(1)), None, "{call:?}");
+        assert_eq!(delivery(call.on_time(end)), Some(Delivery::Unknown), "{call:?}");
+    }
+}
+
+#[test]
+fn while_the_connection_is_lost_only_the_calls_own_time_runs() {
+    let now = Instant::now();
+    let mut call = running(now);
+    call.on_link_lost();
+    assert_eq!(call.next_wake(), now + SECOND * 60);
+    assert_eq!(call.on_time(now + SECOND * 59), None);
+}
+
+#[test]
+fn a_host_of_another_life_ends_its_calls_and_no_others() {
+    let now = Instant::now();
+    let ends = |mut call: Pending, host: &str, generation| {
+        matches!(call.on_beat(&name(host), Instance(generation), now), Move::End(_))
+    };
+    assert!(ends(running(now), "h", 2));
+    assert!(!ends(running(now), "h", 1));
+    assert!(!ends(running(now), "other", 2));
+    assert!(!ends(sent(now), "h", 2));
+}
+
+#[test]
+fn a_host_that_comes_back_later_than_we_is_asked_again_once() {
+    let now = Instant::now();
+    let mut call = running(now);
+    call.on_link_lost();
+    call.on_resumed(now);
+    let later = now + SECOND * 3;
+    assert_eq!(call.on_beat(&name("h"), Instance(1), later), Move::Ask);
+    assert_eq!(call.on_beat(&name("h"), Instance(1), later), Move::Stay);
+    assert_eq!(call.next_wake(), later + ACCEPT);
+    assert_eq!(call.on_accepted(name("h"), Instance(1), later), Move::Stay);
+    assert_eq!(call.next_wake(), later + SILENCE);
+}
+
+#[test]
+fn accepted_once_more_asks_for_the_answer_and_that_is_no_circle() {
+    let now = Instant::now();
+    let mut call = running(now);
+    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask);
+    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Stay, "that is the answer to it");
+    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask);
+    let later = now + ACCEPT;
+    assert_eq!(call.on_accepted(name("h"), Instance(1), later), Move::Ask, "what was asked was lost");
+}
+
+#[test]
+fn progress_moves_the_end_and_questions_stop_it_up_to_the_hard_end() {
+    let now = Instant::now();
+    let mut call = running(now);
+    let at = now + SECOND * 50;
+    call.on_progress(at);
+    assert_eq!(call.times.until, at + SECOND * 60);
+    call.on_progress(now + SECOND * 599);
+    assert_eq!(call.times.until, now + SECOND * 600);
+    let mut call = running(now);
+    call.on_question(now);
+    call.on_question(now);
+    call.on_question_closed(at);
+    assert_eq!(call.times.until, now + SECOND * 600, "one is open still");
+    call.on_question_closed(at);
+    assert_eq!(call.times.until, at + SECOND * 60);
+}
+
+/// Everything that can happen to a call.
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    Handing,
+    Published,
+    Unsent,
+    Unheard,
+    Accepted(bool),
+    Sign,
+    Beat(bool),
+    LinkLost,
+    Resumed,
+    Progress,
+    Question,
+    Closed,
+    Time(u16),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    use Happens as H;
+    prop_oneof![
+        Just(H::Handing),
+        Just(H::Published),
+        Just(H::Unsent),
+        Just(H::Unheard),
+        any::<bool>().prop_map(H::Accepted),
+        Just(H::Sign),
+        any::<bool>().prop_map(H::Beat),
+        Just(H::LinkLost),
+        Just(H::Resumed),
+        Just(H::Progress),
+        Just(H::Question),
+        Just(H::Closed),
+        (0..5_000_u16).prop_map(H::Time),
+    ]
+}
+
+proptest! {
+    /// Against a model that knows nothing but what was heard: a call was not
+    /// sent only as long as every publish was followed by the word that nobody
+    /// listens. And nobody waits beyond the hard end.
+    #[test]
+    fn what_may_have_run_is_never_called_unsent(story in proptest::collection::vec(happens(), 0..60)) {
+        let began = Instant::now();
+        let mut now = began;
+        let mut call = pending(now);
+        let (mut is_handing, mut is_out) = (false, false);
+        for event in story {
+            let mut end = None;
+            match event {
+                Happens::Handing => {
+                    is_handing |= !is_out;
+                    call.on_handing();
+                }
+                Happens::Published => {
+                    is_out |= std::mem::take(&mut is_handing);
+                    call.on_published(now);
+                }
+                Happens::Unsent => {
+                    is_handing = false;
+                    call.on_unsent();
+                }
+                Happens::Unheard => {
+                    if call.on_unheard() {
+                        (is_handing, is_out) = (false, false);
+                    }
+                }
+                Happens::Accepted(life) => {
+                    (is_handing, is_out) = (false, true);
+                    call.on_accepted(name("h"), Instance(u64::from(life)), now);
+                }
+                Happens::Sign => {
+                    (is_handing, is_out) = (false, true);
+                    call.on_sign(now);
+                }
+                Happens::Beat(life) => {
+                    if let Move::End(fault) = call.on_beat(&name("h"), Instance(u64::from(life)), now) {
+                        end = Some(fault);
+                    }
+                }
+                Happens::LinkLost => call.on_link_lost(),
+                Happens::Resumed => call.on_resumed(now),
+                Happens::Progress => {
+                    (is_handing, is_out) = (false, true);
+                    call.on_progress(now);
+                }
+                Happens::Question => {
+                    (is_handing, is_out) = (false, true);
+                    call.on_question(now);
+                }
+                Happens::Closed => call.on_question_closed(now),
+                Happens::Time(millis) => {
+                    let wake = call.next_wake();
+                    now += Duration::from_millis(u64::from(millis));
+                    end = call.on_time(now);
+                    prop_assert_eq!(end.is_some(), now >= wake, "{:?}", call);
+                }
+            }
+            prop_assert_eq!(call.may_have_left(), is_out, "{:?}", call);
+            prop_assert!(call.next_wake() <= began + SECOND * 600);
+            if let Some(fault) = end {
+                let expected = if is_out { Delivery::Unknown } else { Delivery::NotSent };
+                prop_assert_eq!(fault.delivery, expected);
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! The calls of a worker that wait: who waits for which id, and what has
+//! become of it.
+//!
+//! One short lock covers them all. A call that is on its way is a
+//! [`Pending`]; whatever ends it goes to its caller through a channel that is
+//! made for each time it is sent. One timer serves all of them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use ostler_core::fault::{Fault, FaultKind};
+use ostler_host::upstream::{Events, SharedVoice};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::assemble::{Assembly, Step};
+use super::outbox::Outbox;
+use super::pending::{Move, Pending, Times};
+use crate::call_id::{CallId, Instance};
+use crate::chunk::MAX_ANSWER;
+use crate::envelope::Control;
+use crate::name::Name;
+
+/// Calls of a worker at once.
+pub(super) const MOST: usize = 1_024;
+
+/// Questions that one call may have open.
+const MAX_QUESTIONS: usize = 16;
+
+/// The calls of a worker that wait.
+#[derive(Debug)]
+pub(super) struct Table {
+    state: Mutex<State>,
+    outbox: Outbox,
+    /// Tells the clock that it has to look sooner.
+    alarm: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: HashMap<CallId, Waiting>,
+    /// The connection through which calls are heard of, if there is one.
+    epoch: Option<u64>,
+    /// What the clock waits for: nothing changes by time alone before it.
+    next_look: Option<Instant>,
+    is_closed: bool,
+}
+
+/// What is known of a call that waits.
+pub(super) struct Entry {
+    /// Where it is published.
+    pub(super) subject: String,
+    /// Its times.
+    pub(super) times: Times,
+    /// The session that it belongs to; none for what the worker itself asks.
+    pub(super) session: Option<u64>,
+    /// Who hears of it meanwhile.
+    pub(super) voice: Option<SharedVoice>,
+    /// Who hears what its voice does not take.
+    pub(super) events: Option<Events>,
+}
+
+struct Waiting {
+    entry: Entry,
+    pending: Pending,
+    /// Where the end is told; none while it is with its caller.
+    tell: Option<oneshot::Sender<Verdict>>,
+    /// An answer that came although nobody should have got the call.
+    early: Option<Verdict>,
+    assembly: Option<Box<Assembly>>,
+    /// The questions that are open. Dropping them withdraws them.
+    questions: Vec<(u32, oneshot::Sender<()>)>,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.pending.fmt(f)
+    }
+}
+
+/// What came of sending a call once.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// The whole response.
+    Answer(Bytes),
+    /// The same, in chunks.
+    Chunks(Box<Assembly>),
+    /// There is no answer.
+    Fault(Fault),
+    /// Nobody has got it: it may be sent again.
+    Unheard,
+}
+
+/// A call that waits. Dropping it cancels.
+#[derive(Debug)]
+pub(super) struct Ticket<'a> {
+    table: &'a Table,
+    call: CallId,
+}
+
+/// Who hears of a call.
+#[derive(Clone, Default)]
+pub(super) struct Listeners {
+    pub(super) voice: Option<SharedVoice>,
+    pub(super) events: Option<Events>,
+}
+
+impl Table {
+    pub(super) fn new(outbox: Outbox) -> Self {
+        Self { state: Mutex::default(), outbox, alarm: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a call in, before it is sent.
+    pub(super) fn enter(&self, call: CallId, entry: Entry) -> Result<Ticket<'_>, Fault> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(closed());
+        }
+        // Two calls never share an id, so the last condition is about what can't be.
+        let is_full = entry.session.is_some() && state.waiting.len() >= MOST;
+        if is_full || state.waiting.contains_key(&call) {
+            return Err(Fault::not_sent(FaultKind::Congested));
+        }
+        let pending = Pending::new(entry.times);
+        let waiting =
+            Waiting { entry, pending, tell: None, early: None, assembly: None, questions: Vec::new() };
+        state.waiting.insert(call, waiting);
+        Ok(Ticket { table: self, call })
+    }
+
+    /// Whether any call is with a host, or on its way.
+    pub(super) fn is_any_out(&self) -> bool {
+        let is_out = |waiting: &Waiting| waiting.entry.session.is_some() && waiting.pending.may_have_left();
+        self.lock().waiting.values().any(is_out)
+    }
+
+    /// The response of a call.
+    pub(super) fn answer(&self, call: CallId, body: Bytes) {
+        self.lock().end(call, Verdict::Answer(body));
+    }
+
+    /// A response that comes in chunks.
+    pub(super) fn announce(&self, call: CallId, length: u64, sha256: &str) {
+        self.assemble(call, |assembly| assembly.announce(length, sha256));
+    }
+
+    /// One chunk of a response.
+    pub(super) fn chunk(&self, call: CallId, number: u32, body: Bytes) {
+        self.assemble(call, |assembly| assembly.add(number, body));
+    }
+
+    fn assemble(&self, call: CallId, add: impl FnOnce(&mut Assembly) -> Step) {
+        let mut state = self.lock();
+        let Some(waiting) = state.waiting.get_mut(&call) else { return };
+        waiting.pending.on_progress(Instant::now());
+        let assembly = waiting.assembly.get_or_insert_default();
+        let ack = match add(assembly) {
+            Step::Wait => None,
+            Step::Ack(number) => Some(number),
+            Step::Whole(number) => {
+                if let Some(assembly) = waiting.assembly.take() {
+                    state.end(call, Verdict::Chunks(assembly));
+                }
+                Some(number)
+            }
+            Step::TooLong => {
+                let kind = FaultKind::Oversize(MAX_ANSWER);
+                drop(state);
+                return self.fail(call, Fault::unknown(kind));
+            }
+        };
+        drop(state);
+        if let Some(number) = ack {
+            self.outbox.control(call, Control::Ack(number), Bytes::new());
+        }
+    }
+
+    /// Nobody listens to where a call was published.
+    pub(super) fn unheard(&self, call: CallId) {
+        let mut state = self.lock();
+        let Some(waiting) = state.waiting.get_mut(&call) else { return };
+        if waiting.pending.on_unheard()
+            && let Some(tell) = waiting.tell.take()
+        {
+            let _ = tell.send(Verdict::Unheard);
+        }
+    }
+
+    /// A host has claimed a call.
+    pub(super) fn accepted(&self, call: CallId, host: Name, generation: Instance) {
+        let mut state = self.lock();
+        let Some(waiting) = state.waiting.get_mut(&call) else { return };
+        let next = waiting.pending.on_accepted(host, generation, Instant::now());
+        drop(state);
+        if next == Move::Ask {
+            self.outbox.resume(call);
+        }
+    }
+
+    /// Something is told about a call: whom to tell.
+    pub(super) fn note(&self, call: CallId, is_progress: bool) -> Option<Listeners> {
+        let mut state = self.lock();
+        let Waiting { entry, pending, .. } = state.waiting.get_mut(&call)?;
+        match is_progress {
+            true => pending.on_progress(Instant::now()),
+            false => pending.on_sign(Instant::now()),
+        }
+        Some(Listeners { voice: entry.voice.clone(), events: entry.events.clone() })
+    }
+
+    /// A question about a call: who answers it, and a channel that closes when
+    /// the call is over. A question that is open already is not asked again.
+    pub(super) fn open_question(
+        &self,
+        call: CallId,
+        number: u32,
+    ) -> Option<(Option<SharedVoice>, oneshot::Receiver<()>)> {
+        let mut state = self.lock();
+        let Waiting { entry, pending, questions, .. } = state.waiting.get_mut(&call)?;
+        let is_known = questions.iter().any(|(open, _)| *open == number);
+        if is_known || questions.len() >= MAX_QUESTIONS {
+            return None;
+        }
+        let (open, over) = oneshot::channel();
+        questions.push((number, open));
+        pending.on_question(Instant::now());
+        Some((entry.voice.clone(), over))
+    }
+
+    /// A question was answered or refused: the call's time runs again.
+    pub(super) fn close_question(&self, call: CallId, number: u32) {
+        let mut state = self.lock();
+        let Some(Waiting { pending, questions, .. }) = state.waiting.get_mut(&call) else { return };
+        questions.retain(|(open, _)| *open != number);
+        pending.on_question_closed(Instant::now());
+        let wake = pending.next_wake();
+        self.look_by(&mut state, wake);
+    }
+
+    /// A host lives.
+    pub(super) fn beat(&self, host: &Name, generation: Instance) {
+        let now = Instant::now();
+        let mut asked = Vec::new();
+        self.sweep(|call, pending, _| match pending.on_beat(host, generation, now) {
+            Move::Stay => None,
+            Move::Ask => {
+                asked.push(call);
+                None
+            }
+            Move::End(fault) => Some(fault),
+        });
+        asked.into_iter().for_each(|call| self.outbox.resume(call));
+    }
+
+    /// The broker does not let us publish to a subject. True if a call was meant.
+    pub(super) fn denied(&self, subject: &str) -> bool {
+        self.sweep(|_, pending, entry| match entry.subject == subject {
+            true => pending.on_denied(subject),
+            false => None,
+        }) > 0
+    }
+
+    /// There is a connection, and what is said of calls is heard on it. What
+    /// was severed is asked about.
+    pub(super) fn link_up(&self, epoch: u64) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.epoch = Some(epoch);
+        let mut severed = Vec::new();
+        for (call, waiting) in &mut state.waiting {
+            if waiting.pending.is_severed() {
+                waiting.pending.on_resumed(now);
+                severed.push((*call, waiting.pending.next_wake()));
+            }
+        }
+        if let Some(wake) = severed.iter().map(|(_, wake)| *wake).min() {
+            self.look_by(&mut state, wake);
+        }
+        drop(state);
+        for (call, _) in severed {
+            self.outbox.resume(call);
+        }
+    }
+
+    /// The connection is lost.
+    pub(super) fn link_lost(&self) {
+        let mut state = self.lock();
+        state.epoch = None;
+        state.waiting.values_mut().for_each(|waiting| waiting.pending.on_link_lost());
+    }
+
+    /// Ends one call without an answer.
+    pub(super) fn fail(&self, call: CallId, fault: Fault) {
+        let mut state = self.lock();
+        let is_out = state.waiting.get(&call).is_some_and(|waiting| waiting.pending.may_have_left());
+        state.end(call, Verdict::Fault(fault));
+        drop(state);
+        if is_out {
+            self.cancel(call);
+        }
+    }
+
+    /// Ends the calls of a session.
+    pub(super) fn end_session(&self, session: u64) {
+        self.sweep(|_, pending, entry| match entry.session == Some(session) {
+            true if pending.may_have_left() => Some(Fault::unknown(FaultKind::Retired)),
+            true => Some(Fault::not_sent(FaultKind::Retired)),
+            false => None,
+        });
+    }
+
+    /// Ends all calls, and takes no more.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.sweep(|_, pending, _| match pending.may_have_left() {
+            true => Some(Fault::unknown(FaultKind::Retired)),
+            false => Some(closed()),
+        });
+        self.alarm.notify_one();
+    }
+
+    /// Ends every call on its way for which there is a fault, and says how many
+    /// those were. Hosts are told of those that may have left.
+    fn sweep(&self, mut judge: impl FnMut(CallId, &mut Pending, &Entry) -> Option<Fault>) -> usize {
+        let mut over = Vec::new();
+        let mut state = self.lock();
+        for (call, waiting) in &mut state.waiting {
+            if waiting.tell.is_some()
+                && let Some(fault) = judge(*call, &mut waiting.pending, &waiting.entry)
+            {
+                over.push((*call, fault));
+            }
+        }
+        let count = over.len();
+        let mut cancelled = Vec::new();
+        for (call, fault) in over {
+            let waiting = state.waiting.get(&call);
+            if waiting.is_some_and(|waiting| waiting.pending.may_have_left() && !is_refused(&fault)) {
+                cancelled.push(call);
+            }
+            state.end(call, Verdict::Fault(fault));
+        }
+        drop(state);
+        cancelled.into_iter().for_each(|call| self.cancel(call));
+        count
+    }
+
+    fn cancel(&self, call: CallId) {
+        self.outbox.control(call, Control::Cancel, Bytes::new());
+    }
+
+    /// Makes sure that the clock looks no later than this.
+    fn look_by(&self, state: &mut State, wake: Instant) {
+        if state.next_look.is_none_or(|next| wake < next) {
+            state.next_look = Some(wake);
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Ends every call whose time is over; until the table is closed.
+    pub(super) async fn keep_time(&self) {
+        loop {
+            let (next, is_closed) = {
+                let state = self.lock();
+                (state.next_look, state.is_closed)
+            };
+            match next {
+                _ if is_closed => return,
+                None => self.alarm.notified().await,
+                Some(next) => tokio::select! {
+                    () = sleep_until(next) => self.look(),
+                    () = self.alarm.notified() => {}
+                },
+            }
+        }
+    }
+
+    fn look(&self) {
+        let now = Instant::now();
+        self.sweep(|_, pending, _| pending.on_time(now));
+        let mut state = self.lock();
+        let out = state.waiting.values().filter(|waiting| waiting.tell.is_some());
+        state.next_look = out.map(|waiting| waiting.pending.next_wake()).min();
+    }
+}
+
+impl State {
+    /// Tells the caller of a call that is on its way how that ended. Its entry
+    /// stays until the caller has gone, with nothing open any more.
+    fn end(&mut self, call: CallId, verdict: Verdict) {
+        let Some(waiting) = self.waiting.get_mut(&call) else { return };
+        waiting.questions.clear();
+        match waiting.tell.take() {
+            Some(tell) => drop(tell.send(verdict)),
+            None if matches!(verdict, Verdict::Fault(_)) => {}
+            None => waiting.early = Some(verdict),
+        }
+    }
+}
+
+impl Ticket<'_> {
+    /// The call is about to be handed to a connection; what comes of that is
+    /// told through the channel.
+    pub(super) fn hand(&self) -> oneshot::Receiver<Verdict> {
+        let (tell, told) = oneshot::channel();
+        let mut state = self.table.lock();
+        if state.is_closed {
+            let _ = tell.send(Verdict::Fault(closed()));
+            return told;
+        }
+        let Some(waiting) = state.waiting.get_mut(&self.call) else { return told };
+        match waiting.early.take() {
+            Some(verdict) => drop(tell.send(verdict)),
+            None => {
+                waiting.pending.on_handing();
+                waiting.tell = Some(tell);
+            }
+        }
+        told
+    }
+
+    /// The fault of a call that is given up before it is sent, again or at all.
+    pub(super) fn unsent_fault(&self, kind: FaultKind) -> Fault {
+        let state = self.table.lock();
+        let has_left = state.waiting.get(&self.call).is_some_and(|waiting| waiting.pending.may_have_left());
+        if has_left { Fault::unknown(kind) } else { Fault::not_sent(kind) }
+    }
+
+    /// The connection has taken it.
+    pub(super) fn published(&self, epoch: u64) {
+        let now = Instant::now();
+        let mut state = self.table.lock();
+        let current = state.epoch;
+        let Some(waiting) = state.waiting.get_mut(&self.call) else { return };
+        waiting.pending.on_published(now);
+        let mut is_asked = false;
+        if current != Some(epoch) {
+            waiting.pending.on_link_lost();
+            is_asked = current.is_some() && waiting.pending.is_severed();
+            if is_asked {
+                waiting.pending.on_resumed(now);
+            }
+        }
+        let wake = waiting.pending.next_wake();
+        self.table.look_by(&mut state, wake);
+        drop(state);
+        if is_asked {
+            self.table.outbox.resume(self.call);
+        }
+    }
+
+    /// The connection has not taken it.
+    pub(super) fn unsent(&self) {
+        let mut state = self.table.lock();
+        if let Some(waiting) = state.waiting.get_mut(&self.call) {
+            waiting.pending.on_unsent();
+            waiting.tell = None;
+        }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let removed = self.table.lock().waiting.remove(&self.call);
+        // Without an end a caller has gone away.
+        let is_left = |waiting: &Waiting| {
+            waiting.tell.is_some() && waiting.entry.session.is_some() && waiting.pending.may_have_left()
+        };
+        if removed.is_some_and(|waiting| is_left(&waiting)) {
+            self.table.cancel(self.call);
+        }
+    }
+}
+
+/// Whether nothing has come to a host.
+fn is_refused(fault: &Fault) -> bool {
+    fault.delivery == ostler_core::fault::Delivery::Rejected
+}
+
+/// Nothing is sent any more. No other attempt would be.
+fn closed() -> Fault {
+    Fault::rejected(FaultKind::Unreachable("the worker is shutting down".into()))
+}

@@ -1,0 +1,34 @@
+//! Why nothing works, for people.
+
+use tokio::time::Instant;
+
+use super::Core;
+use crate::broker::Refusal;
+use crate::tether::Situation;
+
+impl Core {
+    /// What is wrong now, in one sentence; `None` if nothing is.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let place = &self.place;
+        match &*self.situation.borrow() {
+            Situation::Waiting { why: None } => {
+                return Some(format!("the broker at {place} has not answered yet"));
+            }
+            Situation::Waiting { why: Some(Refusal::Away(why)) } => {
+                return Some(format!("the broker at {place} can't be reached: {why}"));
+            }
+            Situation::Waiting { why: Some(Refusal::Credentials(why)) } => {
+                return Some(format!("the broker at {place} does not accept the credentials: {why}"));
+            }
+            Situation::Over => return Some("the worker is shut down".into()),
+            Situation::Up(_) => {}
+        }
+        if let Some(problem) = self.asking.problem() {
+            return Some(problem);
+        }
+        if !self.hosts().is_any_open(Instant::now()) {
+            return Some(format!("no host answers at the broker at {place}"));
+        }
+        self.manifest.borrow().is_none().then(|| "no host has said yet what this worker may use".into())
+    }
+}

@@ -1,0 +1,171 @@
+//! What a caller is told about what has become of its call.
+
+use ostler_core::fault::{Delivery, FaultKind};
+use ostler_relay::broker::memory::Rights;
+use ostler_relay::envelope::Control;
+
+use crate::kit::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_carried_and_its_answer_comes_back_byte_for_byte() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let arguments = r#"{ "b":1, "a":123456789012345678901234567890 }"#;
+    let call = stage.call_with("echo", Wish { arguments: arguments.into(), ..Wish::default() });
+    let came = peer.call().await;
+    let text = String::from_utf8(came.message.body.to_vec()).unwrap();
+    assert!(text.contains(arguments), "{text}");
+    assert_eq!(came.body["method"], "tools/call");
+    assert_eq!(came.body["params"]["name"], "echo");
+    let meta = &came.body["params"]["_meta"];
+    assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+    assert!(!text.ends_with('\n'));
+    peer.accept(&came).await;
+    peer.answer(&came, r#"{ "content":[], "big": 1e400 }"#).await;
+    assert_eq!(call.result().await, r#"{ "content":[], "big": 1e400 }"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_are_told_in_the_hosts_time() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    tokio::time::sleep(secs(5)).await;
+    let call = stage.call("echo");
+    let came = peer.call().await;
+    assert_eq!(came.head.begin_by, HOST_TIME + 5_000 + 2_000);
+    assert_eq!(came.head.deadline, HOST_TIME + 5_000 + 600_000);
+    drop(call);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_anybody_who_listens_a_call_was_not_sent_when_its_time_is_over() {
+    let stage = Stage::new().await;
+    let (fault, after) = stage.call("echo").fault().await;
+    assert_eq!(fault.delivery, Delivery::NotSent);
+    assert_eq!(fault.to_string(), "out of reach: no host answers at the broker at memory");
+    assert_eq!(after, secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_a_host_and_is_sent_as_soon_as_one_is_heard() {
+    let stage = Stage::new().await;
+    let call = stage.call("echo");
+    tokio::time::sleep(secs(10)).await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let came = peer.call().await;
+    peer.answer(&came, "{}").await;
+    let (outcome, after) = call.end().await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+    assert!(after < ms(10_010), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_accepts_is_unknown_after_two_seconds_and_cancelled() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    tokio::time::sleep(secs(1)).await;
+    let call = stage.call("echo");
+    let came = peer.call().await;
+    let (fault, after) = call.fault().await;
+    assert_eq!(fault.delivery, Delivery::Unknown);
+    assert_eq!(fault.to_string(), "out of reach: no host has accepted it within 2s");
+    assert_eq!(after, secs(2));
+    let (cancelled, control, _) = peer.control().await;
+    assert_eq!((cancelled, control), (came.head.call, Control::Cancel));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_host_works_ends_with_its_own_time_as_unknown() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    tokio::time::sleep(secs(1)).await;
+    let call = stage.call("echo");
+    let came = peer.call().await;
+    peer.accept(&came).await;
+    let (fault, after) = call.fault().await;
+    assert_eq!((fault.delivery, fault.kind), (Delivery::Unknown, FaultKind::TimedOut(secs(60))));
+    assert_eq!(after, secs(60));
+    assert_eq!(peer.control().await.1, Control::Cancel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_the_broker_denies_is_rejected_at_once_and_no_other_one() {
+    let may = ["ostler.acme.manifest.dev.w1", "ostler.acme.control.w1.*"].map(str::to_owned);
+    let subject = subjects()
+        .call(&name("dev"), &name("w1"), "s", &ostler_relay::subject::Wanted::Tool("good".into()))
+        .unwrap();
+    let publish = may.into_iter().chain([subject]).collect();
+    let stage = Stage::with(Rights { publish, ..Rights::all() }).await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    tokio::time::sleep(secs(1)).await;
+    let good = stage.call("good");
+    let came = peer.call().await;
+    let (fault, after) = stage.call("bad").fault().await;
+    assert_eq!(fault.delivery, Delivery::Rejected);
+    assert!(matches!(&fault.kind, FaultKind::Denied(why) if why.contains("publish")), "{fault:?}");
+    assert!(after <= ms(20), "{after:?}");
+    peer.answer(&came, "{}").await;
+    assert_eq!(good.result().await, "{}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_the_host_is_an_answer() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let call = stage.call("echo");
+    let came = peer.call().await;
+    let body = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-31005,"message":"no"}}}}"#, came.id);
+    peer.reply(&came, ostler_relay::envelope::Reply::Answer, body).await;
+    match call.end().await.0 {
+        Ok(ostler_wire::Outcome::Error(error)) => assert_eq!(error.code, -31_005),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_sent_any_more_is_not_sent() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let (fault, _) = stage.call_with("echo", Wish { is_fit: false, ..Wish::default() }).fault().await;
+    assert_eq!((fault.delivery, fault.kind), (Delivery::Rejected, FaultKind::Renewed));
+    let call = stage.call("next");
+    assert_eq!(peer.call().await.body["params"]["name"], "next");
+    drop(call);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_the_broker_does_not_take_is_rejected_with_both_lengths() {
+    let stage = Stage::new().await;
+    let _peer = Peer::beating(&stage.broker, "h").await;
+    let arguments = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
+    let (fault, after) = stage.call_with("echo", Wish { arguments, ..Wish::default() }).fault().await;
+    assert_eq!((fault.delivery, after), (Delivery::Rejected, ms(0)));
+    let text = fault.to_string();
+    assert!(text.contains("bytes, the broker takes 1048576"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_no_subject_can_carry_is_rejected() {
+    let stage = Stage::new().await;
+    let (fault, _) = stage.call(&"x".repeat(513)).fault().await;
+    assert_eq!(fault.delivery, Delivery::Rejected);
+    assert_eq!(fault.to_string(), "refused on the way: the relay carries names of 1 to 512 bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_attempt_of_one_call_has_one_id() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let wish = || Wish { key: Some("k-1"), ..Wish::default() };
+    let first = stage.call_with("echo", wish());
+    let one = peer.call().await;
+    peer.answer(&one, "{}").await;
+    first.result().await;
+    let second = stage.call_with("echo", wish());
+    let other = peer.call().await;
+    assert_eq!(one.head.call, other.head.call);
+    assert_ne!(one.id, other.id);
+    // The answer that was kept has the number of the first attempt.
+    peer.answer(&one, "{}").await;
+    assert_eq!(second.result().await, "{}");
+}

@@ -1,0 +1,124 @@
+//! What the worker may use.
+
+use ostler_core::error::CallError;
+use ostler_host::upstream::Event;
+use ostler_host::{Caller, Kind};
+
+use crate::kit::*;
+
+async fn tools(stage: &Stage) -> Result<Vec<String>, CallError> {
+    let tools = stage.host.tools(&Caller::local(), "s").await?;
+    Ok(tools.iter().map(|tool| tool.tool.name.to_string()).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_are_listed_from_the_manifest_without_a_message() {
+    let stage = Stage::new().await;
+    let peer = Peer::beating(&stage.broker, "h").await;
+    let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a", "b"]), listed("t", &[])]).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a", "b"]);
+    assert_eq!(registrar.asked(), 1);
+    peer.nothing_came().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_manifest_a_list_is_an_error_that_says_why() {
+    let stage = Stage::new().await;
+    let error = tools(&stage).await.unwrap_err();
+    assert!(error.render().contains("no host answers at the broker at memory"), "{}", error.render());
+    let registrar = Registrar::enter(&stage.broker, vec![]).await;
+    let _peer = Peer::beating(&stage.broker, "h").await;
+    registrar.set(Err(r#"{"code":-32602,"message":"the host has no role `dev`"}"#));
+    until(|| registrar.asked() > 0).await;
+    let error = tools(&stage).await.unwrap_err();
+    assert!(error.render().contains("the host has no role `dev`"), "{}", error.render());
+    assert!(stage.worker.trouble().unwrap().contains("the host has no role `dev`"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_tools_are_not_known_has_an_error_and_no_empty_list() {
+    let stage = Stage::new().await;
+    let error =
+        serde_json::value::RawValue::from_string(r#"{"code":-31002,"message":"it is ejected"}"#.into());
+    let broken = ostler_relay::Listed { error: Some(error.unwrap()), ..listed("s", &[]) };
+    let registrar = Registrar::enter(&stage.broker, vec![broken.clone()]).await;
+    let error = tools(&stage).await.unwrap_err();
+    assert!(matches!(&error, CallError::Rpc(answer) if answer.code == -31_002), "{error:?}");
+    // The last known ones are better than none.
+    registrar.set(Ok(vec![ostler_relay::Listed { error: broken.error, ..listed("s", &["a"]) }]));
+    registrar.push().await;
+    until(|| registrar.asked() > 1).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_not_offered_is_refused() {
+    let stage = Stage::new().await;
+    let _registrar = Registrar::enter(&stage.broker, vec![listed("t", &["a"])]).await;
+    let error = tools(&stage).await.unwrap_err();
+    assert!(error.render().contains("no host has this server"), "{}", error.render());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_pushed_is_told_and_listed() {
+    let stage = Stage::new().await;
+    let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a"])]).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a"]);
+    let mut events = stage.host.events();
+    registrar.set(Ok(vec![listed("s", &["a", "b"])]));
+    registrar.push().await;
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        let event = tokio::time::timeout(secs(5), events.recv()).await.unwrap().unwrap();
+        told.push(event.event);
+    }
+    assert_eq!(told, [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged]);
+    assert_eq!(tools(&stage).await.unwrap(), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_used_is_asked_every_minute_and_after_every_reconnect() {
+    let stage = Stage::new().await;
+    let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a"])]).await;
+    until(|| registrar.asked() == 1).await;
+    tokio::time::sleep(secs(59)).await;
+    assert_eq!(registrar.asked(), 1);
+    tokio::time::sleep(secs(2)).await;
+    assert_eq!(registrar.asked(), 2);
+    stage.broker.cut("worker");
+    tokio::time::sleep(secs(6)).await;
+    assert_eq!(registrar.asked(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prompts_are_asked_for_over_the_relay() {
+    let stage = Stage::new().await;
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let host = stage.host.clone();
+    let listing =
+        tokio::spawn(async move { host.offer(&Caller::local(), "s", Kind::Prompts, secs(10)).await });
+    let came = peer.call().await;
+    assert_eq!(came.body["method"], "prompts/list");
+    peer.answer(&came, r#"{"prompts":[{"name":"p"}]}"#).await;
+    let offer = listing.await.unwrap().unwrap();
+    assert_eq!(offer.items.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_lives_through_hours_without_a_broker() {
+    let stage = Stage::new().await;
+    stage.broker.go_down();
+    for _ in 0..3 {
+        let (fault, _) = stage.call("echo").fault().await;
+        assert!(fault.to_string().contains("can't be reached"), "{fault}");
+    }
+    tokio::time::sleep(secs(7_200)).await;
+    let status = stage.host.status_of("s").unwrap();
+    assert_eq!(status.generation, 1, "{status:?}");
+    stage.broker.come_up();
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let call = stage.call("echo");
+    let came = peer.call().await;
+    peer.answer(&came, "{}").await;
+    assert_eq!(call.result().await, "{}");
+}

@@ -1,0 +1,141 @@
+//! A host whose servers are those of the manifest.
+
+use std::sync::Arc;
+
+use ostler_host::{Caller, Host, HostOptions};
+use ostler_relay::Listed;
+use ostler_relay::broker::Broker;
+use ostler_relay::broker::memory::{MemoryBroker, Rights};
+use ostler_relay::worker::Worker;
+use tokio::time::Instant;
+
+use crate::kit::*;
+
+fn names(host: &Host) -> Vec<String> {
+    host.servers(&Caller::local()).iter().map(ToString::to_string).collect()
+}
+
+fn begin(door: Arc<dyn Broker>) -> (Worker, Host) {
+    (worker(door), Host::new(HostOptions { cache_bytes: 0, ..HostOptions::default() }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_come_and_go_with_the_manifest() {
+    let broker = MemoryBroker::new();
+    let registrar = Registrar::enter(&broker, vec![listed("a", &["x"]), listed("b", &["y"])]).await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+    assert_eq!(names(&host), ["a", "b"]);
+    assert!(mirror.readiness()().is_none(), "nobody waits any more");
+
+    registrar.set(Ok(vec![listed("b", &["y"]), listed("c", &["z"])]));
+    registrar.push().await;
+    until(|| names(&host) == ["b", "c"]).await;
+    assert_eq!(host.tools(&Caller::local(), "c").await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_other_limits_is_another_one_and_one_with_other_tools_is_not() {
+    let broker = MemoryBroker::new();
+    let registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+    assert_eq!(host.call_times("a"), Some((secs(62), secs(602))));
+
+    let mut events = host.events();
+    registrar.set(Ok(vec![listed("a", &["x", "y"])]));
+    registrar.push().await;
+    events.recv().await.unwrap();
+    assert_eq!(host.tools(&Caller::local(), "a").await.unwrap().len(), 2);
+    assert_eq!(host.call_times("a"), Some((secs(62), secs(602))));
+
+    registrar.set(Ok(vec![Listed { call_timeout: 1_000, ..listed("a", &["x"]) }]));
+    registrar.push().await;
+    until(|| host.call_times("a") == Some((secs(3), secs(602)))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_through_the_mirror_reads_like_any_other() {
+    let broker = MemoryBroker::new();
+    let _registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
+    let mut peer = Peer::beating(&broker, "h").await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+    let caller = host.clone();
+    let call =
+        tokio::spawn(
+            async move { caller.call(&Caller::local(), "a", "x", serde_json::json!({"n": 1})).await },
+        );
+    let came = peer.call().await;
+    assert_eq!(came.body["params"]["arguments"], serde_json::json!({"n": 1}));
+    assert!(came.head.manifest.is_some());
+    peer.accept(&came).await;
+    peer.answer(&came, r#"{"content":[{"type":"text","text":"hello"}]}"#).await;
+    assert_eq!(call.await.unwrap().unwrap().text(), "hello");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_broker_is_waited_through_by_whoever_calls() {
+    let broker = MemoryBroker::new();
+    let _registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+    broker.go_down();
+    let caller = host.clone();
+    let call =
+        tokio::spawn(
+            async move { caller.call(&Caller::local(), "a", "x", ostler_host::Arguments::none()).await },
+        );
+    tokio::time::sleep(secs(20)).await;
+    broker.come_up();
+    let mut peer = Peer::beating(&broker, "h").await;
+    let came = peer.call().await;
+    peer.answer(&came, r#"{"content":[]}"#).await;
+    call.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_before_the_manifest_waits_ten_seconds_and_is_told_why_there_is_none() {
+    let down = MemoryBroker::new();
+    down.go_down();
+    let denied = Rights { publish: vec![], ..Rights::all() };
+    let (up, unused) = (MemoryBroker::new(), MemoryBroker::new());
+    for (door, why) in [
+        (down.door("worker", Rights::all()), "can't be reached: the broker is down"),
+        (unused.wrong_door("worker"), "does not accept the credentials"),
+        (up.door("worker", Rights::all()), "no host answers"),
+        (unused.door("worker", denied), "does not let this worker publish to ostler.acme.manifest.dev.w1"),
+    ] {
+        let (worker, host) = begin(door);
+        let mirror = worker.mirror(host);
+        let began = Instant::now();
+        let error = mirror.readiness()().unwrap().await.unwrap_err();
+        assert_eq!(began.elapsed(), secs(10));
+        assert!(error.render().contains(why), "{}", error.render());
+        assert_eq!(error.code(), "server-unavailable");
+        assert!(worker.trouble().unwrap().contains(why));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_is_dropped_follows_no_more() {
+    let broker = MemoryBroker::new();
+    let registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+    drop(mirror);
+    registrar.set(Ok(vec![]));
+    registrar.push().await;
+    let mut manifest = worker.manifest();
+    let is_empty = |manifest: &Option<Arc<ostler_relay::Manifest>>| {
+        manifest.as_ref().is_some_and(|manifest| manifest.servers.is_empty())
+    };
+    manifest.wait_for(is_empty).await.unwrap();
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(names(&host), ["a"]);
+}

@@ -1,0 +1,146 @@
+//! What is said while a call is under way.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use ostler_host::upstream::{Question, Voice};
+use ostler_relay::envelope::{Control, Progress};
+use ostler_wire::Outcome;
+
+use crate::kit::*;
+
+/// Hears everything, and answers what it can with what it is given.
+#[derive(Default)]
+struct Ear {
+    heard: Mutex<Vec<String>>,
+    questions: Mutex<Vec<Question>>,
+    is_mute: bool,
+}
+
+impl Voice for Ear {
+    fn wants_progress(&self) -> bool {
+        true
+    }
+
+    fn progress(&self, progress: &ostler_wire::Progress) {
+        self.heard.lock().unwrap().push(String::from_utf8(progress.raw.to_vec()).unwrap());
+    }
+
+    fn notice(&self, method: &str, _: Option<&Bytes>) {
+        self.heard.lock().unwrap().push(method.to_owned());
+    }
+
+    fn can_answer(&self, _: &str) -> bool {
+        !self.is_mute
+    }
+
+    fn ask(&self, question: Question) {
+        self.questions.lock().unwrap().push(question);
+    }
+}
+
+fn with(ear: &Arc<Ear>) -> Wish {
+    Wish { voice: Some(Arc::clone(ear) as Arc<dyn Voice>), ..Wish::default() }
+}
+
+fn note(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
+}
+
+const QUESTION: &str =
+    r#"{"jsonrpc":"2.0","id":"q7","method":"elicitation/create","params":{"message":"sure?"}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_told_and_moves_the_deadline_up_to_the_hard_end() {
+    let stage = Stage::new().await;
+    let ear = Arc::new(Ear::default());
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let call = stage.call_with("echo", with(&ear));
+    let came = peer.call().await;
+    let token = came.body["params"]["_meta"]["progressToken"].as_u64().unwrap();
+    peer.accept(&came).await;
+    for step in 0..20 {
+        tokio::time::sleep(secs(45)).await;
+        if call.is_over() {
+            break;
+        }
+        let params = format!(r#"{{"progressToken":{token},"progress":{step}}}"#);
+        peer.say(came.head.call, Progress::Note, note("notifications/progress", &params)).await;
+    }
+    let (fault, after) = call.fault().await;
+    assert_eq!(after, secs(600), "{fault}");
+    assert_eq!(ear.heard.lock().unwrap().len(), 13);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_progress_the_deadline_is_what_progress_left() {
+    let stage = Stage::new().await;
+    let ear = Arc::new(Ear::default());
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let call = stage.call_with("echo", with(&ear));
+    let came = peer.call().await;
+    peer.accept(&came).await;
+    tokio::time::sleep(secs(50)).await;
+    let params = r#"{"progressToken":1,"progress":1}"#;
+    peer.say(came.head.call, Progress::Note, note("notifications/progress", params)).await;
+    peer.say(came.head.call, Progress::Note, note("notifications/message", "{}")).await;
+    let (_, after) = call.fault().await;
+    assert_eq!(after, secs(110));
+    assert_eq!(*ear.heard.lock().unwrap(), [params, "notifications/message"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_reaches_the_caller_and_its_answer_the_host() {
+    let stage = Stage::new().await;
+    let ear = Arc::new(Ear::default());
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let call = stage.call_with("echo", with(&ear));
+    let came = peer.call().await;
+    peer.accept(&came).await;
+    peer.say(came.head.call, Progress::Ask(3), QUESTION).await;
+    // Asked again by a host that does not know whether it arrived.
+    peer.say(came.head.call, Progress::Ask(3), QUESTION).await;
+    tokio::time::sleep(secs(300)).await;
+    let question = ear.questions.lock().unwrap().pop().unwrap();
+    assert!(ear.questions.lock().unwrap().is_empty());
+    assert_eq!(question.method.as_str(), "elicitation/create");
+    assert!(question.answer(Outcome::Result(Bytes::from_static(br#"{"action":"accept"}"#))));
+    let (asked, control, body) = peer.control().await;
+    assert_eq!((asked, control), (came.head.call, Control::Answer(3)));
+    assert_eq!(&body[..], br#"{"jsonrpc":"2.0","id":"q7","result":{"action":"accept"}}"#);
+    let (_, after) = call.fault().await;
+    assert_eq!(after, secs(360), "time stood still, and runs again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_nobody_can_answer_is_refused_at_once() {
+    let stage = Stage::new().await;
+    let mute = Arc::new(Ear { is_mute: true, ..Ear::default() });
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    for wish in [with(&mute), Wish::default()] {
+        let call = stage.call_with("echo", wish);
+        let came = peer.call().await;
+        peer.say(came.head.call, Progress::Ask(0), QUESTION).await;
+        let (_, control, body) = peer.control().await;
+        assert_eq!(control, Control::Answer(0));
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&body["id"], &body["error"]["code"]), (&"q7".into(), &(-32_601).into()));
+        peer.answer(&came, "{}").await;
+        call.result().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_withdrawn_when_its_call_is_over() {
+    let stage = Stage::new().await;
+    let ear = Arc::new(Ear::default());
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let call = stage.call_with("echo", with(&ear));
+    let came = peer.call().await;
+    peer.say(came.head.call, Progress::Ask(0), QUESTION).await;
+    until(|| !ear.questions.lock().unwrap().is_empty()).await;
+    let mut question = ear.questions.lock().unwrap().pop().unwrap();
+    peer.answer(&came, "{}").await;
+    call.result().await;
+    question.withdrawn().await;
+}
