@@ -15,6 +15,9 @@
 //!                                                              the reply of a request, once
 //! ```
 //!
+//! Where the answer goes is the asker's choice, and the server lets the host
+//! publish it anywhere: that it is the asker's own inbox, only the host can check.
+//!
 //! No secret is printed: users have the public part of a key, or a password
 //! that the NATS server takes from its environment.
 

@@ -1,5 +1,6 @@
 //! The relay's broker, its journal and its printed config, with real NATS servers.
 
+mod entry;
 mod gate;
 mod journal;
 mod life;
