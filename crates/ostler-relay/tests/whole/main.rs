@@ -1,0 +1,13 @@
+//! Both sides as they are, over a broker in memory, with a gateway at each
+//! end: whoever asks a worker's gateway reads what the host's would say.
+
+#![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
+#![expect(clippy::expect_used, reason = "what tests share fails like a test")]
+
+mod alike;
+mod client;
+mod pair;
+mod roles;
+mod rounds;
+mod signs;
+mod trouble;

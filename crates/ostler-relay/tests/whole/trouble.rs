@@ -1,0 +1,73 @@
+//! Brokers and hosts that go away, seen by an agent.
+
+use std::time::Duration;
+
+use ostler_testkit::{Reply, Script, World};
+use ostler_wire::Era;
+use serde_json::json;
+
+use crate::pair::Pair;
+
+#[tokio::test(start_paused = true)]
+async fn a_call_outlives_an_outage_of_the_broker() {
+    let reply = Reply::text("done").after(Duration::from_secs(6));
+    let pair = Pair::open(World::new().server("a", Script::new().tool_that("t", reply))).await;
+    let mut agent = pair.agent(Era::Modern, json!({})).await;
+    let id = agent.begin("tools/call", json!({"name": "a__t"})).await;
+    let stage = pair.world.stage("a").clone();
+    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    // Long enough that the answer is ready before the broker is back.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    pair.broker.go_down();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    pair.broker.come_up();
+    let done = agent.answer_to(id).await;
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
+    assert_eq!(stage.count("t"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_finds_no_broker_waits_for_it() {
+    let pair = Pair::open(World::new().server("a", Script::echo())).await;
+    let mut agent = pair.agent(Era::Modern, json!({})).await;
+    agent.ask("tools/list", json!({})).await;
+    pair.broker.go_down();
+    let id = agent.begin("tools/call", json!({"name": "a__echo", "arguments": {"x": 1}})).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(pair.worker.trouble().is_some(), "a person can read what is wrong");
+    pair.broker.come_up();
+    let done = agent.answer_to(id).await;
+    assert_eq!(done["result"]["content"][0]["text"], r#"{"x":1}"#, "{done}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_death_of_a_host_is_noticed_in_seconds() {
+    let pair = Pair::open(World::new().server("a", Script::new().tool_that("t", Reply::never()))).await;
+    let mut agent = pair.agent(Era::Modern, json!({})).await;
+    let id = agent.begin("tools/call", json!({"name": "a__t"})).await;
+    let stage = pair.world.stage("a").clone();
+    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    let began = tokio::time::Instant::now();
+    pair.broker.set_weather(Some(Box::new(|from, _, _| match from {
+        "host" => ostler_relay::broker::memory::Fate::Lost,
+        _ => ostler_relay::broker::memory::Fate::Arrives,
+    })));
+    let lost = agent.answer_to(id).await;
+    assert_eq!(lost["error"]["data"]["code"], "outcome-unknown", "{lost}");
+    assert!(began.elapsed() <= Duration::from_millis(3_500), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draining_host_finishes_what_it_has_begun() {
+    let reply = Reply::text("done").after(Duration::from_secs(3));
+    let pair = Pair::open(World::new().server("a", Script::new().tool_that("t", reply))).await;
+    let mut agent = pair.agent(Era::Modern, json!({})).await;
+    let id = agent.begin("tools/call", json!({"name": "a__t"})).await;
+    let stage = pair.world.stage("a").clone();
+    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    let began = tokio::time::Instant::now();
+    pair.service.drain(Duration::from_secs(10)).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let done = agent.answer_to(id).await;
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
+}
