@@ -6,6 +6,7 @@
 mod calls;
 mod lives;
 mod long;
+mod real;
 mod repeats;
 mod roles;
 mod stage;

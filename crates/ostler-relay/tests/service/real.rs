@@ -1,0 +1,176 @@
+//! The same with a real NATS server, set up by the config that Ostler prints.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_relay::broker::nats::{Credentials, NatsBroker, NatsOptions};
+use ostler_relay::broker::{Broker as _, Message, Subscription};
+use ostler_relay::envelope::{Control, Progress, Reply as Head};
+use ostler_relay::journal::MemoryJournal;
+use ostler_relay::nats_config::{
+    HostUser, Login, Wanted as Users, WorkerUser, host_user, nats_config, worker_user,
+};
+use ostler_relay::service::{Service, ServiceOptions, ServiceState};
+use ostler_relay::subject::{Inbox, Subjects};
+use ostler_relay::{Instance, WallClock};
+use ostler_testkit::{NatsServer, NatsSetup, NatsVersion, Reply, Script, World};
+
+use crate::stage::{Peer, call_id, name, text, world};
+
+/// Whatever takes longer than this on a loopback never comes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Relay {
+    server: NatsServer,
+    world: World,
+    service: Service,
+    clock: WallClock,
+}
+
+impl Relay {
+    async fn start(which: NatsVersion, script: Script) -> Self {
+        let config = nats_config(&Users {
+            tenant: name("acme"),
+            hosts: vec![HostUser { name: name("h1"), login: Login::Password }],
+            roles: vec![name("dev")],
+            workers: vec![WorkerUser { name: name("w1"), role: name("dev"), login: Login::Password }],
+            max_call_time: Duration::from_secs(600),
+            has_kv: false,
+            store: None,
+        });
+        let env = ["HOST_H1", "WORKER_W1"].map(|user| (format!("OSTLER_{user}_PASSWORD"), "secret".into()));
+        let server = NatsServer::start(NatsSetup { which, config, env: env.into(), jetstream: false }).await;
+        let world = world().server("a", script).open().await;
+        let clock = WallClock::new();
+        let options = ServiceOptions { clock, ..ServiceOptions::new(name("acme"), name("h1")) };
+        let broker = Arc::new(NatsBroker::new(options_of(&server, host_user(&name("h1")))));
+        let service = Service::start(world.host.clone(), broker, Arc::new(MemoryJournal::new()), options);
+        Self { server, world, service, clock }
+    }
+
+    /// The worker, once it has heard the host.
+    async fn worker(&self) -> Peer {
+        let (worker, instance) = (name("w1"), Instance(1));
+        let broker = NatsBroker::new(options_of(&self.server, worker_user(&worker)));
+        let link = broker.connect().await.unwrap();
+        let (subjects, inbox) = (Subjects::new(name("acme")), Inbox::new(&worker, instance));
+        let [progress, heartbeat, answers] = subjects.of_worker(&worker, &inbox);
+        let mut peer = Peer {
+            progress: link.subscribe(&progress, None).await.unwrap(),
+            heartbeat: link.subscribe(&heartbeat, None).await.unwrap(),
+            answers: link.subscribe(&answers, None).await.unwrap(),
+            link,
+            subjects,
+            role: name("dev"),
+            worker,
+            instance,
+            inbox,
+            clock: self.clock,
+        };
+        next(&mut peer.heartbeat).await;
+        peer
+    }
+}
+
+fn options_of(server: &NatsServer, user: String) -> NatsOptions {
+    let credentials = Credentials::Password { user, password: "secret".into() };
+    NatsOptions { credentials, ..NatsOptions::new(vec![server.url()]) }
+}
+
+async fn next(subscription: &mut Subscription) -> Message {
+    let message = tokio::time::timeout(PATIENCE, subscription.next()).await;
+    message.unwrap_or_else(|_| panic!("nothing within {PATIENCE:?}")).unwrap()
+}
+
+async fn accepted(peer: &mut Peer) {
+    let message = next(&mut peer.progress).await;
+    assert!(matches!(Progress::read(&message.headers), Ok(Progress::Accepted { .. })), "{message:?}");
+}
+
+async fn answer(peer: &mut Peer) -> serde_json::Value {
+    let message = next(&mut peer.answers).await;
+    assert_eq!(Head::read(&message.headers), Ok(Head::Answer), "{message:?}");
+    serde_json::from_slice(&message.body).unwrap()
+}
+
+#[tokio::test]
+async fn calls_manifests_and_repeats_pass_a_server_that_keeps_everybody_apart() {
+    for which in [NatsVersion::Core, NatsVersion::Current] {
+        let relay = Relay::start(which, Script::echo()).await;
+        let mut worker = relay.worker().await;
+        worker.ask_manifest(1).await;
+        assert_eq!(answer(&mut worker).await["result"]["servers"][0]["name"], "a");
+        for _ in 0..2 {
+            worker.call(2, "a", "echo").await;
+            assert_eq!(text(&answer(&mut worker).await), "{}");
+        }
+        accepted(&mut worker).await;
+        assert_eq!(relay.world.stage("a").count("echo"), 1);
+        assert_eq!(relay.service.status().state, ServiceState::Connected);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_survives_the_death_of_the_broker() {
+    let script = Script::echo().tool_that("slow", Reply::text("done").after(Duration::from_millis(300)));
+    let mut relay = Relay::start(NatsVersion::Core, script).await;
+    let mut worker = relay.worker().await;
+    worker.call(1, "a", "slow").await;
+    accepted(&mut worker).await;
+    relay.server.kill();
+    while relay.world.stage("a").in_flight() > 0 {
+        tokio::task::yield_now().await;
+    }
+    relay.server.restart().await;
+    let mut worker = relay.worker().await;
+    worker.control(1, Control::Resume, "").await;
+    assert_eq!(text(&answer(&mut worker).await), "done");
+    assert_eq!(relay.world.stage("a").count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_long_answer_comes_whole_through_a_real_server() {
+    let long = "x".repeat(3 << 20);
+    let relay = Relay::start(NatsVersion::Core, Script::echo().tool_that("long", Reply::text(&long))).await;
+    let mut worker = relay.worker().await;
+    worker.call(1, "a", "long").await;
+    accepted(&mut worker).await;
+    let announced = next(&mut worker.answers).await;
+    let Ok(Head::Chunked { length, .. }) = Head::read(&announced.headers) else { panic!("{announced:?}") };
+    let mut whole = Vec::new();
+    for number in 0.. {
+        let chunk = next(&mut worker.progress).await;
+        assert_eq!(Progress::read(&chunk.headers), Ok(Progress::Chunk(number)));
+        whole.extend_from_slice(&chunk.body);
+        if whole.len() as u64 == length {
+            break;
+        }
+        if number % 4 == 3 {
+            let control = Control::Ack(number + 1).headers(worker.instance);
+            let subject = worker.subjects.control(&worker.worker, call_id(1));
+            worker.publish(Message::new(subject, control, "")).await;
+        }
+    }
+    let answer: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+    assert_eq!(text(&answer), long);
+}
+
+#[tokio::test]
+async fn a_drained_host_has_said_everything_before_it_leaves() {
+    let script = Script::echo().tool_that("slow", Reply::text("done").after(Duration::from_millis(300)));
+    let relay = Relay::start(NatsVersion::Core, script).await;
+    let mut worker = relay.worker().await;
+    for call in 1..=16 {
+        worker.call(call, "a", "slow").await;
+    }
+    for _ in 1..=16 {
+        accepted(&mut worker).await;
+    }
+    relay.service.drain(PATIENCE).await;
+    assert_eq!(relay.service.status().state, ServiceState::Over);
+    for _ in 1..=16 {
+        assert_eq!(text(&answer(&mut worker).await), "done");
+    }
+    worker.call(17, "a", "echo").await;
+    assert!(next(&mut worker.answers).await.is_unheard);
+}
