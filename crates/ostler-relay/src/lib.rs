@@ -23,7 +23,7 @@
 //! chunk.rs      how answers are cut that are too large for one message
 //! manifest.rs   what a worker may use
 //! journal/      which calls were begun, so that none is begun twice
-//! nats_config.rs  what a NATS server must know to keep workers apart
+//! nats_config/  what a NATS server must know to keep workers apart
 //! service/      the host's side
 //! worker/       the worker's side
 //! ```
