@@ -64,6 +64,8 @@ struct Begun {
 async fn begin(service: &Shared, order: &Order, place: Place, cancelled: Cancelled) {
     let mut begun = Begun::default();
     let said = tokio::select! {
+        // An answer that is there is worth keeping, even if nobody waits.
+        biased;
         said = caught(carry_out(service, order, &place, &mut begun)) => said,
         // Dropping what is under way cancels it at the server. Nobody waits
         // for an answer, and what has come of it nobody knows.
@@ -194,6 +196,7 @@ async fn heard(
     let mut answer = pin!(answer);
     let answer = loop {
         tokio::select! {
+            biased;
             answer = &mut answer => break answer,
             Some(note) = notes.recv() => {
                 service.note(&order.to.key, note).await;

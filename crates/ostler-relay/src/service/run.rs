@@ -66,6 +66,7 @@ impl Running {
     async fn serve(&mut self) {
         loop {
             let up = tokio::select! {
+                biased;
                 up = next_up(&mut self.situation) => up,
                 () = drained(&mut self.stage, &mut self.tasks) => return,
             };
@@ -140,6 +141,7 @@ async fn drained(stage: &mut watch::Receiver<Stage>, tasks: &mut JoinSet<()>) {
             return;
         }
         tokio::select! {
+            biased;
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
             _ = stage.changed() => {}
             () = at(by) => return,

@@ -1,12 +1,15 @@
 //! Lives of workers, hosts and connections.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use ostler_relay::envelope::{Control, Progress};
-use ostler_relay::service::ServiceState;
+use ostler_relay::service::{Service, ServiceOptions, ServiceState};
 use ostler_relay::subject::Wanted;
 use ostler_testkit::{Reply, Script};
 use serde_json::json;
 
-use crate::stage::{Stage, code, meta, rules, text, world};
+use crate::stage::{Stage, code, host_rights, meta, name, options, rules, text, world};
 use crate::{ms, secs};
 
 fn script() -> Script {
@@ -281,4 +284,35 @@ async fn many_changes_in_a_row_are_pushed_together() {
         pushes += 1;
     }
     assert!((1..=3).contains(&pushes), "{pushes} in two seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hosts_share_the_calls_and_each_answers_for_its_own() {
+    let stage = stage().await;
+    let journal = Arc::clone(&stage.journal);
+    let options = ServiceOptions { host_name: name("h2"), seed: Some(9), ..options(stage.clock) };
+    let door = stage.broker.door("host2", host_rights());
+    let _second = Service::start(stage.world.host.clone(), door, journal, options);
+    ostler_testkit::settle().await;
+    let mut worker = stage.worker("w1").await;
+    let mut hosts = BTreeSet::new();
+    for call in 1..=8 {
+        worker.call(call, "a", "slow").await;
+        match worker.hear().await.1 {
+            Progress::Accepted { host, .. } => hosts.insert(host.to_string()),
+            other => panic!("{other:?}"),
+        };
+    }
+    assert_eq!(hosts.into_iter().collect::<Vec<_>>(), ["h1", "h2"]);
+    // Both hear what is about a call, and the one that has it answers.
+    worker.control(1, Control::Resume, "").await;
+    assert_eq!(worker.accepted().await, 1);
+    worker.control(2, Control::Cancel, "").await;
+    for _ in 0..7 {
+        assert_eq!(text(&worker.answer().await.1), "done");
+    }
+    worker.control(3, Control::Resume, "").await;
+    assert_eq!(worker.answer().await.0, 3);
+    assert!(worker.is_silent().await);
+    assert_eq!((stage.world.stage("a").count("slow"), stage.world.stage("a").cancelled()), (8, 1));
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ostler_relay::broker::nats::{Credentials, NatsBroker, NatsOptions};
 use ostler_relay::broker::{Broker as _, Message, Subscription};
+use ostler_relay::chunk::CHUNK;
 use ostler_relay::envelope::{Control, Progress, Reply as Head};
 use ostler_relay::journal::MemoryJournal;
 use ostler_relay::nats_config::{
@@ -29,6 +30,11 @@ struct Relay {
 
 impl Relay {
     async fn start(which: NatsVersion, script: Script) -> Self {
+        Self::start_with(which, script, "").await
+    }
+
+    /// The same, with more lines in the server's config.
+    async fn start_with(which: NatsVersion, script: Script, more: &str) -> Self {
         let config = nats_config(&Users {
             tenant: name("acme"),
             hosts: vec![HostUser { name: name("h1"), login: Login::Password }],
@@ -38,6 +44,7 @@ impl Relay {
             has_kv: false,
             store: None,
         });
+        let config = format!("{more}\n{config}");
         let env = ["HOST_H1", "WORKER_W1"].map(|user| (format!("OSTLER_{user}_PASSWORD"), "secret".into()));
         let server = NatsServer::start(NatsSetup { which, config, env: env.into(), jetstream: false }).await;
         let world = world().server("a", script).open().await;
@@ -128,20 +135,16 @@ async fn an_answer_survives_the_death_of_the_broker() {
     assert_eq!(relay.world.stage("a").count("slow"), 1);
 }
 
-#[tokio::test]
-async fn a_long_answer_comes_whole_through_a_real_server() {
-    let long = "x".repeat(3 << 20);
-    let relay = Relay::start(NatsVersion::Core, Script::echo().tool_that("long", Reply::text(&long))).await;
-    let mut worker = relay.worker().await;
-    worker.call(1, "a", "long").await;
-    accepted(&mut worker).await;
+/// Takes an answer in chunks, acknowledged four at a time; with the longest of them.
+async fn whole(worker: &mut Peer) -> (serde_json::Value, usize) {
     let announced = next(&mut worker.answers).await;
     let Ok(Head::Chunked { length, .. }) = Head::read(&announced.headers) else { panic!("{announced:?}") };
-    let mut whole = Vec::new();
+    let (mut whole, mut longest) = (Vec::new(), 0);
     for number in 0.. {
         let chunk = next(&mut worker.progress).await;
         assert_eq!(Progress::read(&chunk.headers), Ok(Progress::Chunk(number)));
         whole.extend_from_slice(&chunk.body);
+        longest = longest.max(chunk.body.len());
         if whole.len() as u64 == length {
             break;
         }
@@ -151,8 +154,30 @@ async fn a_long_answer_comes_whole_through_a_real_server() {
             worker.publish(Message::new(subject, control, "")).await;
         }
     }
-    let answer: serde_json::Value = serde_json::from_slice(&whole).unwrap();
-    assert_eq!(text(&answer), long);
+    (serde_json::from_slice(&whole).unwrap(), longest)
+}
+
+#[tokio::test]
+async fn a_long_answer_comes_whole_through_a_real_server() {
+    let long = "x".repeat(3 << 20);
+    let relay = Relay::start(NatsVersion::Core, Script::echo().tool_that("long", Reply::text(&long))).await;
+    let mut worker = relay.worker().await;
+    worker.call(1, "a", "long").await;
+    accepted(&mut worker).await;
+    let (answer, longest) = whole(&mut worker).await;
+    assert_eq!((text(&answer), longest), (&*long, CHUNK));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_for_the_server_comes_in_smaller_chunks() {
+    let long = "x".repeat(200 << 10);
+    let script = Script::echo().tool_that("long", Reply::text(&long));
+    let relay = Relay::start_with(NatsVersion::Core, script, "max_payload: 65536").await;
+    let mut worker = relay.worker().await;
+    worker.call(1, "a", "long").await;
+    accepted(&mut worker).await;
+    let (answer, longest) = whole(&mut worker).await;
+    assert_eq!((text(&answer), longest), (&*long, 60 << 10));
 }
 
 #[tokio::test]
