@@ -161,6 +161,11 @@ impl Pending {
     /// A host has claimed it. Said again without being asked, it means that
     /// there is something to be asked for.
     pub(super) fn on_accepted(&mut self, host: Name, generation: Instance, now: Instant) -> Move {
+        // Two hosts that both say so share no journal. Asking is heard by both,
+        // and were each of their answers a reason to ask, it would never end.
+        if self.host.as_ref().is_some_and(|(own, _)| *own != host) {
+            return Move::Stay;
+        }
         let is_first = self.host.replace((host, generation)).is_none();
         self.on_sign(now);
         let is_answer = self.asked.take().is_some_and(|asked| now < asked + ACCEPT);

@@ -136,6 +136,16 @@ fn accepted_once_more_asks_for_the_answer_and_that_is_no_circle() {
 }
 
 #[test]
+fn a_second_host_that_has_accepted_it_too_is_not_asked() {
+    let now = Instant::now();
+    let mut call = running(now);
+    assert_eq!(call.on_accepted(name("other"), Instance(2), now), Move::Stay);
+    let later = now + SILENCE;
+    assert_eq!(call.on_accepted(name("other"), Instance(2), later), Move::Stay);
+    assert_eq!(delivery(call.on_time(later)), Some(Delivery::Unknown), "its own host is silent");
+}
+
+#[test]
 fn progress_moves_the_end_and_questions_stop_it_up_to_the_hard_end() {
     let now = Instant::now();
     let mut call = running(now);
