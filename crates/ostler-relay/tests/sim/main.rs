@@ -1,0 +1,131 @@
+//! Both sides of the relay in bad weather: a seed decides over workers, hosts,
+//! servers, callers and everything that can happen to a message, and whatever
+//! happens the promises hold.
+//!
+//! ```text
+//! OSTLER_SIM_SEEDS=5000 cargo nextest run -p ostler-relay --test sim    # more lives
+//! OSTLER_SIM_SEED=123   cargo nextest run -p ostler-relay --test sim    # one, again
+//! ```
+//!
+//! Time is paused and all runs on one thread, so a seed decides nearly
+//! everything. What it does not decide is who of several that are woken at the
+//! same moment goes first, so one seed is lived several times.
+
+#![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
+
+mod actors;
+mod door;
+mod journal;
+mod post;
+mod site;
+mod sky;
+mod watch;
+mod world;
+
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+
+use crate::journal::Honesty;
+use crate::world::Life;
+
+/// Seeds that are tried unless the environment says otherwise.
+const SEEDS: u64 = 500;
+
+/// How often a single seed is tried.
+const AGAIN: usize = 20;
+
+fn from_env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")))
+}
+
+/// Lives one life on a thread of its own, in paused time.
+fn live(seed: u64, honesty: Honesty) -> Life {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(world::live(seed, honesty))
+}
+
+/// Lives a life and says what was broken, and how to see it again.
+fn check(seed: u64) -> Life {
+    let life = std::panic::catch_unwind(AssertUnwindSafe(|| live(seed, Honesty::Honest)));
+    let Ok(life) = life else { panic!("seed {seed} panicked, see above\n{}", replay(seed)) };
+    let broken = life.violations.join("\n  ");
+    let trace = life.trace.join("\n  ");
+    assert!(
+        broken.is_empty(),
+        "what happened:\n  {trace}\nseed {seed} breaks a promise:\n  {broken}\n{}",
+        replay(seed)
+    );
+    life
+}
+
+fn replay(seed: u64) -> String {
+    format!("replay: OSTLER_SIM_SEED={seed} cargo nextest run -p ostler-relay --test sim")
+}
+
+/// Lives one fifth of all lives; the tests of the others run beside it.
+fn hold(fifth: u64) {
+    if let Some(seed) = from_env("OSTLER_SIM_SEED") {
+        if fifth == 0 {
+            (0..AGAIN).for_each(|_| drop(check(seed)));
+        }
+        return;
+    }
+    let seeds = from_env("OSTLER_SIM_SEEDS").unwrap_or(SEEDS);
+    (fifth..seeds).step_by(5).for_each(|seed| drop(check(seed)));
+}
+
+#[test]
+fn whatever_happens_the_promises_hold() {
+    hold(0);
+}
+
+#[test]
+fn whatever_happens_in_a_second_world_they_hold() {
+    hold(1);
+}
+
+#[test]
+fn whatever_happens_in_a_third_world_they_hold() {
+    hold(2);
+}
+
+#[test]
+fn whatever_happens_in_a_fourth_world_they_hold() {
+    hold(3);
+}
+
+#[test]
+fn whatever_happens_in_a_fifth_world_they_hold() {
+    hold(4);
+}
+
+#[test]
+fn lives_see_every_kind_of_end() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..40 {
+        seen.extend(live(seed, Honesty::Honest).ends);
+    }
+    let expected = [
+        "ok",
+        "left",
+        "outcome-unknown",
+        "timed-out",
+        "unknown-tool",
+        "from the host: outcome-unknown",
+        "from the server",
+    ];
+    let missing: Vec<_> = expected.iter().filter(|end| !seen.contains(**end)).collect();
+    assert!(missing.is_empty(), "no life has seen {missing:?}, but {seen:?}");
+}
+
+/// Whoever watches sees it when the promise that matters most is broken.
+#[test]
+fn a_journal_that_forgets_is_caught() {
+    let is_caught = |seed| {
+        let life = live(seed, Honesty::Forgetful);
+        life.violations.iter().any(|violation| violation.contains("was executed 2 times"))
+    };
+    assert!((0..40).any(is_caught), "calls run twice in no life, though nothing keeps them from it");
+}
