@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::breaker::Mark;
-use ostler_core::error::{CallError, RpcAnswer, UnavailableState};
+use ostler_core::error::{CallError, RpcAnswer, Unavailable, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
 use ostler_core::spec::ToolRules;
@@ -190,6 +190,10 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
         }
         (FaultKind::Paused { wait, .. }, Delivery::Rejected) => {
             slot.held_back(UnavailableState::BreakerOpen, fault, Some(*wait))
+        }
+        (FaultKind::Unreachable(why) | FaultKind::Denied(why), Delivery::NotSent | Delivery::Rejected) => {
+            let (state, cause) = (UnavailableState::OutOfReach, why.clone());
+            CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })
         }
         (_, Delivery::Unknown) if request.kind() == MethodKind::Call => {
             let tool = request.params.name().map(|name| name.into_owned());

@@ -57,7 +57,7 @@ pub(crate) struct Told {
 }
 
 /// Every state that keeps a server from being called.
-const STATES: [UnavailableState; 8] = [
+const STATES: [UnavailableState; 9] = [
     UnavailableState::Starting,
     UnavailableState::Backoff,
     UnavailableState::BreakerOpen,
@@ -66,6 +66,7 @@ const STATES: [UnavailableState; 8] = [
     UnavailableState::NeedsAuth,
     UnavailableState::StartFailed,
     UnavailableState::Lost,
+    UnavailableState::OutOfReach,
 ];
 
 /// Everything that can become of a request.

@@ -372,6 +372,9 @@ impl CallError {
         match self {
             Self::OutcomeUnknown { .. }
             | Self::Unavailable(Unavailable { state: UnavailableState::Lost, .. }) => Some(Delivery::Unknown),
+            Self::Unavailable(Unavailable { state: UnavailableState::OutOfReach, .. }) => {
+                Some(Delivery::NotSent)
+            }
             Self::TimedOut { delivery, .. } => Some(*delivery),
             Self::UpstreamProtocol { .. } | Self::Rpc(_) => Some(Delivery::Answered),
             Self::UnknownTool { .. }

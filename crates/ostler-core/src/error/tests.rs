@@ -32,6 +32,7 @@ fn samples() -> Vec<CallError> {
         unavailable(NeedsAuth, "the server answered 401", None),
         unavailable(StartFailed, "could not start: no such program `mcp-github`", Some(ms(100))),
         unavailable(Lost, "the process ended (signal 9)", None),
+        unavailable(OutOfReach, "the broker at nats://10.0.0.7 can't be reached: connection refused", None),
         CallError::OutcomeUnknown {
             server: github(),
             tool: Some("create_issue".into()),

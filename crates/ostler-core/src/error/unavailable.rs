@@ -39,6 +39,8 @@ pub enum UnavailableState {
     StartFailed,
     /// It ended with a request in its hands that asks and changes nothing.
     Lost,
+    /// It is elsewhere, and there is no way to it for now or for this request.
+    OutOfReach,
 }
 
 impl UnavailableState {
@@ -53,6 +55,7 @@ impl UnavailableState {
             Self::NeedsAuth => "needs_auth",
             Self::StartFailed => "start_failed",
             Self::Lost => "lost",
+            Self::OutOfReach => "out_of_reach",
         }
     }
 }
@@ -69,6 +72,7 @@ impl fmt::Display for UnavailableState {
             Self::NeedsAuth => "needs authorization",
             Self::StartFailed => "could not be started",
             Self::Lost => "ended before it answered",
+            Self::OutOfReach => "is out of reach",
         })
     }
 }
@@ -81,6 +85,7 @@ impl Unavailable {
             UnavailableState::Stopped => format!("start `{server}`"),
             UnavailableState::NeedsAuth => format!("renew its credentials, then reload `{server}`"),
             UnavailableState::StartFailed => format!("fix the cause, then start `{server}` again"),
+            UnavailableState::OutOfReach => "try again when the cause is gone".into(),
             UnavailableState::Starting
             | UnavailableState::Backoff
             | UnavailableState::BreakerOpen

@@ -37,6 +37,11 @@ pub(super) enum Step {
 }
 
 impl Assembly {
+    /// The bytes that have come.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
     /// Length and hash of the whole.
     pub(super) fn announce(&mut self, length: u64, sha256: &str) -> Step {
         let Some(length) = usize::try_from(length).ok().filter(|length| *length <= MAX_ANSWER) else {

@@ -15,7 +15,11 @@ const MOST: usize = 64;
 
 /// The hosts that are heard.
 #[derive(Debug, Default)]
-pub(super) struct Hosts(Vec<Heard>);
+pub(super) struct Hosts {
+    heard: Vec<Heard>,
+    /// Since when they can be heard.
+    since: Option<Instant>,
+}
 
 #[derive(Debug)]
 struct Heard {
@@ -29,10 +33,15 @@ struct Heard {
 }
 
 impl Hosts {
+    /// From now on they can be heard.
+    pub(super) fn on_link_up(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
     /// A host says that it lives; `ours` is what our clock shows.
     pub(super) fn on_beat(&mut self, name: &Name, beat: &Beat, ours: u64, now: Instant) {
         let ahead = difference(beat.time, ours);
-        let known = self.0.iter_mut().find(|heard| heard.name == *name);
+        let known = self.heard.iter_mut().find(|heard| heard.name == *name);
         let Some(known) = known else {
             return self.add(Heard {
                 name: name.clone(),
@@ -47,13 +56,13 @@ impl Hosts {
     }
 
     fn add(&mut self, heard: Heard) {
-        if self.0.len() >= MOST
-            && let Some(oldest) = self.0.iter().enumerate().min_by_key(|(_, heard)| heard.at)
+        if self.heard.len() >= MOST
+            && let Some(oldest) = self.heard.iter().enumerate().min_by_key(|(_, heard)| heard.at)
         {
             let at = oldest.0;
-            self.0.swap_remove(at);
+            self.heard.swap_remove(at);
         }
-        self.0.push(heard);
+        self.heard.push(heard);
     }
 
     /// How far the hosts' clocks are ahead of ours. Of several hosts the
@@ -64,14 +73,15 @@ impl Hosts {
         self.living(now).map(|heard| heard.ahead).max()
     }
 
-    /// Whether any host takes calls, as far as is heard.
-    pub(super) fn is_any_open(&self, now: Instant) -> bool {
-        self.living(now).any(|heard| !heard.is_draining)
+    /// Whether no host that takes calls is heard, although one would be.
+    pub(super) fn is_none_open(&self, now: Instant) -> bool {
+        let could_be = self.since.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE);
+        could_be && self.living(now).all(|heard| heard.is_draining)
     }
 
     fn living(&self, now: Instant) -> impl Iterator<Item = &Heard> {
         let is_living = move |heard: &&Heard| now.saturating_duration_since(heard.at) < PATIENCE;
-        self.0.iter().filter(is_living)
+        self.heard.iter().filter(is_living)
     }
 }
 
@@ -121,11 +131,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_host_that_drains_takes_no_calls() {
         let (mut hosts, now) = (Hosts::default(), Instant::now());
-        assert!(!hosts.is_any_open(now));
+        hosts.on_link_up(now);
+        assert!(!hosts.is_none_open(now), "it may not have had the time to say something");
+        let now = now + SILENCE;
+        assert!(hosts.is_none_open(now));
         hosts.on_beat(&name("a"), &beat(1, 1), 1, now);
-        assert!(hosts.is_any_open(now));
+        assert!(!hosts.is_none_open(now));
         hosts.on_beat(&name("a"), &Beat { is_draining: true, ..beat(1, 1) }, 1, now);
-        assert!(!hosts.is_any_open(now));
+        assert!(hosts.is_none_open(now));
     }
 
     #[tokio::test(start_paused = true)]
@@ -134,7 +147,7 @@ mod tests {
         for number in 0..200_u64 {
             hosts.on_beat(&name(&format!("h{number}")), &beat(1, 1), 1, now + Duration::from_millis(number));
         }
-        assert_eq!(hosts.0.len(), MOST);
-        assert!(hosts.0.iter().any(|heard| heard.name == name("h199")));
+        assert_eq!(hosts.heard.len(), MOST);
+        assert!(hosts.heard.iter().any(|heard| heard.name == name("h199")));
     }
 }

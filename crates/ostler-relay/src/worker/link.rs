@@ -66,6 +66,7 @@ async fn listen(core: &Core, up: &Up) -> Result<Ears, Unsent> {
 }
 
 async fn serve(core: &Arc<Core>, up: &Up, mut ears: Ears, situation: &mut watch::Receiver<Situation>) {
+    core.hosts().on_link_up(Instant::now());
     core.table.link_up(up.epoch);
     core.ready.send_replace(Some(up.clone()));
     core.hear(&mut ears, situation, up.epoch).await;

@@ -90,8 +90,8 @@ fn unknown(worker: &Worker) -> CallError {
     let cause = worker.trouble().unwrap_or_else(|| "no host has said what there is".into());
     match ServerName::new("relay") {
         Ok(server) => {
-            let (state, retry_after) = (UnavailableState::Starting, Some(Duration::from_secs(1)));
-            CallError::Unavailable(Unavailable { server, state, cause, retry_after })
+            let state = UnavailableState::OutOfReach;
+            CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })
         }
         Err(_) => CallError::Overloaded { what: cause, retry_after: Duration::from_secs(1) },
     }
@@ -100,7 +100,8 @@ fn unknown(worker: &Worker) -> CallError {
 /// What of a server decides whether it is the same as before.
 type Limits = (u64, u64);
 
-/// Makes the servers of a host those of the manifest, as far as they are ours.
+/// Makes the servers of a host those of the manifest. One that somebody else
+/// has put there stays, whatever the manifest says of its name.
 async fn follow(worker: &Worker, host: &Host, manifest: &Manifest, mirrored: &mut BTreeMap<String, Limits>) {
     let is_gone = |name: &str| !manifest.servers.iter().any(|listed| listed.name == name);
     let gone: Vec<String> = mirrored.keys().filter(|name| is_gone(name)).cloned().collect();
@@ -113,6 +114,10 @@ async fn follow(worker: &Worker, host: &Host, manifest: &Manifest, mirrored: &mu
     for listed in &manifest.servers {
         let limits = (listed.call_timeout, listed.max_call_time);
         if mirrored.get(&listed.name) == Some(&limits) {
+            continue;
+        }
+        if !mirrored.contains_key(&listed.name) && host.status_of(&listed.name).is_ok() {
+            tracing::warn!(name = listed.name, "a server of a host is not offered: there is one of its name");
             continue;
         }
         let Ok(name) = ServerName::new(&listed.name) else {

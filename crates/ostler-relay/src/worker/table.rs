@@ -5,6 +5,9 @@
 //! [`Pending`]; whatever ends it goes to its caller through a channel that is
 //! made for each time it is sent. One timer serves all of them.
 
+mod clock;
+mod ticket;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -12,8 +15,9 @@ use hashbrown::HashMap;
 use ostler_core::fault::{Fault, FaultKind};
 use ostler_host::upstream::{Events, SharedVoice};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+pub(super) use self::ticket::Ticket;
 use super::assemble::{Assembly, Step};
 use super::outbox::Outbox;
 use super::pending::{Move, Pending, Times};
@@ -27,6 +31,10 @@ pub(super) const MOST: usize = 1_024;
 
 /// Questions that one call may have open.
 const MAX_QUESTIONS: usize = 16;
+
+/// Bytes of answers in chunks that are kept until they are whole, of all calls
+/// together. A call whose chunk comes beyond that has no answer.
+const MAX_HELD: usize = 512 << 20;
 
 /// The calls of a worker that wait.
 #[derive(Debug)]
@@ -92,13 +100,6 @@ pub(super) enum Verdict {
     Unheard,
 }
 
-/// A call that waits. Dropping it cancels.
-#[derive(Debug)]
-pub(super) struct Ticket<'a> {
-    table: &'a Table,
-    call: CallId,
-}
-
 /// Who hears of a call.
 #[derive(Clone, Default)]
 pub(super) struct Listeners {
@@ -151,6 +152,10 @@ impl Table {
 
     /// One chunk of a response.
     pub(super) fn chunk(&self, call: CallId, number: u32, body: Bytes) {
+        if self.lock().held() + body.len() > MAX_HELD {
+            let why = "there is no room for more long answers at once".into();
+            return self.fail(call, Fault::unknown(FaultKind::Transfer(why)));
+        }
         self.assemble(call, |assembly| assembly.add(number, body));
     }
 
@@ -353,43 +358,15 @@ impl Table {
     fn cancel(&self, call: CallId) {
         self.outbox.control(call, Control::Cancel, Bytes::new());
     }
-
-    /// Makes sure that the clock looks no later than this.
-    fn look_by(&self, state: &mut State, wake: Instant) {
-        if state.next_look.is_none_or(|next| wake < next) {
-            state.next_look = Some(wake);
-            self.alarm.notify_one();
-        }
-    }
-
-    /// Ends every call whose time is over; until the table is closed.
-    pub(super) async fn keep_time(&self) {
-        loop {
-            let (next, is_closed) = {
-                let state = self.lock();
-                (state.next_look, state.is_closed)
-            };
-            match next {
-                _ if is_closed => return,
-                None => self.alarm.notified().await,
-                Some(next) => tokio::select! {
-                    () = sleep_until(next) => self.look(),
-                    () = self.alarm.notified() => {}
-                },
-            }
-        }
-    }
-
-    fn look(&self) {
-        let now = Instant::now();
-        self.sweep(|_, pending, _| pending.on_time(now));
-        let mut state = self.lock();
-        let out = state.waiting.values().filter(|waiting| waiting.tell.is_some());
-        state.next_look = out.map(|waiting| waiting.pending.next_wake()).min();
-    }
 }
 
 impl State {
+    /// Bytes of answers that are not whole.
+    fn held(&self) -> usize {
+        let assemblies = self.waiting.values().filter_map(|waiting| waiting.assembly.as_deref());
+        assemblies.map(Assembly::held).sum()
+    }
+
     /// Tells the caller of a call that is on its way how that ended. Its entry
     /// stays until the caller has gone, with nothing open any more.
     fn end(&mut self, call: CallId, verdict: Verdict) {
@@ -399,80 +376,6 @@ impl State {
             Some(tell) => drop(tell.send(verdict)),
             None if matches!(verdict, Verdict::Fault(_)) => {}
             None => waiting.early = Some(verdict),
-        }
-    }
-}
-
-impl Ticket<'_> {
-    /// The call is about to be handed to a connection; what comes of that is
-    /// told through the channel.
-    pub(super) fn hand(&self) -> oneshot::Receiver<Verdict> {
-        let (tell, told) = oneshot::channel();
-        let mut state = self.table.lock();
-        if state.is_closed {
-            let _ = tell.send(Verdict::Fault(closed()));
-            return told;
-        }
-        let Some(waiting) = state.waiting.get_mut(&self.call) else { return told };
-        match waiting.early.take() {
-            Some(verdict) => drop(tell.send(verdict)),
-            None => {
-                waiting.pending.on_handing();
-                waiting.tell = Some(tell);
-            }
-        }
-        told
-    }
-
-    /// The fault of a call that is given up before it is sent, again or at all.
-    pub(super) fn unsent_fault(&self, kind: FaultKind) -> Fault {
-        let state = self.table.lock();
-        let has_left = state.waiting.get(&self.call).is_some_and(|waiting| waiting.pending.may_have_left());
-        if has_left { Fault::unknown(kind) } else { Fault::not_sent(kind) }
-    }
-
-    /// The connection has taken it.
-    pub(super) fn published(&self, epoch: u64) {
-        let now = Instant::now();
-        let mut state = self.table.lock();
-        let current = state.epoch;
-        let Some(waiting) = state.waiting.get_mut(&self.call) else { return };
-        waiting.pending.on_published(now);
-        let mut is_asked = false;
-        if current != Some(epoch) {
-            waiting.pending.on_link_lost();
-            is_asked = current.is_some() && waiting.pending.is_severed();
-            if is_asked {
-                waiting.pending.on_resumed(now);
-            }
-        }
-        let wake = waiting.pending.next_wake();
-        self.table.look_by(&mut state, wake);
-        drop(state);
-        if is_asked {
-            self.table.outbox.resume(self.call);
-        }
-    }
-
-    /// The connection has not taken it.
-    pub(super) fn unsent(&self) {
-        let mut state = self.table.lock();
-        if let Some(waiting) = state.waiting.get_mut(&self.call) {
-            waiting.pending.on_unsent();
-            waiting.tell = None;
-        }
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        let removed = self.table.lock().waiting.remove(&self.call);
-        // Without an end a caller has gone away.
-        let is_left = |waiting: &Waiting| {
-            waiting.tell.is_some() && waiting.entry.session.is_some() && waiting.pending.may_have_left()
-        };
-        if removed.is_some_and(|waiting| is_left(&waiting)) {
-            self.table.cancel(self.call);
         }
     }
 }

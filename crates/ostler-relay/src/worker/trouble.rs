@@ -26,7 +26,7 @@ impl Core {
         if let Some(problem) = self.asking.problem() {
             return Some(problem);
         }
-        if !self.hosts().is_any_open(Instant::now()) {
+        if self.hosts().is_none_open(Instant::now()) {
             return Some(format!("no host answers at the broker at {place}"));
         }
         self.manifest.borrow().is_none().then(|| "no host has said yet what this worker may use".into())

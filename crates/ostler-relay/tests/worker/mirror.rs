@@ -139,3 +139,36 @@ async fn a_mirror_that_is_dropped_follows_no_more() {
     tokio::time::sleep(secs(5)).await;
     assert_eq!(names(&host), ["a"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_there_before_stays() {
+    let broker = MemoryBroker::new();
+    let registrar = Registrar::enter(&broker, vec![listed("a", &["x"]), listed("b", &["y"])]).await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let own = ostler_host::ServerSpec::stdio(ostler_host::ServerName::new("a").unwrap(), "true").lazy();
+    host.spawn(&Caller::operator(), own.clone()).await.unwrap();
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+    assert_eq!(names(&host), ["a", "b"]);
+    assert_eq!(host.spawn(&Caller::operator(), own).await.unwrap(), ostler_host::Spawned::Unchanged);
+    registrar.set(Ok(vec![]));
+    registrar.push().await;
+    until(|| names(&host) == ["a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_reaches_nobody_says_so_and_that_it_was_not_sent() {
+    let broker = MemoryBroker::new();
+    let _registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+    broker.go_down();
+    let began = Instant::now();
+    let error = host.call(&Caller::local(), "a", "x", ostler_host::Arguments::none()).await.unwrap_err();
+    assert_eq!(began.elapsed(), secs(62), "as long as there was time");
+    let expected = "error: server `a` is out of reach\n  cause: the broker at memory can't be reached: \
+                    the broker is down\n  hint: try again when the cause is gone";
+    assert_eq!(error.render(), expected);
+    assert_eq!(error.delivery(), Some(ostler_core::fault::Delivery::NotSent));
+}
