@@ -1,6 +1,7 @@
 //! What was typed.
 
 mod policy;
+mod relay;
 mod worker;
 
 use std::net::SocketAddr;
@@ -12,7 +13,8 @@ use clap_complete::Shell;
 use ostler_core::config::{duration, listen};
 
 pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, read_moment};
-pub(crate) use self::worker::Worker;
+pub(crate) use self::relay::{NatsConfig, RelayCommand};
+pub(crate) use self::worker::{Login, Worker};
 use crate::reach::Address;
 
 /// Examples come before the rest: most people look for the one line to copy.
@@ -128,6 +130,14 @@ anew. What was begun with a token ends when it is revoked or expires.",
     Token {
         #[command(subcommand)]
         command: TokenCommand,
+    },
+    /// Set up the relay, through which workers elsewhere reach this host
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler relay nats-config --worker ci-7=ci --new-keys keys > nats.conf",
+        disable_help_subcommand = true)]
+    Relay {
+        #[command(subcommand)]
+        command: RelayCommand,
     },
     Audit(Audit),
     Check(Check),

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ostler_core::config::{Config, Problem, Reference, Template};
+use ostler_core::config::{Config, Problem, Reference, RelayCredentials, Template};
 use ostler_core::spec::{Process, ServerSpec, Transport};
 
 use crate::config_file::read_at_most;
@@ -13,7 +13,38 @@ const LARGEST_VALUE: u64 = 1 << 20;
 
 /// A warning for everything that would keep a server from starting.
 pub(crate) fn check(config: &Config) -> Vec<Problem> {
-    config.servers.iter().flat_map(|spec| check_server(config, spec)).collect()
+    let servers = config.servers.iter().flat_map(|spec| check_server(config, spec));
+    servers.chain(check_relay(config)).collect()
+}
+
+/// A warning for everything that would keep workers away.
+fn check_relay(config: &Config) -> Vec<Problem> {
+    let Some(relay) = &config.relay else { return Vec::new() };
+    let warn = |key: &str, message: String, hint: &str| {
+        Problem::warning(config.origin_of_key(key), key.to_owned(), message, hint)
+    };
+    let (cert, key) = relay.tls.identity.clone().unzip();
+    let mut files = vec![("relay.ca", relay.tls.ca.clone()), ("relay.cert", cert), ("relay.key", key)];
+    let mut problems = Vec::new();
+    match &relay.credentials {
+        RelayCredentials::None => {}
+        RelayCredentials::Creds(file) => files.push(("relay.creds", Some(file.clone()))),
+        RelayCredentials::Nkey(file) => files.push(("relay.nkey", Some(file.clone()))),
+        RelayCredentials::Password { password, .. } => {
+            if let Err(why) = resolve(password) {
+                let message = format!("`relay.password`: {why}");
+                problems.push(warn("relay.password", message, "it is needed when the daemon is started"));
+            }
+        }
+    }
+    for (key, file) in files {
+        if let Some(Err(why)) = file.as_ref().map(std::fs::File::open) {
+            let shown = file.unwrap_or_default().display().to_string();
+            let message = format!("the file {shown} of `{key}` can't be read: {why}");
+            problems.push(warn(key, message, "write it, or correct the path"));
+        }
+    }
+    problems
 }
 
 fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
@@ -66,7 +97,8 @@ fn values(spec: &ServerSpec) -> Vec<(String, &str)> {
     }
 }
 
-fn resolve(text: &str) -> Result<String, String> {
+/// A text with its references resolved, as they are now.
+pub(crate) fn resolve(text: &str) -> Result<String, String> {
     let template = Template::parse(text).map_err(|error| error.to_string())?;
     template.resolve(&look_up).map_err(|error| error.to_string())
 }

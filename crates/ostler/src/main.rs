@@ -27,6 +27,7 @@ mod interrupt;
 mod output;
 mod pins;
 mod reach;
+mod relay;
 mod rule_check;
 mod spot;
 mod stamps;

@@ -10,6 +10,7 @@
 //!                        HASH.seal     the key of what clients keep for us; likewise
 //!                        HASH.budgets  what was charged to budgets; likewise
 //!                        HASH.log      what a daemon says that nobody watches
+//!                        HASH.relay.db    which calls of workers were begun
 //!                        HASH.audit.db    who called what, and HASH.audit.key the key of its hashes
 //! ```
 //!
@@ -148,6 +149,11 @@ impl Spot {
     /// Where it is written down who called what.
     pub(crate) fn audit_file(&self) -> PathBuf {
         self.state.join(format!("{}.audit.db", self.name))
+    }
+
+    /// Where it is kept which calls of workers were begun.
+    pub(crate) fn relay_file(&self) -> PathBuf {
+        self.state.join(format!("{}.relay.db", self.name))
     }
 
     /// The key of the hashes in it.

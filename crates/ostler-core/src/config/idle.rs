@@ -48,12 +48,6 @@ const TABLE: &[Idle] = &[
         hint: "leave it out; stale answers are not served",
     },
     Idle {
-        path: "relay",
-        severity: Severity::Warning,
-        applies: |seen| seen.config.relay.is_some(),
-        hint: "leave it out",
-    },
-    Idle {
         path: "admin.allow_spawn",
         severity: Severity::Warning,
         applies: |seen| seen.config.admin.allow_spawn,

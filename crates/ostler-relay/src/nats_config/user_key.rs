@@ -19,6 +19,12 @@ impl UserKey {
         if is_one { Ok(Self(text.to_owned())) } else { Err(BadUserKey(shown())) }
     }
 
+    /// The public part of the key that a seed is of; `None` if it is no user's.
+    pub fn of_seed(seed: &str) -> Option<Self> {
+        let pair = nkeys::KeyPair::from_seed(seed).ok()?;
+        Self::new(&pair.public_key()).ok()
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -11,6 +11,7 @@ mod lock;
 mod manual;
 mod offers;
 pub(crate) mod operate;
+mod relay;
 mod serve;
 mod status;
 pub(crate) mod token;
@@ -49,6 +50,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Reload { server: None } => operate::reload_config(shared),
         Command::Logs(typed) => operate::show_logs(&typed, shared),
         Command::Token { command } => token::run(command, shared),
+        Command::Relay { command } => relay::run(command, file),
         Command::Audit(typed) => audit::run(&typed, shared),
         Command::Check(typed) => check::run(&typed, file),
         Command::Lock(typed) => lock::run(&typed, shared),

@@ -12,7 +12,7 @@ use super::tools::Reason;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Probed, Reach};
+use crate::reach::{self, Probed, Reach, Relayed};
 use crate::table::{Cell, Table};
 
 /// How often `--watch` looks.
@@ -34,7 +34,7 @@ pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failu
         }
         let mut shown: Vec<Shown> = select(reach, typed).await?.into_iter().map(Shown::seen).collect();
         let view = if reach.is_lasting() { View::Live } else { View::Asleep };
-        show(typed, view, &shown)?;
+        show(typed, view, &shown, reach.relay().await)?;
         if let Some(trouble) = reach.audit_trouble().await? {
             tell(&format!("warning: {trouble}"));
         }
@@ -54,7 +54,7 @@ async fn probe(typed: &cli::Status, reach: &Reach) -> Result<(), Failure> {
     let probed = reach.probe(&names, typed.watch).await?;
     let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
     let mut shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
-    show(typed, View::Probed, &shown)?;
+    show(typed, View::Probed, &shown, reach.relay().await)?;
     if typed.watch {
         return watch(typed, View::Probed, reach, &mut shown).await;
     }
@@ -84,7 +84,7 @@ async fn watch(
             }
         };
         *shown = now.into_iter().map(look).collect();
-        show(typed, view, shown)?;
+        show(typed, view, shown, reach.relay().await)?;
     }
 }
 
@@ -196,11 +196,15 @@ impl Shown {
 #[derive(Serialize)]
 struct Listing<'a> {
     servers: &'a [Shown],
+    /// Absent where workers are not served, and where one server was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    relay: Option<Relayed>,
 }
 
-fn show(typed: &cli::Status, view: View, servers: &[Shown]) -> Result<(), Failure> {
+fn show(typed: &cli::Status, view: View, servers: &[Shown], relay: Option<Relayed>) -> Result<(), Failure> {
+    let relay = relay.filter(|_| typed.server.is_none());
     if typed.json {
-        return output::print_json(&Listing { servers });
+        return output::print_json(&Listing { servers, relay });
     }
     if servers.is_empty() {
         tell("the config has no servers");
@@ -213,8 +217,36 @@ fn show(typed: &cli::Status, view: View, servers: &[Shown]) -> Result<(), Failur
     };
     let trouble: String =
         servers.iter().map(|server| server.trouble(style) + &server.unapproved(style)).collect();
+    let relay = relay.map(|relay| describe_relay(&relay, style)).unwrap_or_default();
     let clear = if typed.watch && style.has_colours() { CLEAR } else { "" };
-    output::print(&format!("{clear}{}{trouble}", table.render(style, output::width())))
+    output::print(&format!("{clear}{}{trouble}{relay}", table.render(style, output::width())))
+}
+
+/// `relay: connected to nats://127.0.0.1:4222, 1 call of 2 workers: ci-7 (ci), ci-8 (ci)`
+fn describe_relay(relay: &Relayed, style: Style) -> String {
+    let (word, tint) = match relay.state.as_str() {
+        "connected" if relay.draining => ("draining, connected to", Tint::Doubtful),
+        "connected" => ("connected to", Tint::Good),
+        "waiting" => ("waiting for", Tint::Doubtful),
+        "refused" => ("refused by", Tint::Bad),
+        _ => ("ended with", Tint::Faint),
+    };
+    let workers: Vec<String> = relay
+        .workers
+        .iter()
+        .map(|worker| match worker.role.as_str() {
+            "" => clean(&worker.name),
+            role => format!("{} ({})", clean(&worker.name), clean(role)),
+        })
+        .collect();
+    let calls = output::count(relay.in_flight, "call");
+    let busy = match workers.len() {
+        0 => "no workers".to_owned(),
+        some => format!("{calls} of {}: {}", output::count(some, "worker"), workers.join(", ")),
+    };
+    let label = style.paint(Tint::Heading, "relay");
+    let why = relay.why.as_ref().map(|why| format!("\n  {}", clean(why))).unwrap_or_default();
+    format!("\n{label}: {} {}, {busy}{why}\n", style.paint(tint, word), clean(&relay.place))
 }
 
 fn render_asleep(servers: &[Shown]) -> Table {

@@ -7,6 +7,7 @@
 //!      edge.rs ◀── HTTP ┤ /mcp, /servers/NAME/mcp ──▶ ostler-gateway ──▶ host
 //!                       ├ /healthz, /readyz        ──▶ health.rs
 //!                       └ /api/v1/…                ──▶ api/: door, servers, tools, call, attach
+//!      relay.rs ── workers elsewhere, over a broker ──▶ ostler-relay ──▶ host
 //!      tokens.rs ── tokens that come, go and expire ──▶ auth/ ──▶ gateway
 //!      watch.rs ── an edit of the config ──▶ apply.rs ──▶ host
 //! ```
@@ -19,6 +20,7 @@ mod edge;
 mod health;
 mod launch;
 mod pins;
+mod relay;
 mod rest;
 mod roster;
 mod run;
@@ -26,10 +28,11 @@ mod tokens;
 mod watch;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ostler_gateway::Gateway;
 use ostler_host::{Caller, Host};
+use ostler_relay::service::Service;
 
 pub(crate) use self::api::Used;
 use self::attendance::Attendance;
@@ -58,6 +61,8 @@ pub(crate) struct Daemon {
     door: Door,
     /// Who is here.
     attendance: Arc<Attendance>,
+    /// Serves workers elsewhere, if the config says so and once servers are known.
+    relay: OnceLock<Service>,
     /// Where it is written down who called what.
     audit_file: PathBuf,
     /// Writes it down, unless the config says otherwise.

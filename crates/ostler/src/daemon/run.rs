@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::routing::get;
@@ -18,7 +18,7 @@ use super::attendance::Attendance;
 use super::door::Door;
 use super::launch::Launch;
 use super::roster::Roster;
-use super::{Daemon, api, attendance, edge, health, rest, tokens, watch};
+use super::{Daemon, api, attendance, edge, health, relay, rest, tokens, watch};
 use crate::audit::{self, Audit, Stay};
 use crate::auth::Keeper;
 use crate::failure::Failure;
@@ -66,6 +66,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         });
     }
     let limits = edge::limits(&chosen.config);
+    let relay = relay::prepare(chosen.config.relay.as_ref(), claim.spot()).await?;
     let daemon = Arc::new(Daemon {
         gateway: edge::gateway(&host, &chosen.config, Arc::clone(&keeper), seal_key),
         host,
@@ -75,10 +76,15 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         keeper,
         door: Door::new(token),
         attendance: Arc::new(Attendance::default()),
+        relay: OnceLock::new(),
         audit_file: claim.spot().audit_file(),
         audit,
     });
     daemon.host_all().await;
+    // After the servers: a worker that asks before would be told that there are none.
+    if let Some(relay) = relay {
+        let _ = daemon.relay.set(relay.start(&daemon.host));
+    }
 
     let (stop, stopped) = oneshot::channel::<()>();
     let app = router(&daemon, linger.is_some());
@@ -95,6 +101,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
 
     let deserted = async {
         match linger {
+            // Workers come without being announced, so they would find nobody.
+            _ if daemon.relay.get().is_some() => std::future::pending().await,
             Some(linger) => daemon.attendance.deserted(linger).await,
             None => std::future::pending().await,
         }
@@ -110,7 +118,13 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     daemon.gateway.drain();
     drop(stop);
     let ending = async {
-        daemon.host.shutdown().await;
+        // Workers are told first, so that they go to another host if there is one.
+        let workers = async {
+            if let Some(relay) = daemon.relay.get() {
+                relay.drain(relay::LAST_CALLS).await;
+            }
+        };
+        tokio::join!(biased; workers, daemon.host.shutdown());
         let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
         Ok(())
     };

@@ -153,6 +153,16 @@ pub(crate) enum Failure {
     /// Others than this machine's users could reach the address, and nothing asks who they are.
     #[error("{0} can be reached from other machines, and no credentials are set up")]
     Exposed(SocketAddr),
+    /// Workers can't be served, or no broker logged in to.
+    #[error("{what}")]
+    Relay {
+        /// What does not work.
+        what: String,
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
     /// The tokens of callers can't be read or changed.
     #[error("the tokens in {} can't be used", .file.display())]
     Tokens {
@@ -230,6 +240,7 @@ impl Failure {
             | Self::Unreadable { .. }
             | Self::Lock { .. }
             | Self::NoConfig { .. }
+            | Self::Relay { .. }
             | Self::Exposed(_) => 3,
             Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
             Self::Refused { .. } | Self::Unapproved { .. } | Self::UnknownToken(_) => 5,

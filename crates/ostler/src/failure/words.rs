@@ -32,7 +32,9 @@ impl Failure {
             Self::Call(error) | Self::Late(error) | Self::Unlisted(error) | Self::Lost { error, .. } => {
                 error.cause()
             }
-            Self::Unreadable { why, .. } | Self::Lock { why, .. } => Some(clean(why)),
+            Self::Unreadable { why, .. } | Self::Lock { why, .. } | Self::Relay { why, .. } => {
+                Some(clean(why))
+            }
             Self::NoConfig { looked_for } => Some(format!("looked for {looked_for}")),
             Self::Unreachable { why, .. } | Self::Stillborn { why, .. } | Self::Listen { why, .. } => {
                 Some(clean(why))
@@ -56,7 +58,7 @@ impl Failure {
             }
             Self::Late(_) => Some("try again with a longer --timeout".into()),
             Self::Usage { hint, .. } => hint.clone(),
-            Self::Unreadable { hint, .. } => Some((*hint).into()),
+            Self::Unreadable { hint, .. } | Self::Relay { hint, .. } => Some((*hint).into()),
             Self::Lock { hint, .. } | Self::Unapproved { hint, .. } => Some(clean(hint)),
             Self::Unfinished { .. } => Some("`--raw` prints what it answered".into()),
             Self::Listen { hint, .. } => Some(hint.clone()),

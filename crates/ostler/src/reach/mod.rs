@@ -7,6 +7,7 @@
 mod here;
 mod http;
 mod patience;
+mod relayed;
 mod there;
 
 use std::path::Path;
@@ -23,6 +24,7 @@ use ostler_host::{Arguments, Binding, Definitions, Discovered, Kind, ListedTool}
 use self::here::Here;
 pub(crate) use self::http::Address;
 pub(crate) use self::patience::Deadline;
+pub(crate) use self::relayed::Relayed;
 pub(crate) use self::there::There;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
@@ -265,6 +267,14 @@ impl Reach {
         match self {
             Self::Here(_) => Ok(None),
             Self::There(there) => there.audit_trouble().await,
+        }
+    }
+
+    /// How workers elsewhere are served; `None` if they are not.
+    pub(crate) async fn relay(&self) -> Option<Relayed> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(there) => there.relay().await,
         }
     }
 

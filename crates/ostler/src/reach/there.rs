@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::http::{self, Address, Ask, Lost};
 use super::patience::{Deadline, patiently, say_starting};
-use super::{Gathered, Item, Offered, Probed, Trouble};
+use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
 use crate::command::operate::Change;
 use crate::failure::Failure;
 use crate::output;
@@ -55,6 +55,11 @@ struct Version {
 struct Audit {
     trouble: Option<String>,
     lost: u64,
+}
+
+#[derive(Deserialize)]
+struct Relay {
+    relay: Option<Relayed>,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +142,13 @@ impl There {
     pub(super) async fn statuses(&self) -> Result<Vec<ServerStatus>, Failure> {
         let Servers { servers } = self.get("/api/v1/servers").await?;
         Ok(servers.into_iter().map(|server| server.status).collect())
+    }
+
+    /// How the daemon serves workers elsewhere, if it does.
+    /// A daemon of an earlier version does not know.
+    pub(super) async fn relay(&self) -> Option<Relayed> {
+        let Relay { relay } = self.get("/api/v1/relay").await.ok()?;
+        relay
     }
 
     /// What is wrong with the daemon's record of calls, for people.

@@ -10,6 +10,7 @@
 //! written down there.
 
 mod bridge;
+mod broker;
 mod door;
 mod pipes;
 
@@ -21,6 +22,7 @@ use ostler_host::{Host, HostOptions};
 use tokio::runtime::Builder;
 
 pub(crate) use self::bridge::Bridge;
+pub(crate) use self::broker::run_relay;
 pub(crate) use self::door::Door;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;

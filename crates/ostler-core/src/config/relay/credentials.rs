@@ -41,7 +41,7 @@ impl fmt::Debug for RelayCredentials {
 /// How the connection is made safe, beside what the address says. Every path is absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RelayTls {
-    /// Authorities that the broker's certificate may be of, beside the machine's.
+    /// Authorities that the broker's certificate may be of, in place of the machine's.
     pub ca: Option<PathBuf>,
     /// The certificate that the broker is shown, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,

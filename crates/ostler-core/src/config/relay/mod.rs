@@ -94,7 +94,7 @@ pub(crate) static SECTION: Section = Section {
             key: "ca",
             kind: Kind::Text,
             preset: Preset::Nothing,
-            doc: "A PEM file with the authorities that the broker's certificate may be of, beside the machine's; makes TLS necessary.",
+            doc: "A PEM file with the authorities that the broker's certificate may be of, in place of the machine's; makes TLS necessary.",
         },
         Field {
             key: "cert",

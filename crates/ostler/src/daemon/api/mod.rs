@@ -9,6 +9,7 @@ mod logs;
 mod offers;
 mod pins;
 mod query;
+mod relay;
 mod servers;
 mod tokens;
 mod tools;
@@ -55,6 +56,7 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/resource-templates", get(offers::templates))
         .route("/api/v1/call", post(call::call))
         .route("/api/v1/budgets", get(budgets::show))
+        .route("/api/v1/relay", get(relay::show))
         .route("/api/v1/config", get(config::show))
         .route("/api/v1/config/reload", post(config::reload))
         .route("/api/v1/tokens", get(tokens::list))

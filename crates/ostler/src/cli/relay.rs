@@ -1,0 +1,76 @@
+//! Commands about the relay.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use ostler_relay::Name;
+use ostler_relay::nats_config::UserKey;
+
+use super::TEMPLATE;
+use super::worker::read_name;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RelayCommand {
+    NatsConfig(NatsConfig),
+}
+
+/// Print what a nats-server is told about hosts, workers and their rights
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler relay nats-config > nats.conf
+  ostler relay nats-config --worker ci-7=ci --worker ci-8=ci --new-keys keys > nats.conf
+  ostler relay nats-config --host mill --host barn --worker ci-7=ci:UDXU4RCSJ…",
+    after_help = "The tenant, the host's name and the roles are the config's. Each worker may be in its role alone, \
+and hear only what is for it. Who has no key has a password, which nats-server takes from its environment; a role \
+without a worker gets one of the role's own name.
+
+With --new-keys, who has no key gets one: the seeds are written into the folder, for their users alone to read, \
+and printed nowhere. A seed that is there is kept."
+)]
+pub(crate) struct NatsConfig {
+    /// A worker, its role, and its public nkey if it has one
+    #[arg(long, value_name = "NAME=ROLE[:NKEY]", value_parser = read_worker)]
+    pub(crate) worker: Vec<TypedWorker>,
+    /// A host, and its public nkey if it has one; by default the one of the config
+    #[arg(long, value_name = "NAME[:NKEY]", value_parser = read_host)]
+    pub(crate) host: Vec<TypedHost>,
+    /// Make keys for those who have none, and write their seeds into this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) new_keys: Option<PathBuf>,
+}
+
+/// A worker as it was typed.
+#[derive(Debug, Clone)]
+pub(crate) struct TypedWorker {
+    pub(crate) name: Name,
+    pub(crate) role: Name,
+    pub(crate) key: Option<UserKey>,
+}
+
+/// A host as it was typed.
+#[derive(Debug, Clone)]
+pub(crate) struct TypedHost {
+    pub(crate) name: Name,
+    pub(crate) key: Option<UserKey>,
+}
+
+fn read_worker(text: &str) -> Result<TypedWorker, String> {
+    let (name, rest) = text.split_once('=').ok_or("it wants NAME=ROLE, such as ci-7=ci")?;
+    let (role, key) = read_keyed(rest)?;
+    Ok(TypedWorker { name: read_name(name)?, role, key })
+}
+
+fn read_host(text: &str) -> Result<TypedHost, String> {
+    let (name, key) = read_keyed(text)?;
+    Ok(TypedHost { name, key })
+}
+
+fn read_keyed(text: &str) -> Result<(Name, Option<UserKey>), String> {
+    let (name, key) = match text.split_once(':') {
+        Some((name, key)) => (name, Some(UserKey::new(key).map_err(|error| error.to_string())?)),
+        None => (text, None),
+    };
+    Ok((read_name(name)?, key))
+}

@@ -1,0 +1,130 @@
+//! `ostler relay`: what the broker of the relay is told.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ostler_core::catalog::nearest;
+use ostler_core::config::{Config, RelayJournal};
+use ostler_relay::Name;
+use ostler_relay::nats_config::{
+    HostUser, Login, UserKey, Wanted, WorkerUser, host_user, nats_config, new_user_key, worker_user,
+};
+
+use crate::cli::{NatsConfig, RelayCommand};
+use crate::failure::Failure;
+use crate::output::{self, tell};
+use crate::{config_file, relay, spot};
+
+/// The longest seed file that is read.
+const LONGEST_SEED: u64 = 4 << 10;
+
+/// How long a call may take where there are no servers that say so.
+const MAX_CALL_TIME: Duration = Duration::from_secs(600);
+
+/// The role of callers on this machine that show no credential.
+const LOCAL: &str = "local";
+
+pub(super) fn run(command: RelayCommand, file: Option<&Path>) -> Result<(), Failure> {
+    let RelayCommand::NatsConfig(typed) = command;
+    let chosen = config_file::choose(config_file::find(file)?)?;
+    let wanted = wanted(typed, &chosen.config)?;
+    output::print(&nats_config(&wanted))
+}
+
+fn wanted(typed: NatsConfig, config: &Config) -> Result<Wanted, Failure> {
+    // Who is `local` is on this machine; a worker is that only if somebody says so.
+    let roles = config.roles.keys().filter(|role| *role != LOCAL);
+    let roles = roles.map(|role| name(role)).collect::<Result<Vec<_>, _>>()?;
+    let mut workers = Vec::new();
+    for worker in typed.worker {
+        check_role(&worker.role, config)?;
+        let login = login(worker.key, &worker_user(&worker.name), typed.new_keys.as_deref())?;
+        workers.push(WorkerUser { name: worker.name, role: worker.role, login });
+    }
+    let taken: BTreeSet<Name> = workers.iter().map(|worker| worker.role.clone()).collect();
+    for role in roles.iter().filter(|role| !taken.contains(*role)) {
+        let login = login(None, &worker_user(role), typed.new_keys.as_deref())?;
+        workers.push(WorkerUser { name: role.clone(), role: role.clone(), login });
+    }
+    let mut hosts = Vec::new();
+    for host in typed.host {
+        let login = login(host.key, &host_user(&host.name), typed.new_keys.as_deref())?;
+        hosts.push(HostUser { name: host.name, login });
+    }
+    if hosts.is_empty() {
+        let own = config.relay.as_ref().and_then(|relay| relay.host.as_deref()).map(name).transpose()?;
+        let own = own.or_else(relay::of_host);
+        let name = own.ok_or_else(|| usage("this machine has no name", "name the host with --host"))?;
+        let login = login(None, &host_user(&name), typed.new_keys.as_deref())?;
+        hosts.push(HostUser { name, login });
+    }
+    let relay = config.relay.as_ref();
+    Ok(Wanted {
+        tenant: name(relay.map_or("default", |relay| &relay.tenant))?,
+        hosts,
+        roles,
+        workers,
+        max_call_time: config.servers.iter().map(|spec| spec.max_call_time).max().unwrap_or(MAX_CALL_TIME),
+        has_kv: relay.is_some_and(|relay| relay.journal == RelayJournal::Shared),
+        store: None,
+    })
+}
+
+/// A worker in a role that the config does not have would get nothing.
+fn check_role(role: &Name, config: &Config) -> Result<(), Failure> {
+    if config.roles.contains_key(role.as_str()) {
+        return Ok(());
+    }
+    let hint = match nearest(role.as_str(), config.roles.keys().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "write a [roles.NAME] into the config first".into(),
+    };
+    Err(usage(&format!("there is no role `{role}` in the config"), &hint))
+}
+
+fn login(key: Option<UserKey>, user: &str, folder: Option<&Path>) -> Result<Login, Failure> {
+    match (key, folder) {
+        (Some(key), _) => Ok(Login::Nkey(key)),
+        (None, Some(folder)) => key_in(folder, user).map(Login::Nkey),
+        (None, None) => Ok(Login::Password),
+    }
+}
+
+/// The key of a user whose seed is in a folder; made if there is none.
+fn key_in(folder: &Path, user: &str) -> Result<UserKey, Failure> {
+    let file = folder.join(format!("{user}.nk"));
+    if file.exists() {
+        return read_seed(&file);
+    }
+    let unwritable = |why: io::Error| Failure::Unwritable { file: file.clone(), why };
+    let no_chance = || unwritable(io::Error::other("the machine gives no random numbers"));
+    let (key, seed) = new_user_key().ok_or_else(no_chance)?;
+    spot::make_private_folder(folder).map_err(unwritable)?;
+    let written = spot::private().write(true).create_new(true).open(&file);
+    written.and_then(|mut open| writeln!(open, "{seed}")).map_err(unwritable)?;
+    tell(&format!("wrote {}, the key of {user}; it is a secret", file.display()));
+    Ok(key)
+}
+
+fn read_seed(file: &PathBuf) -> Result<UserKey, Failure> {
+    let unreadable = |why: String| Failure::Unreadable {
+        file: file.clone(),
+        why,
+        hint: "move it away, and a new one is made",
+    };
+    fs::metadata(file).map_err(|error| unreadable(error.to_string()))?;
+    let text =
+        config_file::read_at_most(file, LONGEST_SEED).map_err(|error| unreadable(error.to_string()))?;
+    UserKey::of_seed(text.trim()).ok_or_else(|| unreadable("it holds no seed of a user's nkey".into()))
+}
+
+fn name(text: &str) -> Result<Name, Failure> {
+    Name::new(text).map_err(|error| usage(&error.to_string(), "rename it in the config"))
+}
+
+fn usage(what: &str, hint: &str) -> Failure {
+    Failure::Usage { what: what.into(), hint: Some(hint.into()) }
+}

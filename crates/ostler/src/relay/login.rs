@@ -1,0 +1,91 @@
+//! How a broker is logged in to.
+
+use std::path::{Path, PathBuf};
+
+use ostler_core::config::{Relay, RelayCredentials};
+use ostler_relay::Name;
+use ostler_relay::broker::nats::{Credentials, NatsOptions, Tls};
+use ostler_relay::nats_config::host_inbox;
+
+use crate::failure::Failure;
+use crate::{cli, config_file, environment};
+
+/// The variable that holds a worker's password.
+const PASSWORD: &str = "OSTLER_NATS_PASSWORD";
+
+/// The longest file of a password.
+const LONGEST_PASSWORD: u64 = 32 << 10;
+
+/// As a host, by its config.
+pub(crate) fn of_config(relay: &Relay, host: &Name) -> Result<NatsOptions, Failure> {
+    let credentials = match &relay.credentials {
+        RelayCredentials::None => Credentials::None,
+        RelayCredentials::Creds(file) => Credentials::Creds(file.clone()),
+        RelayCredentials::Nkey(file) => Credentials::Nkey(file.clone()),
+        RelayCredentials::Password { user, password } => {
+            let password = environment::resolve(password).map_err(|why| Failure::Relay {
+                what: "the password of the relay is not known".into(),
+                why: format!("`relay.password`: {why}"),
+                hint: "set the variable or write the file that it refers to",
+            })?;
+            Credentials::Password { user: user.clone(), password: password.trim_end().to_owned() }
+        }
+    };
+    let (cert, key) = relay.tls.identity.clone().unzip();
+    Ok(NatsOptions {
+        credentials,
+        tls: tls(relay.tls.ca.clone(), cert, key),
+        name: format!("ostler host {host}"),
+        inbox_prefix: host_inbox(host),
+        ..NatsOptions::new(relay.nats.clone())
+    })
+}
+
+/// As a worker, by what was typed. Files must be there now: a worker that
+/// waits for ever for a file that was misspelled helps nobody.
+pub(crate) fn of_worker(
+    nats: Vec<String>,
+    login: &cli::Login,
+    worker: &Name,
+) -> Result<NatsOptions, Failure> {
+    let cli::Login { creds, nkey, user, password_file, ca, cert, key } = login;
+    for file in [creds, nkey, ca, cert, key].into_iter().flatten() {
+        std::fs::File::open(file).map_err(|error| unreadable(file, error.to_string()))?;
+    }
+    let credentials = match (creds, nkey, user) {
+        (Some(file), ..) => Credentials::Creds(file.clone()),
+        (_, Some(file), _) => Credentials::Nkey(file.clone()),
+        (.., Some(user)) => {
+            Credentials::Password { user: user.clone(), password: password(password_file.as_deref())? }
+        }
+        (None, None, None) => Credentials::None,
+    };
+    Ok(NatsOptions {
+        credentials,
+        tls: tls(ca.clone(), cert.clone(), key.clone()),
+        name: format!("ostler worker {worker}"),
+        inbox_prefix: format!("_INBOX_{worker}"),
+        ..NatsOptions::new(nats)
+    })
+}
+
+/// Files that TLS alone has a use for are there because it is wanted.
+fn tls(ca: Option<PathBuf>, cert: Option<PathBuf>, key: Option<PathBuf>) -> Tls {
+    Tls { is_required: ca.is_some() || cert.is_some(), ca, cert, key }
+}
+
+fn password(file: Option<&Path>) -> Result<String, Failure> {
+    let text = match file {
+        Some(file) => config_file::read_at_most(file, LONGEST_PASSWORD)
+            .map_err(|error| unreadable(file, error.to_string()))?,
+        None => std::env::var(PASSWORD).map_err(|_| Failure::Usage {
+            what: "--user goes with a password".into(),
+            hint: Some(format!("name its file with --password-file, or set {PASSWORD}")),
+        })?,
+    };
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn unreadable(file: &Path, why: String) -> Failure {
+    Failure::Unreadable { file: file.to_owned(), why, hint: "name a file that is there and can be read" }
+}
