@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ostler_core::fault::{Fault, FaultKind};
 use ostler_host::upstream::Event;
 use ostler_wire::{Message, Outcome};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Core;
@@ -37,6 +37,9 @@ pub(super) struct Asking {
     is_changed: AtomicBool,
     /// How far the clock of the host that answered is ahead of ours.
     pub(super) ahead: AtomicI64,
+    /// Why waiting does not help: the broker does not let us ask or hear. It
+    /// is tried again all the same.
+    refused: watch::Sender<Option<String>>,
 }
 
 #[derive(Default)]
@@ -60,7 +63,13 @@ impl Asking {
 
     /// The broker does not let us hear something, on this connection.
     pub(super) fn deaf(&self, why: String) {
+        self.refused.send_replace(Some(why.clone()));
         self.state().deaf = Some(why);
+    }
+
+    /// Why waiting for an answer does not help, if it does not.
+    pub(super) fn refused(&self) -> watch::Receiver<Option<String>> {
+        self.refused.subscribe()
     }
 
     /// What keeps the worker from knowing what it may use.
@@ -82,6 +91,7 @@ pub(super) async fn run(core: Arc<Core>) {
         };
         if epoch != asked {
             core.asking.state().deaf = None;
+            core.asking.refused.send_replace(None);
             pause = PAUSE.0;
         }
         let may_have_missed = std::mem::replace(&mut asked, epoch) != epoch && epoch > 1;
@@ -132,6 +142,10 @@ impl Core {
         match self.carry(&ticket, &letter).await {
             Ok(body) => read(body),
             Err(Fault { kind: FaultKind::Unreachable(why), .. }) => Err(why),
+            Err(Fault { kind: FaultKind::Denied(why), .. }) => {
+                self.asking.refused.send_replace(Some(why.clone()));
+                Err(why)
+            }
             Err(fault) => Err(fault.to_string()),
         }
     }
@@ -140,6 +154,7 @@ impl Core {
     fn apply(&self, manifest: Manifest, is_changed: bool) {
         self.asking.ahead.store(difference(manifest.time, self.clock.now()), Ordering::Relaxed);
         self.asking.state().problem = None;
+        self.asking.refused.send_replace(None);
         let manifest = Arc::new(manifest);
         let before = self.manifest.send_replace(Some(Arc::clone(&manifest)));
         let is_other = |server: &str| match &before {

@@ -55,7 +55,8 @@ impl Mirror {
     }
 
     /// Waits up to ten seconds for the first manifest, and says why there is
-    /// none. Fits the gateway's option of that name.
+    /// none; at once where waiting does not help. Fits the gateway's option of
+    /// that name.
     pub fn readiness(&self) -> Ready {
         let (worker, is_ready) = (self.worker.clone(), self.is_ready.clone());
         Arc::new(move || {
@@ -64,10 +65,13 @@ impl Mirror {
             }
             let (worker, mut is_ready) = (worker.clone(), is_ready.clone());
             Some(Box::pin(async move {
-                match timeout(PATIENCE, is_ready.wait_for(|is_ready| *is_ready)).await {
-                    Ok(Ok(_)) => Ok(()),
-                    _ => Err(unknown(&worker)),
-                }
+                let known = async { is_ready.wait_for(|is_ready| *is_ready).await.is_ok() };
+                let known = tokio::select! {
+                    biased;
+                    known = timeout(PATIENCE, known) => known,
+                    why = worker.core().refusal() => return Err(out_of_reach(why)),
+                };
+                if known == Ok(true) { Ok(()) } else { Err(unknown(&worker)) }
             }))
         })
     }
@@ -87,7 +91,10 @@ impl fmt::Debug for Mirror {
 
 /// Nobody knows which servers there are.
 fn unknown(worker: &Worker) -> CallError {
-    let cause = worker.trouble().unwrap_or_else(|| "no host has said what there is".into());
+    out_of_reach(worker.trouble().unwrap_or_else(|| "no host has said what there is".into()))
+}
+
+fn out_of_reach(cause: String) -> CallError {
     match ServerName::new("relay") {
         Ok(server) => {
             let state = UnavailableState::OutOfReach;

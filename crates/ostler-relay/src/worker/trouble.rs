@@ -31,4 +31,25 @@ impl Core {
         }
         self.manifest.borrow().is_none().then(|| "no host has said yet what this worker may use".into())
     }
+    /// Waits until the broker does not let this worker in, or does not let it
+    /// ask or hear: who waits for something else then waits in vain.
+    pub(super) async fn refusal(&self) -> String {
+        let (mut situation, mut refused) = (self.situation.clone(), self.asking.refused());
+        loop {
+            let is_turned_away =
+                matches!(&*situation.borrow_and_update(), Situation::Waiting { why: Some(Refusal::Credentials(_)) });
+            let why = refused.borrow_and_update().clone();
+            if let Some(why) = if is_turned_away { self.trouble() } else { why } {
+                return why;
+            }
+            // Without anybody left who could change it, nothing changes.
+            let changed = tokio::select! {
+                changed = situation.changed() => changed,
+                changed = refused.changed() => changed,
+            };
+            if changed.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
 }

@@ -100,15 +100,11 @@ async fn an_outage_of_the_broker_is_waited_through_by_whoever_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_before_the_manifest_waits_ten_seconds_and_is_told_why_there_is_none() {
-    let down = MemoryBroker::new();
+    let (down, up) = (MemoryBroker::new(), MemoryBroker::new());
     down.go_down();
-    let denied = Rights { publish: vec![], ..Rights::all() };
-    let (up, unused) = (MemoryBroker::new(), MemoryBroker::new());
     for (door, why) in [
         (down.door("worker", Rights::all()), "can't be reached: the broker is down"),
-        (unused.wrong_door("worker"), "does not accept the credentials"),
         (up.door("worker", Rights::all()), "no host answers"),
-        (unused.door("worker", denied), "does not let this worker publish to ostler.acme.manifest.dev.w1"),
     ] {
         let (worker, host) = begin(door);
         let mirror = worker.mirror(host);
@@ -117,6 +113,31 @@ async fn who_comes_before_the_manifest_waits_ten_seconds_and_is_told_why_there_i
         assert_eq!(began.elapsed(), secs(10));
         assert!(error.render().contains(why), "{}", error.render());
         assert_eq!(error.code(), "server-unavailable");
+        assert!(worker.trouble().unwrap().contains(why));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whom_the_broker_refuses_is_told_at_once_every_time() {
+    let broker = MemoryBroker::new();
+    let _registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
+    let mute = Rights { publish: vec![], ..Rights::all() };
+    let deaf = Rights { subscribe: vec![], ..Rights::all() };
+    for (door, why) in [
+        (broker.wrong_door("worker"), "does not accept the credentials"),
+        (broker.door("worker", mute), "does not let this worker publish to ostler.acme.manifest.dev.w1"),
+        (broker.door("worker", deaf), "does not let this worker listen to"),
+    ] {
+        let (worker, host) = begin(door);
+        let mirror = worker.mirror(host);
+        for _ in 0..5 {
+            let began = Instant::now();
+            let error = mirror.readiness()().unwrap().await.unwrap_err();
+            assert!(began.elapsed() < ms(20), "{:?}: {why}", began.elapsed());
+            assert!(error.render().contains(why), "{}", error.render());
+            assert_eq!(error.code(), "server-unavailable");
+            tokio::time::sleep(secs(7)).await;
+        }
         assert!(worker.trouble().unwrap().contains(why));
     }
 }
