@@ -10,8 +10,8 @@
 //!                                                        ▼         a sign
 //!                                                     severed ─resumed─▶ resumed ──▶ running
 //!                                                        ▲                  │ 2 s: Unknown; 3.2 s if a host
-//!                                                        └────link lost─────┘ has it, which is asked again
-//!                                                                             as soon as it is heard
+//!                                                        └────link lost─────┘ has it; whoever is heard that
+//!                                                                             may have it is asked again
 //! ```
 //!
 //! A host says `accepted` again when it may not, or could not, send the answer
@@ -59,8 +59,8 @@ enum Stage {
     /// Asked about, on another connection.
     Resumed {
         at: Instant,
-        /// Whether its host has been heard since, and asked again: the outage
-        /// may have been longer for it than for us.
+        /// Whether its host, or any if it is not known, has been heard since,
+        /// and asked again: the outage may have been longer for it than for us.
         is_repeated: bool,
     },
 }
@@ -159,7 +159,8 @@ impl Pending {
     }
 
     /// A host has claimed it. Said again without being asked, it means that
-    /// there is something to be asked for.
+    /// there is something to be asked for. So it does after an outage, when it
+    /// may have been said before the host could hear our question.
     pub(super) fn on_accepted(&mut self, host: Name, generation: Instance, now: Instant) -> Move {
         // Two hosts that both say so share no journal. Asking is heard by both,
         // and were each of their answers a reason to ask, it would never end.
@@ -167,9 +168,13 @@ impl Pending {
             return Move::Stay;
         }
         let is_first = self.host.replace((host, generation)).is_none();
+        let is_resumed = match self.stage {
+            Stage::Resumed { is_repeated, .. } => is_first || !is_repeated,
+            _ => false,
+        };
+        let is_answer = self.asked.is_some_and(|asked| now < asked + ACCEPT);
         self.on_sign(now);
-        let is_answer = self.asked.take().is_some_and(|asked| now < asked + ACCEPT);
-        if is_first || is_answer {
+        if !is_resumed && (is_first || is_answer) {
             return Move::Stay;
         }
         self.asked = Some(now);
@@ -179,27 +184,33 @@ impl Pending {
     /// Something was heard that only who has the call can say.
     pub(super) fn on_sign(&mut self, now: Instant) {
         self.stage = Stage::Running { heard: now };
+        self.asked = None;
     }
 
     /// A host lives, in this life. If it is the call's host in another life,
     /// nobody knows what has become of the call.
     pub(super) fn on_beat(&mut self, host: &Name, generation: Instance, now: Instant) -> Move {
+        let is_resumed = matches!(self.stage, Stage::Resumed { .. });
         match &self.host {
             Some((own, life)) if own == host && *life != generation => {
                 return Move::End(lost(format!("the host `{host}` was started anew meanwhile")));
             }
             Some((own, _)) if own == host => {}
+            // Whoever has it may be the one that is heard now.
+            None if is_resumed => {}
             _ => return Move::Stay,
         }
         match &mut self.stage {
             Stage::Running { heard } => *heard = now,
-            Stage::Resumed { at, is_repeated } if !*is_repeated => {
-                (*at, *is_repeated, self.asked) = (now, true, Some(now));
-                return Move::Ask;
-            }
+            Stage::Resumed { at, is_repeated } if !*is_repeated => (*at, *is_repeated) = (now, true),
             _ => {}
         }
-        Move::Stay
+        // A question without an answer may have come before the host could hear it.
+        if self.asked.is_none() {
+            return Move::Stay;
+        }
+        self.asked = Some(now);
+        Move::Ask
     }
 
     /// The connection is lost.

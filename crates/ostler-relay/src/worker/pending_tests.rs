@@ -111,17 +111,59 @@ fn a_host_of_another_life_ends_its_calls_and_no_others() {
 }
 
 #[test]
-fn a_host_that_comes_back_later_than_we_is_asked_again_once() {
+fn a_host_that_comes_back_later_than_we_is_asked_again_until_it_says_something() {
     let now = Instant::now();
     let mut call = running(now);
     call.on_link_lost();
     call.on_resumed(now);
     let later = now + SECOND * 3;
     assert_eq!(call.on_beat(&name("h"), Instance(1), later), Move::Ask);
-    assert_eq!(call.on_beat(&name("h"), Instance(1), later), Move::Stay);
-    assert_eq!(call.next_wake(), later + ACCEPT);
-    assert_eq!(call.on_accepted(name("h"), Instance(1), later), Move::Stay);
-    assert_eq!(call.next_wake(), later + SILENCE);
+    assert_eq!(call.on_beat(&name("h"), Instance(1), later + SECOND), Move::Ask);
+    assert_eq!(call.next_wake(), later + ACCEPT, "that is no more time");
+    assert_eq!(call.on_accepted(name("h"), Instance(1), later + SECOND), Move::Stay);
+    assert_eq!(call.next_wake(), later + SECOND + SILENCE);
+    assert_eq!(call.on_beat(&name("h"), Instance(1), later + SECOND), Move::Stay);
+}
+
+#[test]
+fn whoever_is_heard_is_asked_about_a_call_whose_host_is_not_known() {
+    let now = Instant::now();
+    let mut call = sent(now);
+    assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Stay, "it has just been sent");
+    call.on_link_lost();
+    call.on_resumed(now);
+    assert_eq!(call.on_beat(&name("other"), Instance(1), now + SECOND), Move::Ask);
+    assert_eq!(call.on_beat(&name("h"), Instance(1), now + SECOND * 2), Move::Ask);
+    assert_eq!(call.next_wake(), now + SECOND + ACCEPT);
+}
+
+#[test]
+fn accepted_after_an_outage_may_be_no_answer_to_what_was_asked() {
+    let now = Instant::now();
+    for mut call in [sent(now), running(now)] {
+        call.on_link_lost();
+        call.on_resumed(now);
+        assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask, "it could not hear us before");
+        assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Ask, "nor, perhaps, then");
+        assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Stay);
+        assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Stay);
+    }
+    // Another host was heard and asked in vain.
+    let mut call = sent(now);
+    call.on_link_lost();
+    call.on_resumed(now);
+    assert_eq!(call.on_beat(&name("other"), Instance(1), now), Move::Ask);
+    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask);
+}
+
+#[test]
+fn an_answer_that_is_on_its_way_in_chunks_is_not_asked_for_again() {
+    let now = Instant::now();
+    let mut call = running(now);
+    call.on_link_lost();
+    call.on_resumed(now);
+    call.on_progress(now);
+    assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Stay);
 }
 
 #[test]

@@ -36,8 +36,10 @@ impl Core {
     pub(super) async fn refusal(&self) -> String {
         let (mut situation, mut refused) = (self.situation.clone(), self.asking.refused());
         loop {
-            let is_turned_away =
-                matches!(&*situation.borrow_and_update(), Situation::Waiting { why: Some(Refusal::Credentials(_)) });
+            let is_turned_away = matches!(
+                &*situation.borrow_and_update(),
+                Situation::Waiting { why: Some(Refusal::Credentials(_)) }
+            );
             let why = refused.borrow_and_update().clone();
             if let Some(why) = if is_turned_away { self.trouble() } else { why } {
                 return why;
