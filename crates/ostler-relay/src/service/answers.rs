@@ -40,6 +40,11 @@ impl Answers {
         self.kept.get(key).map(|(_, text)| text.clone())
     }
 
+    /// The calls that were answered since then, the last one first.
+    pub(super) fn since(&self, then: Instant) -> impl Iterator<Item = &Key> {
+        self.order.iter().rev().take_while(move |(at, _)| *at >= then).map(|(_, key)| key)
+    }
+
     /// Forgets what is old, and what is too much.
     pub(super) fn trim(&mut self, now: Instant) {
         while let Some((at, key)) = self.order.front() {

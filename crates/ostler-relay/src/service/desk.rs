@@ -5,6 +5,7 @@
 //! of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -20,9 +21,13 @@ use crate::call_id::CallId;
 use crate::name::Name;
 use crate::subject::Inbox;
 
-/// Answers that could not be sent and are announced once they can be; beyond
-/// that their workers find out by themselves.
+/// Answers that could not be sent and are announced once they can be, and as
+/// many that may not have arrived; beyond that their workers find out by themselves.
 const MAX_UNSENT: usize = 1_024;
+
+/// What was said so shortly before a connection was lost may be lost with it:
+/// that it is dead takes some moments to be seen.
+const DOUBT: Duration = Duration::from_secs(5);
 
 /// One call of one worker. What another worker says under the same id is
 /// another call.
@@ -93,6 +98,8 @@ struct Books {
     /// How far the answers that are being sent have arrived.
     acks: HashMap<Key, watch::Sender<u32>>,
     unsent: Vec<Key>,
+    /// When the last connection was lost, until there is another one.
+    lost: Option<std::time::Instant>,
 }
 
 impl Desk {
@@ -104,6 +111,7 @@ impl Desk {
             presence: Presence::new(now()),
             acks: HashMap::new(),
             unsent: Vec::new(),
+            lost: None,
         };
         Self { books: Mutex::new(books), max }
     }
@@ -242,17 +250,29 @@ impl Desk {
         }
     }
 
-    /// The answers that could not be sent.
-    pub(super) fn take_unsent(&self) -> Vec<Key> {
-        std::mem::take(&mut self.books().unsent)
+    /// The calls of which a worker may have missed something while there was
+    /// no connection: answers that could not be sent, or only just, and all
+    /// that are under way.
+    pub(super) fn take_doubtful(&self) -> Vec<Key> {
+        let mut books = self.books();
+        let mut doubtful = std::mem::take(&mut books.unsent);
+        let Some(lost) = books.lost.take() else { return doubtful };
+        let since = lost.checked_sub(DOUBT).unwrap_or(lost);
+        doubtful.extend(books.answers.since(since).take(MAX_UNSENT).cloned());
+        let under_way = books.calls.iter().filter(|(_, call)| call.is_accepted);
+        doubtful.extend(under_way.map(|(key, _)| key.clone()));
+        doubtful
     }
 
     /// The connection is lost, or there.
     pub(super) fn set_connected(&self, is_connected: bool) {
-        let presence = &mut self.books().presence;
+        let mut books = self.books();
         match is_connected {
-            true => presence.on_up(now()),
-            false => presence.on_down(now()),
+            true => books.presence.on_up(now()),
+            false => {
+                books.presence.on_down(now());
+                books.lost = Some(now());
+            }
         }
     }
 

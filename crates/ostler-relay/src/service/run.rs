@@ -74,7 +74,7 @@ impl Running {
             self.service.set_trouble(None);
             if let Ok(intake) = Intake::open(&self.service, &up).await {
                 self.service.desk.set_connected(true);
-                self.tasks.spawn(send::announce_unsent(Arc::clone(&self.service)));
+                self.tasks.spawn(send::announce_doubtful(Arc::clone(&self.service)));
                 let is_drained = self.serve_connection(intake).await;
                 self.service.desk.set_connected(false);
                 if is_drained {

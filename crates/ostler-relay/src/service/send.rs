@@ -45,9 +45,9 @@ pub(super) async fn send(service: &Shared, to: &Address, text: Bytes) {
     }
 }
 
-/// Tells the workers of answers that could not be sent. They ask for them.
-pub(super) async fn announce_unsent(service: Arc<Shared>) {
-    for key in service.desk.take_unsent() {
+/// Tells the workers of whatever they may have missed. They ask for it.
+pub(super) async fn announce_doubtful(service: Arc<Shared>) {
+    for key in service.desk.take_doubtful() {
         service.accept(&key).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ostler_relay::broker::memory::Fate;
 use ostler_testkit::{Reply, Script, World};
 use ostler_wire::Era;
 use serde_json::json;
@@ -49,12 +50,61 @@ async fn the_death_of_a_host_is_noticed_in_seconds() {
     pair.until("the call reaches the server", || stage.in_flight() == 1).await;
     let began = tokio::time::Instant::now();
     pair.broker.set_weather(Some(Box::new(|from, _, _| match from {
-        "host" => ostler_relay::broker::memory::Fate::Lost,
-        _ => ostler_relay::broker::memory::Fate::Arrives,
+        "host" => Fate::Lost,
+        _ => Fate::Arrives,
     })));
     let lost = agent.answer_to(id).await;
     assert_eq!(lost["error"]["data"]["code"], "outcome-unknown", "{lost}");
     assert!(began.elapsed() <= Duration::from_millis(3_500), "{:?}", began.elapsed());
+}
+
+/// What was handed to a connection that breaks may never have left, and
+/// nobody is told.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_lost_with_the_hosts_connection_is_asked_for() {
+    let reply = Reply::text("done").after(Duration::from_secs(1));
+    let pair = Pair::open(World::new().server("a", Script::new().tool_that("t", reply))).await;
+    let mut agent = pair.agent(Era::Modern, json!({})).await;
+    let id = agent.begin("tools/call", json!({"name": "a__t"})).await;
+    let stage = pair.world.stage("a").clone();
+    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    pair.broker.set_weather(Some(Box::new(|_, _, message| match message.subject.starts_with("_INBOX") {
+        true => Fate::Lost,
+        false => Fate::Arrives,
+    })));
+    pair.until("the host has answered", || pair.service.status().in_flight == 0).await;
+    pair.broker.set_weather(None);
+    let began = tokio::time::Instant::now();
+    pair.broker.cut("host");
+    let done = agent.answer_to(id).await;
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
+    assert!(began.elapsed() <= Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(stage.count("t"), 1);
+}
+
+/// Neither may a question, and its caller would never hear it.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_lost_with_the_hosts_connection_is_asked_again() {
+    let question = json!({"message": "who?", "requestedSchema": {"type": "object", "properties": {}}});
+    let reply = Reply::text("done").pausing(Duration::from_secs(1)).asking("elicitation/create", question);
+    let pair = Pair::open(World::new().server("a", Script::new().tool_that("t", reply))).await;
+    let mut agent = pair.agent(Era::Legacy, json!({"elicitation": {}})).await;
+    let id = agent.begin("tools/call", json!({"name": "a__t"})).await;
+    let stage = pair.world.stage("a").clone();
+    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    pair.broker.set_weather(Some(Box::new(|from, _, message| {
+        match from == "host" && message.subject.contains(".progress.") {
+            true => Fate::Lost,
+            false => Fate::Arrives,
+        }
+    })));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    pair.broker.set_weather(None);
+    pair.broker.cut("host");
+    let question = agent.question().await;
+    agent.respond(&question, json!({"action": "decline"})).await;
+    let done = agent.answer_to(id).await;
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
 }
 
 #[tokio::test(start_paused = true)]
