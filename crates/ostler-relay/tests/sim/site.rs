@@ -82,7 +82,7 @@ impl Site {
             Host::new(HostOptions { rules: rules(false), seed: Some(rng.u64(..)), ..HostOptions::default() });
         let mut stages = Vec::new();
         for server in SERVERS {
-            let stage = Stage::new(self.script(&door, 0, &mut rng));
+            let stage = Stage::new(self.script(&door, &mut rng));
             let mut spec = World::spec(server);
             spec.breaker.failures = 0;
             (spec.restart.max, spec.restart.max_delay) = (1_000, Duration::from_millis(500));
@@ -150,12 +150,9 @@ impl Site {
     }
 
     /// A server whose tools answer with the argument that they were given.
-    fn script(&self, door: &str, version: u32, rng: &mut Rng) -> Script {
+    fn script(&self, door: &str, rng: &mut Rng) -> Script {
         let is_prompt = self.ground.watch.is_prompt;
         let mut script = Script::new();
-        if version > 0 {
-            script = script.tool(&format!("new-{version}"));
-        }
         if !is_prompt {
             script = script.start_after(Duration::from_millis(rng.u64(..1_500)));
         }
