@@ -37,8 +37,8 @@ pub(super) struct Asking {
     is_changed: AtomicBool,
     /// How far the clock of the host that answered is ahead of ours.
     pub(super) ahead: AtomicI64,
-    /// Why waiting does not help: the broker does not let us ask or hear. It
-    /// is tried again all the same.
+    /// Why waiting does not help: the broker does not let us ask or hear, or
+    /// the host has no such role. It is tried again all the same.
     refused: watch::Sender<Option<String>>,
 }
 
@@ -79,6 +79,20 @@ impl Asking {
     }
 }
 
+/// Why a question brought no manifest.
+enum Missing {
+    /// Another time it may.
+    Failed(String),
+    /// It was understood and turned down: what was allowed before is not any more.
+    Refused(String),
+}
+
+impl Missing {
+    fn failed(why: impl std::fmt::Display) -> Self {
+        Self::Failed(why.to_string())
+    }
+}
+
 /// Asks whenever there is a new connection or something has changed, and
 /// every minute.
 pub(super) async fn run(core: Arc<Core>) {
@@ -107,8 +121,8 @@ pub(super) async fn run(core: Arc<Core>) {
                 pause = PAUSE.0;
                 Instant::now() + EVERY
             }
-            Err(why) => {
-                core.asking.state().problem = Some(why);
+            Err(missing) => {
+                core.miss(missing);
                 let wait = core.draw(pause);
                 pause = (pause * 2).min(PAUSE.1);
                 Instant::now() + wait
@@ -124,7 +138,7 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 impl Core {
-    async fn ask_manifest(&self) -> Result<Manifest, String> {
+    async fn ask_manifest(&self) -> Result<Manifest, Missing> {
         let subject = self.subjects.manifest(&self.role, &self.name);
         let call = self.call_id(None);
         let began = Instant::now();
@@ -138,16 +152,30 @@ impl Core {
         let headers = |_: Sending| ManifestHead { call, instance: self.instance }.headers();
         let letter =
             Letter { call, subject: &subject, body: request.into(), headers: &headers, until, is_fit: None };
-        let ticket = self.table.enter(call, entry).map_err(|fault| fault.to_string())?;
+        let ticket = self.table.enter(call, entry).map_err(Missing::failed)?;
         match self.carry(&ticket, &letter).await {
             Ok(body) => read(body),
-            Err(Fault { kind: FaultKind::Unreachable(why), .. }) => Err(why),
+            Err(Fault { kind: FaultKind::Unreachable(why), .. }) => Err(Missing::Failed(why)),
             Err(Fault { kind: FaultKind::Denied(why), .. }) => {
                 self.asking.refused.send_replace(Some(why.clone()));
-                Err(why)
+                Err(Missing::Failed(why))
             }
-            Err(fault) => Err(fault.to_string()),
+            Err(fault) => Err(Missing::failed(fault)),
         }
+    }
+
+    /// Notes that there is no manifest. One from before stays good unless a
+    /// host has taken it back.
+    fn miss(&self, missing: Missing) {
+        let why = match missing {
+            Missing::Failed(why) => why,
+            Missing::Refused(why) => {
+                self.asking.refused.send_replace(Some(why.clone()));
+                self.manifest.send_replace(None);
+                why
+            }
+        };
+        self.asking.state().problem = Some(why);
     }
 
     /// Takes a manifest, and tells the sessions of servers that are not what they were.
@@ -177,9 +205,13 @@ impl Core {
     /// The tools of a server, as soon as they are known.
     pub(super) async fn listed_tools(&self, server: &str, until: Instant) -> Result<Outcome, Fault> {
         let mut known = self.manifest.subscribe();
-        let manifest = match timeout_at(until, known.wait_for(Option::is_some)).await {
-            Ok(Ok(manifest)) => manifest.clone(),
-            _ => None,
+        let manifest = tokio::select! {
+            biased;
+            known = timeout_at(until, known.wait_for(Option::is_some)) => match known {
+                Ok(Ok(manifest)) => manifest.clone(),
+                _ => None,
+            },
+            why = self.refusal() => return Err(Fault::rejected(FaultKind::Denied(why))),
         };
         let Some(manifest) = manifest else {
             let why = self.trouble().unwrap_or_else(|| "no host has said what there is".into());
@@ -235,18 +267,21 @@ fn tools(listed: &Listed) -> Result<Outcome, Fault> {
 }
 
 /// The manifest in an answer, or why there is none.
-fn read(body: Bytes) -> Result<Manifest, String> {
+fn read(body: Bytes) -> Result<Manifest, Missing> {
+    let unreadable = "the answer to what this worker may use can't be read";
     match Message::parse(body) {
         Ok(Message::Response { outcome: Outcome::Result(result), .. }) => {
             let read = serde_json::from_slice::<Manifest>(&result);
-            let mut manifest = read.map_err(|error| format!("the manifest can't be read: {error}"))?;
+            let mut manifest = read.map_err(|error| Missing::Failed(format!("{unreadable}: {error}")))?;
             manifest.servers.sort_by(|one, other| one.name.cmp(&other.name));
             Ok(manifest)
         }
         Ok(Message::Response { outcome: Outcome::Error(error), .. }) => {
-            Err(format!("the host does not say what this worker may use: {}", error.message))
+            let why = format!("the host does not say what this worker may use: {}", error.message);
+            let is_final = error.code == ostler_wire::INVALID_PARAMS;
+            Err(if is_final { Missing::Refused(why) } else { Missing::Failed(why) })
         }
-        Ok(_) => Err("the answer to what this worker may use is no response".into()),
-        Err(error) => Err(format!("the answer to what this worker may use can't be read: {error}")),
+        Ok(_) => Err(Missing::Failed(format!("{unreadable}: it is no response"))),
+        Err(error) => Err(Missing::Failed(format!("{unreadable}: {error}"))),
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::session::SLACK;
 use super::{Worker, table};
-use crate::manifest::{Listed, Manifest};
+use crate::manifest::Listed;
 
 /// How long a request waits for the first manifest.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,8 +42,12 @@ impl Mirror {
             let mut mirrored = BTreeMap::new();
             loop {
                 let known = manifest.borrow_and_update().clone();
-                if let Some(known) = known {
-                    follow(&keeper, &host, &known, &mut mirrored).await;
+                if known.is_none() {
+                    tell.send_replace(false);
+                }
+                let servers = known.as_deref().map_or(&[][..], |manifest| &manifest.servers);
+                follow(&keeper, &host, servers, &mut mirrored).await;
+                if known.is_some() {
                     tell.send_replace(true);
                 }
                 if manifest.changed().await.is_err() {
@@ -54,7 +58,7 @@ impl Mirror {
         Self { worker, is_ready, task }
     }
 
-    /// Waits up to ten seconds for the first manifest, and says why there is
+    /// Waits up to ten seconds for a manifest, and says why there is
     /// none; at once where waiting does not help. Fits the gateway's option of
     /// that name.
     pub fn readiness(&self) -> Ready {
@@ -109,8 +113,8 @@ type Limits = (u64, u64);
 
 /// Makes the servers of a host those of the manifest. One that somebody else
 /// has put there stays, whatever the manifest says of its name.
-async fn follow(worker: &Worker, host: &Host, manifest: &Manifest, mirrored: &mut BTreeMap<String, Limits>) {
-    let is_gone = |name: &str| !manifest.servers.iter().any(|listed| listed.name == name);
+async fn follow(worker: &Worker, host: &Host, servers: &[Listed], mirrored: &mut BTreeMap<String, Limits>) {
+    let is_gone = |name: &str| !servers.iter().any(|listed| listed.name == name);
     let gone: Vec<String> = mirrored.keys().filter(|name| is_gone(name)).cloned().collect();
     for name in gone {
         mirrored.remove(&name);
@@ -118,7 +122,7 @@ async fn follow(worker: &Worker, host: &Host, manifest: &Manifest, mirrored: &mu
             tracing::debug!(name, %error, "a server that is not offered any more was not there");
         }
     }
-    for listed in &manifest.servers {
+    for listed in servers {
         let limits = (listed.call_timeout, listed.max_call_time);
         if mirrored.get(&listed.name) == Some(&limits) {
             continue;

@@ -31,8 +31,9 @@ impl Core {
         }
         self.manifest.borrow().is_none().then(|| "no host has said yet what this worker may use".into())
     }
+
     /// Waits until the broker does not let this worker in, or does not let it
-    /// ask or hear: who waits for something else then waits in vain.
+    /// ask or hear, or the host has no such role: who waits for something else then waits in vain.
     pub(super) async fn refusal(&self) -> String {
         let (mut situation, mut refused) = (self.situation.clone(), self.asking.refused());
         loop {

@@ -143,6 +143,32 @@ async fn whom_the_broker_refuses_is_told_at_once_every_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_role_that_the_host_takes_away_leaves_nothing_and_is_told_why_at_once() {
+    let broker = MemoryBroker::new();
+    let registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
+    let (worker, host) = begin(broker.door("worker", Rights::all()));
+    let mirror = worker.mirror(host.clone());
+    mirror.readiness()().unwrap().await.unwrap();
+
+    registrar.set(Err(r#"{"code":-31005,"message":"the host is busy"}"#));
+    registrar.push().await;
+    until(|| worker.trouble().is_some()).await;
+    assert_eq!(names(&host), ["a"], "a host that can't say has taken nothing back");
+
+    registrar.set(Err(r#"{"code":-32602,"message":"the host has no role `dev`"}"#));
+    registrar.push().await;
+    until(|| names(&host).is_empty()).await;
+    let began = Instant::now();
+    let error = mirror.readiness()().unwrap().await.unwrap_err();
+    assert_eq!(began.elapsed(), secs(0));
+    assert!(error.render().contains("the host has no role `dev`"), "{}", error.render());
+
+    registrar.set(Ok(vec![listed("a", &["x"])]));
+    registrar.push().await;
+    until(|| names(&host) == ["a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mirror_that_is_dropped_follows_no_more() {
     let broker = MemoryBroker::new();
     let registrar = Registrar::enter(&broker, vec![listed("a", &["x"])]).await;
