@@ -63,13 +63,18 @@ impl Agent {
         id
     }
 
+    /// The next message, whatever it is.
+    pub(crate) fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it hung up: {}", self.said());
+        serde_json::from_str(&line).unwrap()
+    }
+
     /// The answer to a request.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
         loop {
-            let mut line = String::new();
-            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it hung up: {}", self.said());
-            let message: Value = serde_json::from_str(&line).unwrap();
-            if message["id"] == id {
+            let message = self.hear();
+            if message["id"] == id && message.get("method").is_none() {
                 return message;
             }
             self.heard.push(message);

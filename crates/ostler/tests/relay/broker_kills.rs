@@ -1,0 +1,39 @@
+//! The broker is killed again and again while callers call.
+
+use crate::crowd::Crowd;
+use crate::home::Home;
+use crate::ledger;
+use crate::site::{Setup, worker};
+
+/// Connections that last for moments only are made again after seconds, so
+/// several brokers are killed beside each other.
+const BROKERS: usize = 3;
+
+/// How often each of them is killed: more than fifty times together.
+const KILLS: usize = 17;
+
+#[test]
+fn brokers_that_are_killed_fifty_times_under_64_callers_run_nothing_twice() {
+    std::thread::scope(|scope| {
+        (0..BROKERS).for_each(|_| drop(scope.spawn(kill_again_and_again)));
+    });
+}
+
+fn kill_again_and_again() {
+    let (mut broker, sites) = Setup::default().build();
+    let far = Home::new();
+    let daemon = sites[0].start();
+    let crowd = Crowd::start(worker(&far, &broker, "w1"), 0, 64);
+    for _ in 0..KILLS {
+        crowd.until_ok(100);
+        broker.kill();
+        broker.restart();
+    }
+    // Nobody who was there from the start needs to be started again.
+    crowd.until_ok(200);
+    let calls = crowd.end();
+    assert!(daemon.end().0.success(), "{}", sites[0].said());
+    let tally = ledger::check(&calls, &sites);
+    tally.print("broker", KILLS);
+    assert!(tally.ok >= KILLS * 100);
+}

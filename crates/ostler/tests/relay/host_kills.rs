@@ -1,0 +1,30 @@
+//! Hosts are killed again and again while callers call.
+
+use nix::sys::signal::Signal;
+
+use crate::crowd::Crowd;
+use crate::home::Home;
+use crate::ledger;
+use crate::site::{Setup, worker};
+
+const KILLS: usize = 50;
+
+#[test]
+fn a_host_that_is_killed_fifty_times_under_64_callers_runs_nothing_twice() {
+    let (broker, sites) = Setup::default().build();
+    let far = Home::new();
+    let mut daemon = sites[0].start();
+    let crowd = Crowd::start(worker(&far, &broker, "w1"), 0, 64);
+    for _ in 0..KILLS {
+        crowd.until_ok(100);
+        daemon.signal(Signal::SIGKILL);
+        drop(daemon);
+        daemon = sites[0].start();
+    }
+    crowd.until_ok(200);
+    let calls = crowd.end();
+    assert!(daemon.end().0.success(), "{}", sites[0].said());
+    let tally = ledger::check(&calls, &sites);
+    tally.print("host", KILLS);
+    assert!(tally.ok >= KILLS * 100);
+}

@@ -1,0 +1,32 @@
+//! The relay among real processes: a NATS server, hosts and workers, any of
+//! which may be killed at any moment. Nothing runs twice, and whoever asked is
+//! told what is known.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
+#![allow(clippy::print_stdout, reason = "figures are for people who watch")]
+
+#[path = "../cli/agent.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod agent;
+#[path = "../cli/daemon.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod daemon;
+#[path = "../cli/home.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod home;
+#[path = "../cli/http.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod http;
+
+mod broker;
+mod broker_kills;
+mod crowd;
+mod deaths;
+mod forged;
+mod host_kills;
+mod ledger;
+mod many;
+mod nats;
+mod site;
+mod two_hosts;
+mod whole;

@@ -1,0 +1,53 @@
+//! Two hosts with the same server share the calls, and what they have begun.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::crowd::Crowd;
+use crate::home::{Home, until};
+use crate::ledger;
+use crate::site::{Setup, worker};
+
+/// How long callers may go without a success when one of two hosts dies.
+const CARRIES_ON: Duration = Duration::from_secs(5);
+
+const KILLS: usize = 5;
+
+#[test]
+fn one_of_two_hosts_dies_under_load_the_other_carries_on_and_it_comes_back() {
+    let setup = Setup { hosts: &["mill", "barn"], is_shared: true, ..Setup::default() };
+    let (broker, sites) = setup.build();
+    let (here, there) = (Home::new(), Home::new());
+    let mut mill = sites[0].start();
+    let barn = sites[1].start();
+    let crowds = [
+        Crowd::start(worker(&here, &broker, "w1"), 0, 32),
+        Crowd::start(worker(&there, &broker, "w2"), 1, 32),
+    ];
+    let both_grow = || {
+        let before = [0, 1].map(|site: usize| sites[site].ledger().len());
+        until("both hosts carry out calls", || {
+            (0..2).all(|site| sites[site].ledger().len() > before[site] + 50)
+        });
+    };
+    let mut longest = Duration::ZERO;
+    for _ in 0..KILLS {
+        both_grow();
+        mill.signal(Signal::SIGKILL);
+        drop(mill);
+        let died = Instant::now();
+        // More than all that was under way, so that these calls are new ones.
+        crowds.iter().for_each(|crowd| crowd.until_ok(64));
+        longest = longest.max(died.elapsed());
+        mill = sites[0].start();
+    }
+    both_grow();
+    println!("two hosts: 128 calls succeeded within {longest:.1?} of the death of one");
+    assert!(longest < CARRIES_ON, "{longest:?}");
+    let calls: Vec<_> = crowds.into_iter().flat_map(Crowd::end).collect();
+    for (daemon, site) in [mill, barn].into_iter().zip(&sites) {
+        assert!(daemon.end().0.success(), "{}", site.said());
+    }
+    ledger::check(&calls, &sites).print("two hosts", KILLS);
+}
