@@ -1,5 +1,6 @@
 //! What workers may use: told when they ask, and pushed when it changes.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,13 @@ use crate::envelope::{ManifestHead, Progress};
 use crate::manifest::{Listed, Manifest};
 use crate::name::Name;
 
-/// How long servers are waited for that have never said what they have.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long servers are waited for that have never said what they have. A
+/// worker waits for ten seconds, and one server must not hide all others.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A worker that has heard nothing by then is told that it is being answered:
+/// after two seconds it would not believe that.
+const SOON: Duration = Duration::from_millis(500);
 
 /// Changes are looked for, and told, this often.
 const CALM: Duration = Duration::from_secs(1);
@@ -57,10 +63,19 @@ impl Question {
 
 /// Answers a worker's question.
 pub(super) async fn answer(service: Arc<Shared>, question: Question) {
-    // Never closed, so this only waits.
-    let Ok(_turn) = service.manifests.acquire().await else { return };
     let caller = caller_of(&question.life.worker, &question.role);
-    let manifest = build(&service, &caller).await;
+    let mut building = pin!(async {
+        // Never closed, so this only waits.
+        let turn = service.manifests.acquire().await;
+        (turn, build(&service, &caller).await)
+    });
+    let (_turn, manifest) = match timeout(SOON, &mut building).await {
+        Ok(built) => built,
+        Err(_) => {
+            service.accept(&question.to.key).await;
+            building.await
+        }
+    };
     let version = manifest.as_ref().ok().map(|manifest| manifest.version.clone());
     service.desk.told(&question.life, &caller, version);
     let said = match manifest.as_ref().map(serde_json::to_vec) {

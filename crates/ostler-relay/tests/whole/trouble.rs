@@ -121,3 +121,17 @@ async fn a_draining_host_finishes_what_it_has_begun() {
     let done = agent.answer_to(id).await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_while_it_starts_hides_no_other() {
+    let hangs = Script::echo().start_after(Duration::from_secs(3_600));
+    let world = World::new().server("a", Script::echo()).server_with("b", hangs, |spec| {
+        spec.start_timeout = Duration::from_secs(60);
+    });
+    let pair = Pair::open(world).await;
+    let mut agent = pair.agent(Era::Modern, json!({})).await;
+    let began = tokio::time::Instant::now();
+    let list = agent.ask("tools/list", json!({})).await;
+    assert_eq!(list["result"]["tools"][0]["name"], "a__echo", "{list}");
+    assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
+}
