@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ostler_wire::{Message as Rpc, code, write_error};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use crate::broker::Message;
+use crate::broker::{Message, Unsent};
 use crate::call_id::{CallId, Instance};
 use crate::envelope::Control;
 use crate::name::Name;
@@ -100,15 +101,37 @@ impl Sending {
 }
 
 /// `None` when there will be no connection any more.
-async fn send(ready: &mut watch::Receiver<Option<Up>>, message: Message) -> Option<()> {
+async fn send(ready: &mut watch::Receiver<Option<Up>>, mut message: Message) -> Option<()> {
     loop {
         let up = ready.wait_for(Option::is_some).await.ok()?.clone()?;
-        if up.link.publish(message.clone()).await.is_ok() {
-            return Some(());
+        match up.link.publish(message.clone()).await {
+            Ok(()) => return Some(()),
+            // Everything else that there is to say must not wait for it.
+            Err(Unsent::TooLong { limit }) => match refusal(&message.body, limit) {
+                Some(body) if body.len() < message.body.len() => message.body = body,
+                _ => return Some(()),
+            },
+            // What this connection did not take, the next one may.
+            Err(Unsent::Over) => other_than(ready, up.epoch).await?,
         }
-        // What this connection did not take, the next one may.
-        ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != up.epoch)).await.ok()?;
     }
+}
+
+/// What is said in place of an answer that is too long: without one the server
+/// would wait for it.
+fn refusal(answer: &Bytes, limit: usize) -> Option<Bytes> {
+    let Ok(Rpc::Response { id, .. }) = Rpc::parse(answer.clone()) else { return None };
+    let why = format!("the answer of the caller is longer than the {limit} bytes that the broker takes");
+    let mut body = Vec::new();
+    write_error(&mut body, &id?, code::INTERNAL_ERROR, &why, None);
+    // A message of its own needs no end of line.
+    body.pop();
+    Some(body.into())
+}
+
+/// Waits until there is no connection, or another one.
+async fn other_than(ready: &mut watch::Receiver<Option<Up>>, epoch: u64) -> Option<()> {
+    ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch)).await.ok().map(drop)
 }
 
 async fn flush(ready: &mut watch::Receiver<Option<Up>>, tell: oneshot::Sender<()>) -> Option<()> {

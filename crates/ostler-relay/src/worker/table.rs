@@ -201,6 +201,8 @@ impl Table {
         let mut state = self.lock();
         let Some(waiting) = state.waiting.get_mut(&call) else { return };
         let next = waiting.pending.on_accepted(host, generation, Instant::now());
+        let wake = waiting.pending.next_wake();
+        self.look_by(&mut state, wake);
         drop(state);
         if next == Move::Ask {
             self.outbox.resume(call);

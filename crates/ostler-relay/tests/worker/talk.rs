@@ -144,3 +144,43 @@ async fn a_question_is_withdrawn_when_its_call_is_over() {
     call.result().await;
     question.withdrawn().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_the_broker_does_not_take_is_refused_and_holds_up_nothing() {
+    let stage = Stage::new().await;
+    let ear = Arc::new(Ear::default());
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let call = stage.call_with("echo", with(&ear));
+    let came = peer.call().await;
+    peer.accept(&came).await;
+    peer.say(came.head.call, Progress::Ask(3), QUESTION).await;
+    until(|| !ear.questions.lock().unwrap().is_empty()).await;
+    let question = ear.questions.lock().unwrap().pop().unwrap();
+    let image = format!(r#"{{"action":"accept","content":{{"image":"{}"}}}}"#, "x".repeat(2 << 20));
+    assert!(question.answer(Outcome::Result(image.into())));
+    let (_, control, body) = peer.control().await;
+    assert_eq!(control, Control::Answer(3));
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&body["id"], &body["error"]["code"]), (&"q7".into(), &(-32_603).into()), "{body}");
+    assert!(body["error"]["message"].as_str().unwrap().contains("longer than the 1048576 bytes"), "{body}");
+    call.drop_it();
+    assert_eq!(peer.control().await.1, Control::Cancel);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_known_late_is_watched_all_the_same() {
+    let stage = Stage::new().await;
+    let ear = Arc::new(Ear::default());
+    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let _registrar = Registrar::enter(&stage.broker, vec![listed("s", &[])]).await;
+    until(|| stage.worker.manifest().borrow().is_some()).await;
+    let call = stage.call_with("echo", with(&ear));
+    let came = peer.call().await;
+    // The first word is lost, and said again later.
+    peer.say(came.head.call, Progress::Note, note("notifications/message", "{}")).await;
+    tokio::time::sleep(secs(5)).await;
+    peer.accept(&came).await;
+    peer.stop_beating();
+    let (fault, after) = call.fault().await;
+    assert!(after <= ms(8_500), "{fault} after {after:?}");
+}
