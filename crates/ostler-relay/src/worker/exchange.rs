@@ -110,10 +110,11 @@ impl Core {
         }
         let mut told = ticket.hand();
         let publishing = timeout_at(letter.until, up.link.publish(message));
+        // What is over already is taken back and not sent.
         let published = tokio::select! {
             biased;
-            published = publishing => published,
             verdict = &mut told => return Ok(Some(verdict.unwrap_or(Verdict::Fault(vanished())))),
+            published = publishing => published,
         };
         match published {
             Ok(Ok(())) => ticket.published(up.epoch),
@@ -130,7 +131,8 @@ impl Core {
                 return Err(self.unreachable(ticket));
             }
         }
-        Ok(Some(told.await.unwrap_or(Verdict::Fault(vanished()))))
+        let verdict = told.await.unwrap_or(Verdict::Fault(vanished()));
+        Ok(Some(ticket.after_publishing(verdict)))
     }
 
     fn message(&self, letter: &Letter<'_>) -> Message {

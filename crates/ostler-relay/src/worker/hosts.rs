@@ -27,9 +27,43 @@ struct Heard {
     generation: Instance,
     at: Instant,
     is_draining: bool,
-    /// How far its clock is ahead of ours, in milliseconds. Every sample is
-    /// too small by the time that it was on its way, so the largest is right.
-    ahead: i64,
+    ahead: Ahead,
+}
+
+/// How far a clock is ahead of ours, in milliseconds. Every sample is too small
+/// by the time that it was on its way, so the largest is right; but only for a
+/// while, for clocks drift, and that of a machine that sleeps stands still.
+#[derive(Debug)]
+struct Ahead {
+    since: Instant,
+    /// The largest since then.
+    largest: i64,
+    /// The largest of the time before.
+    before: i64,
+}
+
+/// How long a sample counts, and at most twice that.
+const WINDOW: Duration = Duration::from_secs(30);
+
+impl Ahead {
+    fn new(sample: i64, now: Instant) -> Self {
+        Self { since: now, largest: sample, before: sample }
+    }
+
+    fn add(&mut self, sample: i64, now: Instant) {
+        let age = now.saturating_duration_since(self.since);
+        if age >= WINDOW * 2 {
+            *self = Self::new(sample, now);
+        } else if age >= WINDOW {
+            *self = Self { since: now, largest: sample, before: self.largest };
+        } else {
+            self.largest = self.largest.max(sample);
+        }
+    }
+
+    fn get(&self) -> i64 {
+        self.largest.max(self.before)
+    }
 }
 
 impl Hosts {
@@ -40,7 +74,7 @@ impl Hosts {
 
     /// A host says that it lives; `ours` is what our clock shows.
     pub(super) fn on_beat(&mut self, name: &Name, beat: &Beat, ours: u64, now: Instant) {
-        let ahead = difference(beat.time, ours);
+        let sample = difference(beat.time, ours);
         let known = self.heard.iter_mut().find(|heard| heard.name == *name);
         let Some(known) = known else {
             return self.add(Heard {
@@ -48,10 +82,13 @@ impl Hosts {
                 generation: beat.generation,
                 at: now,
                 is_draining: beat.is_draining,
-                ahead,
+                ahead: Ahead::new(sample, now),
             });
         };
-        known.ahead = if known.generation == beat.generation { known.ahead.max(ahead) } else { ahead };
+        match known.generation == beat.generation {
+            true => known.ahead.add(sample, now),
+            false => known.ahead = Ahead::new(sample, now),
+        }
         (known.generation, known.at, known.is_draining) = (beat.generation, now, beat.is_draining);
     }
 
@@ -70,7 +107,7 @@ impl Hosts {
     /// meant begins a call that the worker has given up; one that reads it as
     /// earlier refuses every call.
     pub(super) fn ahead(&self, now: Instant) -> Option<i64> {
-        self.living(now).map(|heard| heard.ahead).max()
+        self.living(now).map(|heard| heard.ahead.get()).max()
     }
 
     /// Whether no host that takes calls is heard, although one would be.
@@ -115,6 +152,21 @@ mod tests {
         assert_eq!(hosts.ahead(now), Some(9_999));
         hosts.on_beat(&name("a"), &beat(2, 400), 1_000, now);
         assert_eq!(hosts.ahead(now), Some(-600), "another life may have another clock");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_has_stood_still_is_believed_again_soon() {
+        let (mut hosts, began) = (Hosts::default(), Instant::now());
+        for second in 0..200 {
+            let now = began + Duration::from_secs(second);
+            // The host's machine has slept for an hour, and its clock with it.
+            let slept = if second < 100 { 0 } else { 3_600_000 };
+            hosts.on_beat(&name("a"), &beat(1, 5_000_000 + second * 1_000 - slept), second * 1_000, now);
+            let expected = if second < 160 { 5_000_000 } else { 5_000_000 - 3_600_000 };
+            if !(100..160).contains(&second) {
+                assert_eq!(hosts.ahead(now), Some(expected), "{second}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -98,6 +98,8 @@ impl Missing {
 pub(super) async fn run(core: Arc<Core>) {
     let mut ready = core.ready.subscribe();
     let (mut asked, mut pause) = (0, PAUSE.0);
+    // Whether sessions are owed the word that anything may have changed.
+    let mut is_owed = false;
     loop {
         let epoch = match ready.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(up)) => up.epoch,
@@ -109,7 +111,7 @@ pub(super) async fn run(core: Arc<Core>) {
             pause = PAUSE.0;
         }
         let may_have_missed = std::mem::replace(&mut asked, epoch) != epoch && epoch > 1;
-        let is_changed = core.asking.is_changed.swap(false, Ordering::AcqRel) || may_have_missed;
+        is_owed |= core.asking.is_changed.swap(false, Ordering::AcqRel) || may_have_missed;
         let lost = ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch));
         let brought = tokio::select! {
             brought = core.ask_manifest() => brought,
@@ -117,7 +119,7 @@ pub(super) async fn run(core: Arc<Core>) {
         };
         let again = match brought {
             Ok(manifest) => {
-                core.apply(manifest, is_changed);
+                core.apply(manifest, std::mem::take(&mut is_owed));
                 pause = PAUSE.0;
                 Instant::now() + EVERY
             }

@@ -1,8 +1,13 @@
 //! What a caller is told about what has become of its call.
 
+use std::sync::Arc;
+
 use ostler_core::fault::{Delivery, FaultKind};
-use ostler_relay::broker::memory::Rights;
+use ostler_host::upstream::{BoxFuture, Force};
+use ostler_relay::broker::memory::{MemoryBroker, Rights};
+use ostler_relay::broker::{Broker, Denial, Link, Message, Refusal, Subscription, Unsent, Welcome};
 use ostler_relay::envelope::Control;
+use tokio::sync::{broadcast, watch};
 
 use crate::kit::*;
 
@@ -168,4 +173,82 @@ async fn every_attempt_of_one_call_has_one_id() {
     // The answer that was kept has the number of the first attempt.
     peer.answer(&one, "{}").await;
     assert_eq!(second.result().await, "{}");
+}
+
+/// A call that finds its connection slow, and ends as the connection takes it.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_before_the_connection_has_taken_it_is_taken_back() {
+    let broker = MemoryBroker::new();
+    let (open, gate) = watch::channel(false);
+    let slow = Arc::new(Slow { door: broker.door("worker", Rights::all()), gate });
+    let worker = worker(slow);
+    let host = ostler_host::Host::new(ostler_host::HostOptions::default());
+    let session = session(&host, worker.connector("s")).await;
+    let peer = Peer::beating(&broker, "h").await;
+    let call = Calling::begin(&session, "echo", Wish::default());
+    tokio::time::sleep(secs(1)).await;
+    open.send_replace(true);
+    session.close(Force::Gentle).await;
+    let (fault, _) = call.fault().await;
+    assert_eq!(fault.delivery, Delivery::NotSent, "{fault}");
+    peer.nothing_came().await;
+}
+
+/// A broker that takes calls when it is told to.
+struct Slow {
+    door: Arc<dyn Broker>,
+    gate: watch::Receiver<bool>,
+}
+
+impl Broker for Slow {
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Link>, Refusal>> {
+        Box::pin(async {
+            let link = self.door.connect().await?;
+            Ok(Arc::new(SlowLink { link, gate: self.gate.clone() }) as Arc<dyn Link>)
+        })
+    }
+
+    fn place(&self) -> String {
+        self.door.place()
+    }
+}
+
+struct SlowLink {
+    link: Arc<dyn Link>,
+    gate: watch::Receiver<bool>,
+}
+
+impl Link for SlowLink {
+    fn publish(&self, message: Message) -> BoxFuture<'_, Result<(), Unsent>> {
+        Box::pin(async move {
+            if message.subject.contains(".call.") {
+                let _ = self.gate.clone().wait_for(|is_open| *is_open).await;
+            }
+            self.link.publish(message).await
+        })
+    }
+
+    fn subscribe(&self, subject: &str, queue: Option<&str>) -> BoxFuture<'_, Result<Subscription, Unsent>> {
+        self.link.subscribe(subject, queue)
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), Unsent>> {
+        self.link.flush()
+    }
+
+    fn ended(&self) -> BoxFuture<'_, String> {
+        self.link.ended()
+    }
+
+    fn close(&self) {
+        self.link.close();
+    }
+
+    fn denials(&self) -> broadcast::Receiver<Denial> {
+        self.link.denials()
+    }
+
+    fn welcome(&self) -> &Welcome {
+        self.link.welcome()
+    }
 }

@@ -89,7 +89,7 @@ pub(crate) fn worker(door: Arc<dyn Broker>) -> Worker {
 }
 
 /// Registers the server `s`, and gets at its session.
-async fn session(host: &Host, connector: Arc<dyn Connector>) -> Arc<dyn Session> {
+pub(crate) async fn session(host: &Host, connector: Arc<dyn Connector>) -> Arc<dyn Session> {
     let tap = Arc::new(Tap { connector, session: Mutex::new(None) });
     let transport = Transport::Http(Endpoint { url: "relay://test".into(), headers: Default::default() });
     let spec = ServerSpec {
@@ -168,7 +168,7 @@ pub(crate) struct Calling {
 }
 
 impl Calling {
-    fn begin(session: &Arc<dyn Session>, tool: &str, wish: Wish) -> Self {
+    pub(crate) fn begin(session: &Arc<dyn Session>, tool: &str, wish: Wish) -> Self {
         let (session, began) = (Arc::clone(session), Instant::now());
         let arguments = RawValue::from_string(wish.arguments.clone()).unwrap();
         let params = Params::tool_call(tool, Some(&arguments)).unwrap();

@@ -77,6 +77,20 @@ async fn a_change_that_is_pushed_is_told_and_listed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_that_could_not_be_asked_about_at_once_is_told_later() {
+    let stage = Stage::new().await;
+    let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a"])]).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a"]);
+    let mut events = stage.host.events();
+    registrar.set(Err(r#"{"code":-32603,"message":"not now"}"#));
+    registrar.push().await;
+    until(|| registrar.asked() == 2).await;
+    registrar.set(Ok(vec![listed("s", &["a"])]));
+    let event = tokio::time::timeout(secs(5), events.recv()).await.unwrap().unwrap();
+    assert_eq!(event.event, Event::PromptsChanged);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_may_be_used_is_asked_every_minute_and_after_every_reconnect() {
     let stage = Stage::new().await;
     let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a"])]).await;

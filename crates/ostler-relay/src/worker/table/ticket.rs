@@ -1,6 +1,6 @@
 //! The caller's end of a call that waits.
 
-use ostler_core::fault::{Fault, FaultKind};
+use ostler_core::fault::{Delivery, Fault, FaultKind};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -65,6 +65,20 @@ impl Ticket<'_> {
         }
     }
 
+    /// A verdict on a call that has left. One that was given while it was
+    /// still here knows nothing of that.
+    pub(in crate::worker) fn after_publishing(&self, verdict: Verdict) -> Verdict {
+        match verdict {
+            Verdict::Fault(Fault { delivery, kind })
+                if delivery != Delivery::Unknown && !matches!(kind, FaultKind::Denied(_)) =>
+            {
+                self.table.cancel(self.call);
+                Verdict::Fault(Fault::unknown(kind))
+            }
+            verdict => verdict,
+        }
+    }
+
     /// The connection has not taken it.
     pub(in crate::worker) fn unsent(&self) {
         let mut state = self.table.lock();
@@ -84,6 +98,47 @@ impl Drop for Ticket<'_> {
         };
         if removed.is_some_and(|waiting| is_left(&waiting)) {
             self.table.cancel(self.call);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::Entry;
+    use super::*;
+    use crate::call_id::Instance;
+    use crate::name::Name;
+    use crate::subject::Subjects;
+    use crate::worker::outbox::Outbox;
+    use crate::worker::pending::Times;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_ends_while_it_is_handed_over_is_unknown_once_it_has_left() {
+        let (outbox, _sending) = Outbox::new(Arc::new(Subjects::new(name("t"))), name("w"), Instance(1));
+        let table = Table::new(outbox);
+        let began = Instant::now();
+        let until = began + Duration::from_secs(60);
+        let times = Times { began, until, at_most: until, patience: Duration::ZERO };
+        let ends: [fn(&Table); 2] = [|table| table.end_session(7), Table::close];
+        for (nth, end) in (0..).zip(ends) {
+            let entry = Entry { subject: "s".into(), times, session: Some(7), voice: None, events: None };
+            let call = CallId::new(nth, &[0; 10]);
+            let ticket = table.enter(call, entry).unwrap_or_else(|fault| panic!("{fault}"));
+            let told = ticket.hand();
+            end(&table);
+            ticket.published(1);
+            let verdict = told.await.map(|verdict| ticket.after_publishing(verdict));
+            assert!(
+                matches!(verdict, Ok(Verdict::Fault(Fault { delivery: Delivery::Unknown, .. }))),
+                "{verdict:?}"
+            );
         }
     }
 }
