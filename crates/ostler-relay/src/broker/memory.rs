@@ -384,13 +384,24 @@ impl Source for Outlet {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         self.outlet.poll_recv(cx)
     }
+
+    fn stop(&mut self) -> BoxFuture<'_, ()> {
+        self.forget();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Outlet {
+    fn forget(&self) {
+        if let Some(member) = self.broker.net().links.get_mut(&self.link) {
+            member.interests.retain(|interest| interest.number != self.number);
+        }
+    }
 }
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        if let Some(member) = self.broker.net().links.get_mut(&self.link) {
-            member.interests.retain(|interest| interest.number != self.number);
-        }
+        self.forget();
     }
 }
 

@@ -134,6 +134,9 @@ pub struct Subscription(Box<dyn Source>);
 pub trait Source: Send + 'static {
     /// The next message; `None` when the connection is over.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>>;
+
+    /// Asks for no more: what is on the way still comes, and then the end.
+    fn stop(&mut self) -> BoxFuture<'_, ()>;
 }
 
 impl Subscription {
@@ -142,9 +145,21 @@ impl Subscription {
         Self(Box::new(source))
     }
 
-    /// The next message; `None` when the connection is over. Cancel-safe.
+    /// Asks for no more. What the broker has chosen this subscription for still
+    /// comes, and then the end; dropping it instead would lose that.
+    pub async fn stop(&mut self) {
+        self.0.stop().await;
+    }
+
+    /// The next message, as [`Self::next`] waits for it.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
+        self.0.poll_next(cx)
+    }
+
+    /// The next message; `None` when the connection is over, or all has come
+    /// after a [`Self::stop`]. Cancel-safe.
     pub async fn next(&mut self) -> Option<Message> {
-        std::future::poll_fn(|cx| self.0.poll_next(cx)).await
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 }
 

@@ -23,9 +23,11 @@ use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_host::{Answer, Kind, Refused, Request, Unknown};
 use ostler_wire::{Change, Id};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::desk::{Cancelled, Found, Place, Room};
+use super::desk::{Cancelled, Place};
+use super::load::Room;
 use super::order::{Asked, Order};
 use super::said::Said;
 use super::voice::{Notes, WorkerVoice};
@@ -39,19 +41,6 @@ const BEGIN: Duration = Duration::from_secs(2);
 /// When trying again makes sense for who was turned away.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Answers a message that asks for a call.
-pub(super) async fn run(service: Arc<Shared>, order: Order, found: Found) {
-    match found {
-        Found::New(place, cancelled) => begin(&service, &order, place, cancelled).await,
-        Found::UnderWay { is_accepted: true } => {
-            service.accept(&order.to.key).await;
-        }
-        // Whoever claims it says so.
-        Found::UnderWay { is_accepted: false } | Found::Flooded => {}
-        Found::Answered(answer) => send::send(&service, &order.to, answer).await,
-    }
-}
-
 /// How far a call has come.
 #[derive(Default)]
 struct Begun {
@@ -61,7 +50,9 @@ struct Begun {
     is_claimed: bool,
 }
 
-async fn begin(service: &Shared, order: &Order, place: Place, cancelled: Cancelled) {
+/// Answers a call that nobody has heard of before.
+pub(super) async fn begin(service: Arc<Shared>, order: Order, place: Place, cancelled: Cancelled) {
+    let (service, order) = (&*service, &order);
     let mut begun = Begun::default();
     let said = tokio::select! {
         // An answer that is there is worth keeping, even if nobody waits.
@@ -193,20 +184,24 @@ async fn heard(
     answer: impl Future<Output = Result<Answer, CallError>>,
     mut notes: Notes,
 ) -> Result<Answer, CallError> {
-    let mut answer = pin!(answer);
-    let answer = loop {
-        tokio::select! {
-            biased;
-            answer = &mut answer => break answer,
-            Some(note) = notes.recv() => {
-                service.note(&order.to.key, note).await;
+    let (done, is_done) = oneshot::channel::<()>();
+    let waiting = async {
+        let answer = answer.await;
+        drop(done);
+        answer
+    };
+    let telling = async {
+        let mut is_done = pin!(is_done);
+        loop {
+            tokio::select! {
+                biased;
+                Some(note) = notes.recv() => drop(service.note(&order.to.key, note).await),
+                _ = &mut is_done => return,
             }
         }
     };
-    while let Ok(note) = notes.try_recv() {
-        service.note(&order.to.key, note).await;
-    }
-    answer
+    // Side by side: a broker that takes no notes must not keep the call from its end.
+    tokio::join!(waiting, telling).0
 }
 
 /// A remembered answer says how long it is still good for.

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::answers::Answers;
+use super::load::{Load, Room};
 use super::order::Order;
 use super::presence::{Life, Presence, WorkerStatus};
 use super::voice::WorkerVoice;
@@ -63,6 +64,14 @@ impl Address {
 pub(super) enum Found {
     /// Nobody has heard of it; it is under way from now on.
     New(Place, Cancelled),
+    /// It was asked for before.
+    Known(Known),
+    /// More messages wait for a refusal than are worth one.
+    Flooded,
+}
+
+/// What has become of a call.
+pub(super) enum Known {
     /// It is under way; its answer goes to where the new message says.
     UnderWay {
         /// Whether it was claimed and is carried out.
@@ -70,13 +79,12 @@ pub(super) enum Found {
     },
     /// It was answered.
     Answered(Bytes),
-    /// More messages wait for a refusal than are worth one.
-    Flooded,
 }
 
 struct UnderWay {
     life: Life,
     to: Address,
+    room: Room,
     is_accepted: bool,
     cancel: Option<oneshot::Sender<()>>,
     voice: Option<Arc<WorkerVoice>>,
@@ -91,8 +99,7 @@ pub(super) struct Desk {
 
 struct Books {
     calls: HashMap<Key, UnderWay>,
-    /// Calls by worker, refused ones that wait for their refusal included.
-    of_worker: HashMap<Name, usize>,
+    load: Load,
     answers: Answers,
     presence: Presence,
     /// How far the answers that are being sent have arrived.
@@ -102,11 +109,23 @@ struct Books {
     lost: Option<std::time::Instant>,
 }
 
+impl Books {
+    /// What has become of a call; its answer goes there from now on.
+    fn known(&mut self, to: &Address) -> Option<Known> {
+        if let Some(answer) = self.answers.get(&to.key) {
+            return Some(Known::Answered(answer));
+        }
+        let call = self.calls.get_mut(&to.key)?;
+        call.to = to.clone();
+        Some(Known::UnderWay { is_accepted: call.is_accepted })
+    }
+}
+
 impl Desk {
     pub(super) fn new(max: usize) -> Self {
         let books = Books {
             calls: HashMap::new(),
-            of_worker: HashMap::new(),
+            load: Load::default(),
             answers: Answers::default(),
             presence: Presence::new(now()),
             acks: HashMap::new(),
@@ -126,30 +145,16 @@ impl Desk {
         let mut books = self.books();
         let books = &mut *books;
         books.presence.on_heard(&order.life, now);
-        if let Some(answer) = books.answers.get(key) {
-            return Found::Answered(answer);
+        if let Some(known) = books.known(&order.to) {
+            return Found::Known(known);
         }
-        if let Some(call) = books.calls.get_mut(key) {
-            call.to = order.to.clone();
-            return Found::UnderWay { is_accepted: call.is_accepted };
-        }
-        if books.calls.len() >= self.max * 2 {
-            return Found::Flooded;
-        }
-        let of_worker = books.of_worker.entry(key.worker.clone()).or_default();
-        let room = match () {
-            () if books.calls.len() >= self.max => Room::Full { limit: self.max, is_own: false },
-            () if *of_worker >= self.max.div_ceil(2) => {
-                Room::Full { limit: self.max.div_ceil(2), is_own: true }
-            }
-            () => Room::Free,
-        };
-        *of_worker += 1;
+        let Some(room) = books.load.enter(&key.worker, self.max) else { return Found::Flooded };
         books.presence.on_begun(&order.life, &order.caller);
         let (cancel, cancelled) = oneshot::channel();
         let call = UnderWay {
             life: order.life.clone(),
             to: order.to.clone(),
+            room,
             is_accepted: false,
             cancel: Some(cancel),
             voice: None,
@@ -197,17 +202,13 @@ impl Desk {
 
     /// What has become of a call, for a worker that was cut off; the answer
     /// goes to where it says now. `None` where nothing is known of it.
-    pub(super) fn resume(&self, to: Address) -> Option<Found> {
+    pub(super) fn resume(&self, to: &Address) -> Option<Known> {
         let mut books = self.books();
-        if let Some(answer) = books.answers.get(&to.key) {
-            return Some(Found::Answered(answer));
-        }
-        let call = books.calls.get_mut(&to.key)?;
-        call.to = to;
-        if let Some(voice) = &call.voice {
+        let known = books.known(to)?;
+        if let Some(voice) = books.calls.get(&to.key).and_then(|call| call.voice.as_ref()) {
             voice.ask_again();
         }
-        Some(Found::UnderWay { is_accepted: call.is_accepted })
+        Some(known)
     }
 
     /// Who takes the answers to questions of a call.
@@ -287,18 +288,6 @@ impl Desk {
     }
 }
 
-/// Whether a call fits in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    Free,
-    /// Nothing of it may begin.
-    Full {
-        limit: usize,
-        /// Whether it is its worker that has too much under way.
-        is_own: bool,
-    },
-}
-
 /// The place of a call among those under way; dropping it makes room.
 pub(super) struct Place {
     desk: Arc<Desk>,
@@ -351,12 +340,7 @@ impl Drop for Place {
         let books = &mut *books;
         let Some(call) = books.calls.remove(&self.key) else { return };
         books.presence.on_ended(&call.life);
-        if let Some(count) = books.of_worker.get_mut(&self.key.worker) {
-            *count -= 1;
-            if *count == 0 {
-                books.of_worker.remove(&self.key.worker);
-            }
-        }
+        books.load.leave(&self.key.worker, call.room);
     }
 }
 

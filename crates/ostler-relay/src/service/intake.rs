@@ -5,13 +5,14 @@
 //! task of its own.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ostler_core::error::CallError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::desk::{Address, Found, Key};
+use super::desk::{Address, Found, Key, Known};
 use super::order::{Order, Subject};
 use super::presence::Life;
 use super::said::Said;
@@ -26,15 +27,8 @@ use crate::tether::Up;
 /// How long the broker may take to know what we listen to, or that something has left.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Messages that may have come when nothing new is taken any more, and are
-/// taken all the same.
-const REST: usize = 16_384;
-
 /// Unreadable messages are complained about this often.
 const COMPLAIN: Duration = Duration::from_secs(10);
-
-/// Questions for manifests that may wait for their turn.
-pub(super) const MAX_QUESTIONS: usize = 1_024;
 
 /// What workers say over one connection.
 pub(super) struct Intake {
@@ -45,6 +39,8 @@ pub(super) struct Intake {
     manifests: Option<Subscription>,
     calls: Option<Subscription>,
     denials: tokio::sync::broadcast::Receiver<Denial>,
+    /// Which of them is looked at first.
+    first: usize,
 }
 
 /// What comes over a connection.
@@ -89,17 +85,17 @@ impl Intake {
         let calls = up.link.subscribe(&calls.0, calls.1).await?;
         up.link.flush().await?;
         let (service, up) = (Arc::clone(service), up.clone());
-        Ok(Self { service, up, control, manifests: Some(manifests), calls: Some(calls), denials })
+        Ok(Self { service, up, control, manifests: Some(manifests), calls: Some(calls), denials, first: 0 })
     }
 
     /// Waits for what comes next. Cancel-safe.
     pub(super) async fn receive(&mut self) -> Arrival {
         tokio::select! {
             biased;
-            message = self.control.next() => message.into(),
+            message = std::future::poll_fn(|cx| {
+                poll_in_turn([Some(&mut self.control), self.manifests.as_mut(), self.calls.as_mut()], &mut self.first, cx)
+            }) => message.into(),
             denial = self.denials.recv() => Arrival::Denial(denial.ok()),
-            message = next_of(&mut self.manifests) => message.into(),
-            message = next_of(&mut self.calls) => message.into(),
         }
     }
 
@@ -120,16 +116,19 @@ impl Intake {
 
     /// Takes nothing new from now on. What has come is taken.
     pub(super) async fn close(&mut self, tasks: &mut JoinSet<()>, complaints: &mut Complaints) {
-        for _ in 0..REST {
-            // Nothing is waited for, but what has come is there at the first look.
-            let Ok(arrival) = timeout(Duration::ZERO, self.receive()).await else { break };
-            if !self.on(arrival, tasks, complaints) {
-                return;
+        // What has not come by then is lost with the connection.
+        let _ = timeout(FLUSH, self.take_rest(tasks, complaints)).await;
+        beat::beat(&self.service, &self.up).await;
+    }
+
+    /// Takes what the broker has chosen us for before it heard that we stop.
+    async fn take_rest(&mut self, tasks: &mut JoinSet<()>, complaints: &mut Complaints) {
+        for mut rest in [self.calls.take(), self.manifests.take()].into_iter().flatten() {
+            rest.stop().await;
+            while let Some(message) = rest.next().await {
+                self.on(Arrival::Message(message), tasks, complaints);
             }
         }
-        (self.manifests, self.calls) = (None, None);
-        self.flush().await;
-        beat::beat(&self.service, &self.up).await;
     }
 
     /// Waits until what was sent has left.
@@ -154,10 +153,6 @@ impl Intake {
     fn take(&self, message: Message, tasks: &mut JoinSet<()>) -> Result<(), String> {
         let to_host = self.service.subjects.read_to_host(&message.subject);
         let to_host = to_host.ok_or("its subject can't be read")?;
-        // Calls are bounded before this; it is those who repeat themselves that are not.
-        if tasks.len() >= self.service.max_tasks && !matches!(to_host, ToHost::Control { .. }) {
-            return Err("there are too many of them".into());
-        }
         match to_host {
             ToHost::Call { role, worker, server, what } => {
                 self.take_call(Subject { role, worker, server, what }, message, tasks)
@@ -170,9 +165,10 @@ impl Intake {
     fn take_call(&self, subject: Subject, message: Message, tasks: &mut JoinSet<()>) -> Result<(), String> {
         let order = Order::read(subject, message, self.up.epoch)?;
         match self.service.desk.enter(&order) {
-            Found::Flooded => Err("there are too many of them".into()),
-            found => {
-                tasks.spawn(call::run(Arc::clone(&self.service), order, found));
+            Found::Flooded => Err(too_many()),
+            Found::Known(known) => self.say_again(order.to, known, tasks),
+            Found::New(place, cancelled) => {
+                tasks.spawn(call::begin(Arc::clone(&self.service), order, place, cancelled));
                 Ok(())
             }
         }
@@ -187,12 +183,12 @@ impl Intake {
     ) -> Result<(), String> {
         let question = manifest::Question::read(role, worker, message, self.up.epoch)?;
         self.service.desk.heard(&question.life);
-        let waits = Arc::clone(&self.service.questions).try_acquire_owned();
-        let waits = waits.map_err(|_| format!("{MAX_QUESTIONS} workers wait for their manifest"))?;
+        let turn = self.service.questions.try_take(&question.life.worker);
+        let turn = turn.ok_or("too many questions for a manifest are open")?;
         let service = Arc::clone(&self.service);
         tasks.spawn(async move {
             manifest::answer(service, question).await;
-            drop(waits);
+            drop(turn);
         });
         Ok(())
     }
@@ -221,31 +217,34 @@ impl Intake {
             }
             Control::Resume => {
                 let to = Address::of(&life, call, message.reply, self.up.epoch)?;
-                self.resume(to, tasks);
+                // What is not known here may be another host's.
+                if let Some(known) = desk.resume(&to) {
+                    return self.say_again(to, known, tasks);
+                }
             }
         }
         Ok(())
     }
 
-    /// Says again what has become of a call. What is not known here may be
-    /// another host's.
-    fn resume(&self, to: Address, tasks: &mut JoinSet<()>) {
+    /// Says again what has become of a call.
+    fn say_again(&self, to: Address, known: Known, tasks: &mut JoinSet<()>) -> Result<(), String> {
         let service = Arc::clone(&self.service);
-        if tasks.len() >= service.max_tasks {
-            return;
-        }
-        match service.desk.resume(to.clone()) {
-            Some(Found::Answered(answer)) => {
-                tasks.spawn(async move { send::send(&service, &to, answer).await });
+        let turn = service.repeats.try_take(&to.key.worker).ok_or_else(too_many)?;
+        tasks.spawn(async move {
+            match known {
+                Known::Answered(answer) => send::send(&service, &to, answer).await,
+                Known::UnderWay { is_accepted: true } => drop(service.accept(&to.key).await),
+                // Whoever claims it says so.
+                Known::UnderWay { is_accepted: false } => {}
             }
-            Some(Found::UnderWay { is_accepted: true }) => {
-                tasks.spawn(async move {
-                    service.accept(&to.key).await;
-                });
-            }
-            _ => {}
-        }
+            drop(turn);
+        });
+        Ok(())
     }
+}
+
+fn too_many() -> String {
+    "there are too many of them".into()
 }
 
 impl Complaints {
@@ -264,9 +263,21 @@ fn cancelled() -> CallError {
     CallError::Invalid { what: "the call was cancelled".into(), hint: String::new() }
 }
 
-async fn next_of(subscription: &mut Option<Subscription>) -> Option<Message> {
-    match subscription {
-        Some(subscription) => subscription.next().await,
-        None => std::future::pending().await,
+/// The next message of any of them, each first in its turn: who floods one
+/// does not keep out what comes by another.
+fn poll_in_turn(
+    mut subscriptions: [Option<&mut Subscription>; 3],
+    first: &mut usize,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Message>> {
+    let count = subscriptions.len();
+    for at in (0..count).map(|offset| (*first + offset) % count) {
+        if let Some(subscription) = &mut subscriptions[at]
+            && let Poll::Ready(message) = subscription.poll_next(cx)
+        {
+            *first = (at + 1) % count;
+            return Poll::Ready(message);
+        }
     }
+    Poll::Pending
 }

@@ -65,8 +65,7 @@ impl Question {
 pub(super) async fn answer(service: Arc<Shared>, question: Question) {
     let caller = caller_of(&question.life.worker, &question.role);
     let mut building = pin!(async {
-        // Never closed, so this only waits.
-        let turn = service.manifests.acquire().await;
+        let turn = service.manifests.take(&question.life.worker).await;
         (turn, build(&service, &caller).await)
     });
     let (_turn, manifest) = match timeout(SOON, &mut building).await {
@@ -157,8 +156,7 @@ async fn push_changes(service: &Arc<Shared>) {
 }
 
 async fn push_change(service: Arc<Shared>, life: Life, caller: Caller, told: String) {
-    // Never closed, so this only waits.
-    let Ok(_turn) = service.manifests.acquire().await else { return };
+    let Some(_turn) = service.manifests.take(&life.worker).await else { return };
     let version = build(&service, &caller).await.ok().map(|manifest| manifest.version);
     if version.as_deref().unwrap_or_default() == told {
         return;

@@ -3,6 +3,7 @@
 //! ```text
 //! intake.rs     messages as they come, each to where it belongs
 //! order.rs      a request as it came: who stands in the subject, what in the body
+//! load.rs       whether one more call fits in
 //! desk.rs       which calls are under way, what was answered, who lives
 //! call.rs       one call, top to bottom
 //! lists.rs      lists of one server
@@ -11,6 +12,7 @@
 //! send.rs       answers on their way, in chunks where they are long
 //! answers.rs    answers that are kept for those who were cut off
 //! presence.rs   which workers live
+//! shares.rs     turns, of which no worker can have all
 //! manifest.rs   what workers may use, told and pushed
 //! beat.rs       heartbeats
 //! run.rs        the task that owns all others
@@ -22,12 +24,14 @@ mod call;
 mod desk;
 mod intake;
 mod lists;
+mod load;
 mod manifest;
 mod order;
 mod presence;
 mod run;
 mod said;
 mod send;
+mod shares;
 mod voice;
 
 use std::fmt;
@@ -38,12 +42,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_host::Host;
 use serde::Serialize;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use self::desk::{Desk, Key};
 use self::run::Stage;
+use self::shares::Shares;
 use self::voice::Note;
 use crate::broker::{Broker, Message, Refusal, Unsent};
 use crate::call_id::Instance;
@@ -56,15 +61,21 @@ use crate::tether::{Report, Say, Situation, Tether, Up};
 
 pub use self::presence::WorkerStatus;
 
-/// How long the broker may take to take one message. One that stalls for
-/// longer is about to be lost.
+/// How long the broker may take to take one message. A connection that stalls
+/// for longer is given up.
 const PUBLISH: Duration = Duration::from_secs(5);
 
-/// Manifests that are made at once; each of them may ask every server.
-const MANIFESTS: usize = 64;
+/// Questions for manifests that may be open, and those of one worker. It asks
+/// one at a time, and may have a few lives.
+const QUESTIONS: (usize, usize) = (1_024, 16);
 
-/// Long answers that are sent at once, with a window of chunks each.
-const SENDINGS: usize = 64;
+/// Manifests that are made at once, and those for one worker; each of them may
+/// ask every server.
+const MANIFESTS: (usize, usize) = (64, 16);
+
+/// Long answers that are sent at once, with a window of chunks each, and those
+/// to one worker.
+const SENDINGS: (usize, usize) = (64, 16);
 
 /// How a service is set up.
 #[derive(Clone)]
@@ -164,12 +175,11 @@ pub(crate) struct Shared {
     tether: Tether,
     desk: Arc<Desk>,
     stage: watch::Sender<Stage>,
-    /// Questions for manifests that wait.
-    questions: Arc<Semaphore>,
-    /// Tasks at once: calls, what is said again, and manifests.
-    max_tasks: usize,
-    manifests: Semaphore,
-    sendings: Semaphore,
+    /// What is said again to who repeats itself.
+    repeats: Arc<Shares>,
+    questions: Arc<Shares>,
+    manifests: Arc<Shares>,
+    sendings: Arc<Shares>,
     counts: Counts,
     /// What the broker does not let this connection do.
     trouble: Mutex<Option<String>>,
@@ -202,10 +212,11 @@ impl Service {
             tether: Tether::start(broker, chance, options.say),
             desk: Arc::new(Desk::new(max_in_flight)),
             stage: watch::Sender::new(Stage::Serving),
-            questions: Arc::new(Semaphore::new(intake::MAX_QUESTIONS)),
-            max_tasks: max_in_flight.saturating_mul(4).saturating_add(intake::MAX_QUESTIONS),
-            manifests: Semaphore::new(MANIFESTS),
-            sendings: Semaphore::new(SENDINGS),
+            // As many as calls, running and refused.
+            repeats: Shares::new(max_in_flight * 2, max_in_flight),
+            questions: Shares::new(QUESTIONS.0, QUESTIONS.1),
+            manifests: Shares::new(MANIFESTS.0, MANIFESTS.1),
+            sendings: Shares::new(SENDINGS.0, SENDINGS.1),
             counts: Counts::default(),
             trouble: Mutex::default(),
         });
@@ -248,9 +259,13 @@ impl Service {
 }
 
 impl Shared {
-    /// Hands a message to the broker, in bounded time.
+    /// Hands a message to the broker, in bounded time. A connection that does
+    /// not take it is ended: over the next one, workers are told what they missed.
     async fn publish(&self, up: &Up, message: Message) -> Result<(), Unsent> {
-        timeout(PUBLISH, up.link.publish(message)).await.unwrap_or(Err(Unsent::Over))
+        timeout(PUBLISH, up.link.publish(message)).await.unwrap_or_else(|_| {
+            up.link.close();
+            Err(Unsent::Over)
+        })
     }
 
     /// Tells a worker that its call is carried out, or that it should ask again

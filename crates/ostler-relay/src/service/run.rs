@@ -18,6 +18,10 @@ use super::intake::{Complaints, Intake};
 use super::{Shared, beat, manifest, send};
 use crate::tether::{Situation, Up};
 
+/// How much longer than it may a drain takes for its last answers to leave,
+/// over a broker that is slow to take them.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
 /// How long the journal may take to keep what was noted.
 const CLOSE: Duration = Duration::from_secs(5);
 
@@ -41,12 +45,16 @@ pub(super) async fn run(service: Arc<Shared>, over: watch::Sender<bool>) {
     let mut running = Running {
         stage: service.stage.subscribe(),
         situation: service.tether.situation(),
-        service,
+        service: Arc::clone(&service),
         tasks: JoinSet::new(),
         complaints: Complaints::default(),
     };
-    running.serve().await;
-    let service = running.service;
+    let overdue = overdue(service.stage.subscribe());
+    tokio::select! {
+        biased;
+        () = running.serve() => {}
+        () = overdue => {}
+    }
     drop((running.tasks, chores));
     let _ = timeout(CLOSE, service.journal.close()).await;
     service.tether.close();
@@ -147,6 +155,16 @@ async fn drained(stage: &mut watch::Receiver<Stage>, tasks: &mut JoinSet<()>) {
             () = at(by) => return,
         }
     }
+}
+
+/// Waits until a drain has had all its time: whatever is waited for, it is over.
+async fn overdue(mut stage: watch::Receiver<Stage>) {
+    let is_draining = |stage: &Stage| matches!(stage, Stage::Draining { .. });
+    let by = match stage.wait_for(is_draining).await.as_deref() {
+        Ok(Stage::Draining { by }) => Some(*by + LAST_ANSWERS),
+        _ => None,
+    };
+    at(by).await;
 }
 
 fn deadline(stage: &watch::Receiver<Stage>) -> Option<Instant> {

@@ -48,7 +48,9 @@ pub(super) async fn send(service: &Shared, to: &Address, text: Bytes) {
 /// Tells the workers of whatever they may have missed. They ask for it.
 pub(super) async fn announce_doubtful(service: Arc<Shared>) {
     for key in service.desk.take_doubtful() {
-        service.accept(&key).await;
+        if !service.accept(&key).await {
+            service.desk.put_off(&key);
+        }
     }
 }
 
@@ -57,8 +59,7 @@ async fn inline(service: &Shared, up: &Up, to: &Address, text: Bytes) -> Result<
 }
 
 async fn in_chunks(service: &Shared, up: &Up, to: &Address, text: Bytes) {
-    // Never closed, so this only waits.
-    let Ok(_turn) = service.sendings.acquire().await else { return };
+    let Some(_turn) = service.sendings.take(&to.key.worker).await else { return };
     let acks = service.desk.follow(&to.key);
     let sent = Sending { service, up, to, text, acks: acks.clone() }.run().await;
     service.desk.unfollow(&to.key, acks);

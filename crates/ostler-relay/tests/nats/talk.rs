@@ -129,3 +129,41 @@ async fn what_comes_faster_than_it_is_read_is_dropped_and_the_rest_still_comes()
     publish(&one, message("a", "more")).await;
     assert_eq!(next(&mut slow).await.body, "more");
 }
+
+#[tokio::test]
+async fn who_stops_listening_still_gets_what_it_was_chosen_for() {
+    for which in BOTH {
+        let server = NatsServer::plain(which).await;
+        let (one, two) = (connect(at(&server)).await, connect(at(&server)).await);
+        let mut queues = Vec::new();
+        for link in [&one, &two] {
+            let queue = link.subscribe("a", Some("hosts")).await;
+            queues.push(queue.unwrap_or_else(|error| panic!("{error}")));
+            settle(link, "settle").await;
+        }
+        let (mut second, mut first) = (queues.remove(1), queues.remove(0));
+        let sender = connect(at(&server)).await;
+        let sending = tokio::spawn(async move {
+            for number in 0..3_000 {
+                publish(&sender, message("a", &number.to_string())).await;
+            }
+            publish(&sender, message("a", "last")).await;
+            // Its end would end the connection.
+            sender
+        });
+        let mut heard = 0;
+        for _ in 0..100 {
+            next(&mut first).await;
+            heard += 1;
+        }
+        first.stop().await;
+        while in_time(first.next()).await.is_some() {
+            heard += 1;
+        }
+        while next(&mut second).await.body != "last" {
+            heard += 1;
+        }
+        assert_eq!(heard, 3_000);
+        drop(sending);
+    }
+}

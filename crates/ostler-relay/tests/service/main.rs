@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
 mod calls;
+mod floods;
 mod lives;
 mod long;
 mod real;

@@ -108,4 +108,11 @@ impl Source for Incoming {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         Pin::new(&mut self.0).poll_next(cx).map(|message| message.map(words::read))
     }
+
+    fn stop(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // Who can't be told has ended, and says so by the end of the messages.
+            let _ = self.0.drain().await;
+        })
+    }
 }
