@@ -17,7 +17,7 @@ pub(crate) struct Agent {
     lines: BufReader<ChildStdout>,
     said: Arc<Mutex<Vec<u8>>>,
     next_id: u64,
-    /// Notifications that came while an answer was waited for.
+    /// What else came while an answer was waited for.
     pub(crate) heard: Vec<Value>,
 }
 
@@ -70,11 +70,15 @@ impl Agent {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The answer to a request.
+    /// The answer to a request, which may have come before that to another one.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
+        let is_it = |message: &Value| message["id"] == id && message.get("method").is_none();
+        if let Some(at) = self.heard.iter().position(is_it) {
+            return self.heard.remove(at);
+        }
         loop {
             let message = self.hear();
-            if message["id"] == id && message.get("method").is_none() {
+            if is_it(&message) {
                 return message;
             }
             self.heard.push(message);
