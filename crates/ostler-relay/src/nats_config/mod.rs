@@ -9,7 +9,7 @@
 //!   publish    ostler.T.manifest.R.W                subscribe  ostler.T.manifest.*.*      queue ostler-hosts
 //!              ostler.T.call.R.W.*.*                           ostler.T.call.*.*.*.*      queue ostler-hosts
 //!              ostler.T.control.W.*                            ostler.T.control.*.*
-//!   subscribe  _INBOX_W.>                                      _INBOX_H.>
+//!   subscribe  _INBOX_W.>                                      _HOST_INBOX_H.>
 //!              ostler.T.progress.W.*                publish    ostler.T.progress.*.*
 //!              ostler.T.heartbeat.*                            ostler.T.heartbeat.H
 //!                                                              the reply of a request, once
@@ -100,9 +100,10 @@ pub fn worker_user(worker: &Name) -> String {
 }
 
 /// What the subjects begin with on which a host hears answers to its own
-/// questions: the inbox prefix of its journal in a bucket.
+/// questions: the inbox prefix of its journal in a bucket. No worker's begins
+/// like it, also not that of one with the host's name.
 pub fn host_inbox(host: &Name) -> String {
-    format!("_INBOX_{host}")
+    format!("_HOST_INBOX_{host}")
 }
 
 /// Prints the config. It is a whole one, and can be included in another.
@@ -322,7 +323,7 @@ accounts {
             "ostler.acme.manifest.*.* ostler-hosts"
             "ostler.acme.call.*.*.*.* ostler-hosts"
             "ostler.acme.control.*.*"
-            "_INBOX_h1.>"
+            "_HOST_INBOX_h1.>"
           ]
           allow_responses: { max: 1, expires: "660s" }
         }

@@ -143,7 +143,7 @@ async fn a_worker_can_read_nothing_that_is_not_for_it() {
         let worker = relay.worker("w1", "1").await;
         for (subject, queue) in [
             ("_INBOX_w-2.>", None),
-            ("_INBOX_h1.>", None),
+            ("_HOST_INBOX_h1.>", None),
             ("_INBOX.>", None),
             (">", None),
             ("ostler.acme.progress.w-2.*", None),

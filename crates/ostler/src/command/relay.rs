@@ -38,6 +38,7 @@ fn wanted(typed: NatsConfig, config: &Config) -> Result<Wanted, Failure> {
     // Who is `local` is on this machine; a worker is that only if somebody says so.
     let roles = config.roles.keys().filter(|role| *role != LOCAL);
     let roles = roles.map(|role| name(role)).collect::<Result<Vec<_>, _>>()?;
+    check_names(&typed, &roles)?;
     let mut workers = Vec::new();
     for worker in typed.worker {
         check_role(&worker.role, config)?;
@@ -71,6 +72,28 @@ fn wanted(typed: NatsConfig, config: &Config) -> Result<Wanted, Failure> {
         has_kv: relay.is_some_and(|relay| relay.journal == RelayJournal::Shared),
         store: None,
     })
+}
+
+/// Two users of one name would hear, and end, each other's calls.
+fn check_names(typed: &NatsConfig, roles: &[Name]) -> Result<(), Failure> {
+    let mut names = BTreeSet::new();
+    if let Some(twice) = typed.worker.iter().find(|worker| !names.insert(&worker.name)) {
+        let what = format!("there are two workers `{}`", twice.name);
+        return Err(usage(&what, "give each a name of its own; a worker has one role"));
+    }
+    // A role without a worker gets one of its own name.
+    let is_bare = |role: &&Name| !typed.worker.iter().any(|worker| worker.role == **role);
+    if let Some(taken) = roles.iter().filter(is_bare).find(|role| names.contains(role)) {
+        let what = format!("the role `{taken}` has no worker, and a worker of another role has its name");
+        return Err(usage(&what, &format!("name a worker of the role with --worker NAME={taken}")));
+    }
+    let mut names = BTreeSet::new();
+    match typed.host.iter().find(|host| !names.insert(&host.name)) {
+        Some(twice) => {
+            Err(usage(&format!("there are two hosts `{}`", twice.name), "give each a name of its own"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A worker in a role that the config does not have would get nothing.

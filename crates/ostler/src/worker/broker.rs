@@ -75,7 +75,7 @@ async fn tell_of_tools(worker: Worker, voice: Voice, is_connected: Arc<AtomicBoo
     }
 }
 
-/// `3 tools of 2 servers, as the host mill has them`
+/// `3 tools of 2 servers of the host mill`
 fn describe(manifest: &Manifest) -> String {
     let tools = manifest.servers.iter().map(|server| server.tools.len()).sum();
     let servers = manifest.servers.len();

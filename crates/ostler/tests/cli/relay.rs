@@ -344,6 +344,27 @@ fn what_a_relay_needs_is_checked_before_it_is_started() {
     assert!(unknown.stderr.contains("did you mean `ci`?"), "{unknown}");
 }
 
+/// They would hear, and end, each other's calls.
+#[test]
+fn no_two_users_of_a_broker_have_one_name() {
+    let home = Home::new();
+    let roles = "[roles.ci]\nallow = [\"*\"]\n[roles.ops]\nallow = [\"*\"]\n";
+    home.write("ostler.toml", &format!("{roles}[relay]\nnats = \"nats://127.0.0.1:1\"\nhost = \"mill\"\n"));
+    let table = [
+        (&["--worker", "a=ci", "--worker", "a=ops"][..], "there are two workers `a`"),
+        (&["--worker", "ci=ops"], "the role `ci` has no worker, and a worker of another role has its name"),
+        (&["--host", "a", "--host", "a"], "there are two hosts `a`"),
+    ];
+    for (args, expected) in table {
+        let run = home.run(&[&["relay", "nats-config", "--new-keys", "keys"], args].concat());
+        assert_eq!(run.code, Some(2), "{run}");
+        assert!(run.stderr.contains(expected), "{run}");
+    }
+    assert!(!home.path("keys").exists(), "nothing is written for what is refused");
+    let run = home.run(&["relay", "nats-config", "--worker", "ci=ops", "--worker", "b=ci"]);
+    assert_eq!(run.code, Some(0), "{run}");
+}
+
 #[test]
 fn a_password_that_is_nowhere_keeps_the_daemon_from_starting() {
     let home = home("nats://127.0.0.1:1", "user = \"u\"\npassword = \"${env:NO_SUCH_VARIABLE}\"\n");

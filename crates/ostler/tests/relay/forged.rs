@@ -54,7 +54,7 @@ fn a_worker_can_say_and_hear_only_what_is_its_own() {
     }
     for subject in [
         "_INBOX_w2.>",
-        "_INBOX_mill.>",
+        "_HOST_INBOX_mill.>",
         ">",
         "ostler.>",
         "*.*.progress.*.*",
