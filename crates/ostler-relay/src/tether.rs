@@ -31,7 +31,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 const SLOW: Duration = Duration::from_secs(30);
 
 /// A connection that lasted this long was a good one: the next pause is short.
-const GOOD: Duration = Duration::from_secs(10);
+const GOOD: Duration = Duration::from_secs(1);
 
 /// What is said to people about the connection, once for each change.
 #[derive(Debug, Clone, PartialEq, Eq)]
