@@ -16,6 +16,7 @@
 //!   heartbeat.HOST  beat
 //! ```
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::call_id::{CallId, Instance};
@@ -82,7 +83,10 @@ pub mod name {
 
 /// The headers of one message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Headers(Vec<(&'static str, String)>);
+pub struct Headers(Vec<(&'static str, Cow<'static, str>)>);
+
+/// As many as most messages have at most.
+const USUAL: usize = 8;
 
 impl Headers {
     /// No headers.
@@ -91,14 +95,22 @@ impl Headers {
     }
 
     /// The headers of a kind of message, with our version.
-    pub fn of(kind: &str) -> Self {
-        Self::new().with(name::VERSION, VERSION).with(name::KIND, kind)
+    pub fn of(kind: &'static str) -> Self {
+        let mut headers = Self::of_version();
+        headers.0.push((name::KIND, Cow::Borrowed(kind)));
+        headers
+    }
+
+    fn of_version() -> Self {
+        let mut headers = Vec::with_capacity(USUAL);
+        headers.push((name::VERSION, Cow::Borrowed(VERSION)));
+        Self(headers)
     }
 
     /// One more.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
-        self.0.push((name, value.to_string()));
+        self.0.push((name, Cow::Owned(value.to_string())));
         self
     }
 
@@ -119,6 +131,11 @@ impl Headers {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(name, value)| (*name, &**value))
+    }
+
+    /// All of them, to keep.
+    pub fn into_values(self) -> impl Iterator<Item = (&'static str, String)> {
+        self.0.into_iter().map(|(name, value)| (name, value.into_owned()))
     }
 
     /// Whether there is none.
@@ -185,8 +202,7 @@ pub struct CallHead {
 impl CallHead {
     /// The headers of the message.
     pub fn headers(&self) -> Headers {
-        Headers::new()
-            .with(name::VERSION, VERSION)
+        Headers::of_version()
             .with(name::CALL, self.call)
             .with(name::INSTANCE, self.instance)
             .with(name::BEGIN_BY, self.begin_by)
@@ -221,8 +237,7 @@ pub struct ManifestHead {
 impl ManifestHead {
     /// The headers of the message.
     pub fn headers(&self) -> Headers {
-        Headers::new()
-            .with(name::VERSION, VERSION)
+        Headers::of_version()
             .with(name::CALL, self.call)
             .with(name::INSTANCE, self.instance)
     }

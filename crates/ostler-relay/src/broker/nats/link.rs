@@ -33,7 +33,7 @@ impl NatsLink {
             return Err(Unsent::Over);
         }
         let client = &self.line.client;
-        let headers = words::write_headers(&message.headers);
+        let headers = words::write_headers(message.headers);
         let sent = match message.reply {
             Some(reply) => {
                 let reply =
