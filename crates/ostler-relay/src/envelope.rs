@@ -237,9 +237,7 @@ pub struct ManifestHead {
 impl ManifestHead {
     /// The headers of the message.
     pub fn headers(&self) -> Headers {
-        Headers::of_version()
-            .with(name::CALL, self.call)
-            .with(name::INSTANCE, self.instance)
+        Headers::of_version().with(name::CALL, self.call).with(name::INSTANCE, self.instance)
     }
 
     /// Reads them.

@@ -13,7 +13,7 @@
 //! Whatever happens in between, a panic included, there is an answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -54,13 +54,18 @@ struct Begun {
 pub(super) async fn begin(service: Arc<Shared>, order: Order, place: Place, cancelled: Cancelled) {
     let (service, order) = (&*service, &order);
     let mut begun = Begun::default();
-    let said = tokio::select! {
-        // An answer that is there is worth keeping, even if nobody waits.
-        biased;
-        said = caught(carry_out(service, order, &place, &mut begun)) => said,
-        // Dropping what is under way cancels it at the server. Nobody waits
-        // for an answer, and what has come of it nobody knows.
-        () = cancelled.wait() => return,
+    let said = {
+        // Futures are pinned where they are made: one that is passed on takes
+        // its room twice, and there are as many of them as calls.
+        let under_way = pin!(carry_out(service, order, &place, &mut begun));
+        tokio::select! {
+            // An answer that is there is worth keeping, even if nobody waits.
+            biased;
+            said = caught(under_way) => said,
+            // Dropping what is under way cancels it at the server. Nobody waits
+            // for an answer, and what has come of it nobody knows.
+            () = cancelled.wait() => return,
+        }
     };
     let said = said.unwrap_or_else(|| Said::from(&broken(order, begun.is_claimed)));
     let id = begun.id.take().or_else(|| order.find_id());
@@ -159,17 +164,18 @@ async fn claim(service: &Shared, order: &Order, begun: &mut Begun) -> Result<(),
 async fn perform(service: &Shared, order: &Order, place: &Place, asked: Asked) -> Result<Bytes, CallError> {
     let Asked { method, params, .. } = asked;
     let left = service.clock.until(order.head.deadline).unwrap_or_default();
-    let voice = WorkerVoice::of(&params);
-    let request = Request::new(&order.caller, &order.server, method.as_str(), params);
-    let request = request.from_modern_client().within(left);
-    let answer = match voice {
-        None => service.host.send(request).await,
-        Some((voice, notes)) => {
-            place.set_voice(Arc::clone(&voice));
-            heard(service, order, service.host.send(request.with_voice(voice)), notes).await
-        }
+    let (voice, notes) = WorkerVoice::of(&params).unzip();
+    let mut request = Request::new(&order.caller, &order.server, method.as_str(), params);
+    request = request.from_modern_client().within(left);
+    if let Some(voice) = voice {
+        place.set_voice(Arc::clone(&voice));
+        request = request.with_voice(voice);
+    }
+    let answer = pin!(service.host.send(request));
+    let answer = match notes {
+        None => answer.await?,
+        Some(notes) => heard(service, order, answer, notes).await?,
     };
-    let answer = answer?;
     if answer.body.len() > MAX_ANSWER {
         let detail = format!("the answer is longer than {} MiB, which the relay carries", MAX_ANSWER >> 20);
         return Err(CallError::UpstreamProtocol { server: answer.server, detail });
@@ -181,7 +187,7 @@ async fn perform(service: &Shared, order: &Order, place: &Place, asked: Asked) -
 async fn heard(
     service: &Shared,
     order: &Order,
-    answer: impl Future<Output = Result<Answer, CallError>>,
+    answer: Pin<&mut impl Future<Output = Result<Answer, CallError>>>,
     mut notes: Notes,
 ) -> Result<Answer, CallError> {
     let (done, is_done) = oneshot::channel::<()>();
@@ -255,8 +261,7 @@ fn record(service: &Shared, order: &Order, error: &CallError) {
 
 /// What a future comes to; `None` if it panics. The panic was reported where
 /// it happened, and what it has left half done goes with the future.
-async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
+async fn caught<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
