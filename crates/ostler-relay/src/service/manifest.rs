@@ -1,5 +1,6 @@
 //! What workers may use: told when they ask, and pushed when it changes.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, Offer, Unknown};
+use ostler_host::{Caller, Kind, Offer, ServerEvent, ServerName, Unknown};
 use ostler_wire::{Id, Message as Rpc};
 use serde_json::value::RawValue;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -122,15 +124,18 @@ fn unwritable(error: &serde_json::Error) -> CallError {
     CallError::Overloaded { what, retry_after: Duration::from_secs(1) }
 }
 
+/// Servers whose prompts or resources have changed, which no manifest has in it.
+type Others = BTreeSet<ServerName>;
+
 /// Tells workers that what they may use has changed, for ever.
 pub(super) async fn push(service: Arc<Shared>) {
     let mut events = service.host.events();
     let mut seen = service.host.lists_version();
-    let mut is_due = false;
+    let (mut is_due, mut others) = (false, Others::new());
     let mut last = Instant::now();
     loop {
         match timeout(CALM, events.recv()).await {
-            Ok(Ok(event)) => is_due |= event.event == Event::ToolsChanged,
+            Ok(Ok(event)) => is_due |= gather(event, &mut events, &mut others),
             Ok(Err(RecvError::Lagged(_))) => is_due = true,
             Ok(Err(RecvError::Closed)) => return,
             Err(_) => {}
@@ -140,25 +145,51 @@ pub(super) async fn push(service: Arc<Shared>) {
         // What changes in quick succession is looked at together.
         if is_due && last.elapsed() >= CALM {
             (seen, is_due, last) = (version, false, Instant::now());
-            push_changes(&service).await;
+            push_changes(&service, &Arc::new(std::mem::take(&mut others))).await;
         }
     }
 }
 
+/// Takes what is said in one go. True if it is about lists.
+fn gather(first: ServerEvent, events: &mut Receiver<ServerEvent>, others: &mut Others) -> bool {
+    let (mut tools, mut batch) = (Others::new(), Others::new());
+    let more = std::iter::from_fn(|| events.try_recv().ok());
+    for ServerEvent { server, event, .. } in std::iter::once(first).chain(more) {
+        match event {
+            Event::ToolsChanged => drop(tools.insert(server)),
+            Event::PromptsChanged | Event::ResourcesChanged => drop(batch.insert(server)),
+            _ => {}
+        }
+    }
+    let is_due = !tools.is_empty() || !batch.is_empty();
+    // Other rules are said to change everything, also to whom they change
+    // nothing: what tools there are then says for whom they do.
+    others.extend(batch.into_iter().filter(|server| !tools.contains(server)));
+    is_due
+}
+
 /// Looks at what each of those may use who were told, many at once: a server
 /// that is waited for must not hold up everybody.
-async fn push_changes(service: &Arc<Shared>) {
+async fn push_changes(service: &Arc<Shared>, others: &Arc<Others>) {
     let mut looks = JoinSet::new();
     for (life, caller, told) in service.desk.all_told() {
-        looks.spawn(push_change(Arc::clone(service), life, caller, told));
+        looks.spawn(push_change(Arc::clone(service), life, (caller, told), Arc::clone(others)));
     }
     while looks.join_next().await.is_some() {}
 }
 
-async fn push_change(service: Arc<Shared>, life: Life, caller: Caller, told: String) {
+async fn push_change(
+    service: Arc<Shared>,
+    life: Life,
+    (caller, told): (Caller, String),
+    others: Arc<Others>,
+) {
     let Some(_turn) = service.manifests.take(&life.worker).await else { return };
-    let version = build(&service, &caller).await.ok().map(|manifest| manifest.version);
-    if version.as_deref().unwrap_or_default() == told {
+    let manifest = build(&service, &caller).await.ok();
+    let version = manifest.as_ref().map(|manifest| manifest.version.clone());
+    let is_same = version.as_deref().unwrap_or_default() == told;
+    let has_other = |listed: &Listed| others.iter().any(|server| server.as_str() == listed.name);
+    if is_same && !manifest.is_some_and(|manifest| manifest.servers.iter().any(has_other)) {
         return;
     }
     let Some(up) = service.tether.up() else { return };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ostler_host::upstream::Event;
 use ostler_testkit::{Reply, Script, World};
 use ostler_wire::Era;
 use serde_json::{Value, json};
@@ -60,4 +61,14 @@ async fn answers_overtake_each_other() {
     let first: Value = serde_json::from_str(&agent.line().await).unwrap();
     assert_eq!(first["id"], quick);
     assert_eq!(agent.answer_to(slow).await["result"]["content"][0]["text"], "slow");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_prompts_and_resources_are_told_to_the_agent() {
+    let pair = Pair::open(World::new().server("a", Script::echo())).await;
+    let mut agent = pair.agent(Era::Legacy, json!({})).await;
+    agent.ask("tools/list", json!({})).await;
+    pair.world.stage("a").announce(Event::PromptsChanged);
+    let told: Value = serde_json::from_str(&agent.line().await).unwrap();
+    assert_eq!(told["method"], "notifications/prompts/list_changed");
 }
