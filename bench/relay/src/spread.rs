@@ -14,7 +14,10 @@ impl Spread {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
-        Some(Self { median: values[values.len() / 2], least, most })
+        // Of an even number the two in the middle count alike: the upper one alone would flatter rates.
+        let half = values.len() / 2;
+        let median = f64::midpoint(values[(values.len() - 1) / 2], values[half]);
+        Some(Self { median, least, most })
     }
 
     /// `12 (9-15)`, with so many digits after the point.
