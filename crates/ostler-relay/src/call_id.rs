@@ -5,6 +5,8 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::name::Name;
+
 /// The id of one call: a UUID of version 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(Uuid);
@@ -22,6 +24,16 @@ impl CallId {
         let mut chance = [0; 10];
         chance.copy_from_slice(&digest[..10]);
         Self::new(began, &chance)
+    }
+
+    /// The id that a call of a worker is claimed under. Workers choose ids
+    /// themselves: what another one says under the same is another call.
+    pub fn claimed_by(self, worker: &Name) -> Self {
+        let digest = Sha256::new_with_prefix(self.as_bytes()).chain_update(worker.as_str()).finalize();
+        let mut chance = [0; 10];
+        chance.copy_from_slice(&digest[..10]);
+        let millis = self.as_bytes()[..6].iter().fold(0, |millis, byte| millis << 8 | u64::from(*byte));
+        Self::new(millis, &chance)
     }
 
     /// Reads the one spelling that [`Display`](fmt::Display) writes.
@@ -85,6 +97,17 @@ mod tests {
         assert_eq!(CallId::of_key(life, 5, "a-1"), CallId::of_key(life, 5, "a-1"));
         assert_ne!(CallId::of_key(life, 5, "a-1"), CallId::of_key(life, 5, "a-2"));
         assert_ne!(CallId::of_key(life, 5, "a-1"), CallId::of_key(next, 5, "a-1"));
+    }
+
+    #[test]
+    fn two_workers_claim_the_same_id_apart_and_each_always_the_same() {
+        let [one, two] = ["w1", "w2"].map(|name| Name::new(name).unwrap_or_else(|error| panic!("{error}")));
+        let id = CallId::new(1_700_000_000_000, &[7; 10]);
+        assert_eq!(id.claimed_by(&one), id.claimed_by(&one));
+        assert_ne!(id.claimed_by(&one), id.claimed_by(&two));
+        let claimed = id.claimed_by(&one);
+        assert_eq!(CallId::parse(&claimed.to_string()), Some(claimed));
+        assert_eq!(claimed.as_bytes()[..6], id.as_bytes()[..6], "the time is that of the call");
     }
 
     #[test]

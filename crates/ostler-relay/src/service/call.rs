@@ -72,7 +72,7 @@ pub(super) async fn begin(service: Arc<Shared>, order: Order, place: Place, canc
     let text = said.frame(id.as_ref());
     let to = place.answered(text.clone());
     if begun.is_claimed {
-        service.journal.settle(order.to.key.call);
+        service.journal.settle(order.claim_id());
     }
     service.count_answer();
     if let Some(to) = to {
@@ -146,7 +146,7 @@ fn admit(service: &Shared, order: &Order, room: Room) -> Result<(), CallError> {
 /// Claims the call, or says why nothing may begin.
 async fn claim(service: &Shared, order: &Order, begun: &mut Begun) -> Result<(), CallError> {
     let left = service.clock.until(order.head.begin_by).unwrap_or_default().min(BEGIN);
-    let claiming = service.journal.claim(order.head.call, &order.life.worker);
+    let claiming = service.journal.claim(order.claim_id(), &order.life.worker);
     match timeout(left, claiming).await {
         Ok(Ok(Claim::Ours)) => begun.is_claimed = true,
         Ok(Ok(Claim::Taken { .. })) => {

@@ -163,9 +163,15 @@ impl Desk {
         Found::New(Place { desk: Arc::clone(self), key: key.clone(), room }, Cancelled(cancelled))
     }
 
-    /// A worker was heard.
+    /// A worker has asked for something.
     pub(super) fn heard(&self, life: &Life) {
         self.books().presence.on_heard(life, now());
+    }
+
+    /// A worker has said something about what it asked for. Of one that has not
+    /// asked us for anything, nothing is remembered.
+    pub(super) fn still_there(&self, life: &Life) {
+        self.books().presence.is_known(life, now());
     }
 
     /// A worker was told what it may use.

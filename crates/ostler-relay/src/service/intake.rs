@@ -203,7 +203,7 @@ impl Intake {
         let (control, instance) = Control::read(&message.headers).map_err(|error| error.to_string())?;
         let desk = &self.service.desk;
         let life = Life { worker, instance };
-        desk.heard(&life);
+        desk.still_there(&life);
         let Some(call) = call else { return Ok(()) };
         let key = Key { worker: life.worker.clone(), call };
         match control {

@@ -34,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// after two seconds it would not believe that.
 const SOON: Duration = Duration::from_millis(500);
 
+/// A manifest is made anew so often if something changes meanwhile. What goes
+/// on changing is pushed.
+const ATTEMPTS: usize = 3;
+
 /// Changes are looked for, and told, this often.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -68,7 +72,7 @@ pub(super) async fn answer(service: Arc<Shared>, question: Question) {
     let caller = caller_of(&question.life.worker, &question.role);
     let mut building = pin!(async {
         let turn = service.manifests.take(&question.life.worker).await;
-        (turn, build(&service, &caller).await)
+        (turn, tell(&service, &question.life, &caller).await)
     });
     let (_turn, manifest) = match timeout(SOON, &mut building).await {
         Ok(built) => built,
@@ -77,8 +81,6 @@ pub(super) async fn answer(service: Arc<Shared>, question: Question) {
             building.await
         }
     };
-    let version = manifest.as_ref().ok().map(|manifest| manifest.version.clone());
-    service.desk.told(&question.life, &caller, version);
     let said = match manifest.as_ref().map(serde_json::to_vec) {
         Ok(Ok(text)) => Said::Result(text.into()),
         Ok(Err(error)) => Said::from(&unwritable(&error)),
@@ -93,15 +95,33 @@ pub(super) async fn answer(service: Arc<Shared>, question: Question) {
     send::send(&service, &question.to, text).await;
 }
 
+/// What a worker may use now, noted as what it was told. Making it takes time,
+/// and what has changed meanwhile nobody would push: it was not told yet.
+async fn tell(service: &Shared, life: &Life, caller: &Caller) -> Result<Manifest, CallError> {
+    let by = Instant::now() + PATIENCE;
+    let mut attempt = 1;
+    loop {
+        let seen = service.host.lists_version();
+        let left = by.saturating_duration_since(Instant::now());
+        let manifest = build(service, caller, left).await;
+        let version = manifest.as_ref().ok().map(|manifest| manifest.version.clone());
+        service.desk.told(life, caller, version);
+        if service.host.lists_version() == seen || attempt == ATTEMPTS {
+            return manifest;
+        }
+        attempt += 1;
+    }
+}
+
 /// What a caller may use now.
-async fn build(service: &Shared, caller: &Caller) -> Result<Manifest, CallError> {
+async fn build(service: &Shared, caller: &Caller, patience: Duration) -> Result<Manifest, CallError> {
     if !service.host.has_role(caller.role()) {
         return Err(CallError::Invalid {
             what: format!("the host has no role `{}`", caller.role()),
             hint: "add it to the host's config, or give the worker a credential of another role".into(),
         });
     }
-    let offers = service.host.offers(caller, Kind::Tools, PATIENCE).await;
+    let offers = service.host.offers(caller, Kind::Tools, patience).await;
     let servers = offers.iter().map(|offer| listed(service, offer)).collect::<Result<_, _>>();
     let servers = servers.map_err(|error| unwritable(&error))?;
     Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
@@ -185,7 +205,7 @@ async fn push_change(
     others: Arc<Others>,
 ) {
     let Some(_turn) = service.manifests.take(&life.worker).await else { return };
-    let manifest = build(&service, &caller).await.ok();
+    let manifest = build(&service, &caller, PATIENCE).await.ok();
     let version = manifest.as_ref().map(|manifest| manifest.version.clone());
     let is_same = version.as_deref().unwrap_or_default() == told;
     let has_other = |listed: &Listed| others.iter().any(|server| server.as_str() == listed.name);

@@ -9,6 +9,7 @@ use ostler_wire::{Id, Message, Params, Text};
 use super::desk::Address;
 use super::presence::Life;
 use crate::broker;
+use crate::call_id::CallId;
 use crate::envelope::CallHead;
 use crate::name::Name;
 use crate::subject::Wanted;
@@ -83,6 +84,11 @@ impl Order {
             true => Ok(Asked { id, method, params }),
             false => Err(invalid("the request asks for something else than its subject".into())),
         }
+    }
+
+    /// The id that it is claimed under.
+    pub(super) fn claim_id(&self) -> CallId {
+        self.head.call.claimed_by(&self.life.worker)
     }
 
     /// The method, as far as the subject tells.

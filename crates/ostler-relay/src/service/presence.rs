@@ -46,6 +46,8 @@ struct Heard {
     caller: Option<Caller>,
     /// The version of what it was last told that it may use.
     told: Option<String>,
+    /// Whether it was said that it is gone; its last calls may be ending.
+    is_gone: bool,
 }
 
 /// A worker, as operators see it.
@@ -73,21 +75,30 @@ impl Presence {
         Self { lives: HashMap::new(), down: Some(now) }
     }
 
-    /// A message of a life has come.
+    /// A life has asked for something.
     pub(super) fn on_heard(&mut self, life: &Life, now: Instant) {
-        if let Some(heard) = self.lives.get_mut(life) {
-            heard.at = now;
+        if self.is_known(life, now) {
             return;
         }
         if self.lives.len() >= MAX_LIVES {
-            self.forget_one();
+            self.forget_one(&life.worker);
         }
-        self.lives.insert(life.clone(), Heard { at: now, calls: 0, caller: None, told: None });
+        let heard = Heard { at: now, calls: 0, caller: None, told: None, is_gone: false };
+        self.lives.insert(life.clone(), heard);
     }
 
-    fn forget_one(&mut self) {
+    /// A life has said something. Whether it had asked for anything before.
+    pub(super) fn is_known(&mut self, life: &Life, now: Instant) -> bool {
+        let Some(heard) = self.lives.get_mut(life) else { return false };
+        (heard.at, heard.is_gone) = (now, false);
+        true
+    }
+
+    /// Of whoever makes it necessary, if there is one.
+    fn forget_one(&mut self, worker: &Name) {
         let idle = self.lives.iter().filter(|(_, heard)| heard.calls == 0);
-        let oldest = idle.min_by_key(|(_, heard)| heard.at).map(|(life, _)| life.clone());
+        let oldest = idle.min_by_key(|(life, heard)| (life.worker != *worker, heard.at));
+        let oldest = oldest.map(|(life, _)| life.clone());
         if let Some(oldest) = oldest {
             self.lives.remove(&oldest);
         }
@@ -136,11 +147,13 @@ impl Presence {
         let mut gone = Vec::new();
         self.lives.retain(|life, heard| {
             let silence = now.saturating_duration_since(heard.at);
-            let is_gone = heard.calls > 0 && silence >= GONE;
-            if is_gone {
+            if heard.calls > 0 && silence >= GONE && !heard.is_gone {
+                heard.is_gone = true;
                 gone.push(life.clone());
             }
-            !is_gone && silence < REMEMBERED
+            // One that comes back meanwhile must not be taken for another one:
+            // its calls are counted until they have ended.
+            heard.calls > 0 || (!heard.is_gone && silence < REMEMBERED)
         });
         gone
     }
@@ -212,6 +225,32 @@ mod tests {
         assert!(presence.poll(now + ms(3_499)).is_empty());
         assert_eq!(presence.poll(now + ms(3_500)), [life(1)]);
         assert!(presence.poll(now + ms(3_501)).is_empty(), "said once");
+    }
+
+    #[test]
+    fn who_comes_back_while_its_calls_are_given_up_is_looked_after_again() {
+        let (mut presence, now) = busy();
+        assert_eq!(presence.poll(now + ms(3_500)), [life(1)]);
+        presence.on_heard(&life(1), now + ms(3_600));
+        presence.on_begun(&life(1), &caller());
+        presence.on_ended(&life(1));
+        assert!(presence.poll(now + ms(7_000)).is_empty());
+        assert_eq!(presence.poll(now + ms(7_100)), [life(1)], "its new call is under way");
+    }
+
+    #[test]
+    fn who_comes_with_ever_new_lives_makes_nobody_else_forgotten() {
+        let now = Instant::now();
+        let mut presence = Presence::new(now);
+        let worker = Name::new("other").unwrap_or_else(|error| panic!("{error}"));
+        let other = Life { worker, instance: Instance(1) };
+        presence.on_heard(&other, now);
+        for number in 0..=MAX_LIVES as u64 {
+            presence.on_heard(&life(number), now + ms(1));
+        }
+        assert_eq!(presence.lives.len(), MAX_LIVES);
+        assert!(presence.lives.contains_key(&other));
+        assert!(!presence.is_known(&life(MAX_LIVES as u64 + 1), now), "a sign of life makes none known");
     }
 
     #[test]

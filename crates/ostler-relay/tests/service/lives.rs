@@ -245,6 +245,23 @@ async fn a_drain_without_a_broker_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_while_a_manifest_is_made_is_in_it_or_is_pushed() {
+    let slow = Script::echo().on("tools/list", |_| Reply::result(r#"{"tools":[]}"#).after(secs(5)));
+    let world = world().server("a", Script::echo()).server("b", slow).open().await;
+    let stage = Stage::open(world).await;
+    let mut worker = stage.worker("w1").await;
+    worker.ask_manifest(1).await;
+    stage.world.advance(secs(1)).await;
+    assert_eq!(worker.accepted().await, 1);
+    stage.world.host.set_rules(rules(&[("dev", &["b/*"])]));
+    stage.world.advance(secs(1)).await;
+    let (_, answer) = worker.answer().await;
+    let has_a = answer["result"]["servers"].as_array().unwrap().iter().any(|server| server["name"] == "a");
+    stage.world.advance(secs(3)).await;
+    assert_ne!(has_a, worker.is_silent().await, "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_of_what_a_worker_may_use_is_pushed_to_it() {
     let stage = stage().await;
     let mut worker = stage.worker("w1").await;
