@@ -118,13 +118,12 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     daemon.gateway.drain();
     drop(stop);
     let ending = async {
-        // Workers are told first, so that they go to another host if there is one.
-        let workers = async {
-            if let Some(relay) = daemon.relay.get() {
-                relay.drain(relay::LAST_CALLS).await;
-            }
-        };
-        tokio::join!(biased; workers, daemon.host.shutdown());
+        // Workers are told first, so that they go to another host if there is one. Until
+        // then there are servers: a worker whose call has come must not hear of none.
+        if let Some(relay) = daemon.relay.get() {
+            relay.drain(relay::LAST_CALLS).await;
+        }
+        daemon.host.shutdown().await;
         let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
         Ok(())
     };

@@ -14,6 +14,8 @@ const CARRIES_ON: Duration = Duration::from_secs(5);
 
 const KILLS: usize = 5;
 
+const ENDS: usize = 3;
+
 #[test]
 fn one_of_two_hosts_dies_under_load_the_other_carries_on_and_it_comes_back() {
     let setup = Setup { hosts: &["mill", "barn"], is_shared: true, ..Setup::default() };
@@ -50,4 +52,29 @@ fn one_of_two_hosts_dies_under_load_the_other_carries_on_and_it_comes_back() {
         assert!(daemon.end().0.success(), "{}", site.said());
     }
     ledger::check(&calls, &sites).print("two hosts", KILLS);
+}
+
+/// Whoever is ended has finished what it was chosen for, and is chosen no more.
+#[test]
+fn one_of_two_hosts_is_ended_under_load_and_no_caller_notices() {
+    let setup = Setup { hosts: &["mill", "barn"], is_shared: true, ..Setup::default() };
+    let (broker, sites) = setup.build();
+    let here = Home::new();
+    let mut mill = sites[0].start();
+    let barn = sites[1].start();
+    let crowd = Crowd::start(worker(&here, &broker, "w1"), 0, 32);
+    for _ in 0..ENDS {
+        let before = sites[0].ledger().len();
+        until("it carries out calls", || sites[0].ledger().len() > before + 50);
+        assert!(mill.end().0.success(), "{}", sites[0].said());
+        crowd.until_ok(64);
+        mill = sites[0].start();
+    }
+    let calls = crowd.end();
+    for daemon in [mill, barn] {
+        assert!(daemon.end().0.success());
+    }
+    let tally = ledger::check(&calls, &sites);
+    tally.print("ended hosts", ENDS);
+    assert_eq!((tally.unknown, tally.unrun), (0, 0));
 }
