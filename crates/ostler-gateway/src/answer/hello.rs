@@ -104,7 +104,7 @@ async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, R
         Face::All => Ok(Said {
             capabilities: Bytes::from_static(CAPABILITIES),
             server: identity(gateway),
-            instructions: Some(instructions(gateway, caller)),
+            instructions: instructions(gateway, caller),
         }),
         Face::One(server) => {
             let hello = greet(gateway, caller, server).await;
@@ -145,22 +145,25 @@ fn identity(gateway: &Gateway) -> Bytes {
 /// Which servers there are, and what those that have been met say of
 /// themselves. Their own words may name what is hidden from the caller, so
 /// they are for those who may use all of a server.
-fn instructions(gateway: &Gateway, caller: &Caller) -> String {
+fn instructions(gateway: &Gateway, caller: &Caller) -> Option<String> {
     let host = &gateway.0.host;
     let servers = host.servers(caller);
     let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
-    let mut text = format!(
-        "Tools and prompts of {} servers, named server__name. Servers: {}.",
-        names.len(),
-        names.join(", ")
-    );
+    let count = match names.len() {
+        // They may only not be known yet, and nobody is asked twice.
+        0 => return None,
+        1 => "1 server".to_owned(),
+        count => format!("{count} servers"),
+    };
+    let names = names.join(", ");
+    let mut text = format!("Tools and prompts of {count}, named server__name. Servers: {names}.");
     for server in servers.iter().filter(|server| !host.is_restricted_at(caller, server.as_str())) {
         let advice = host.known_hello(caller, server.as_str()).and_then(|hello| hello.instructions);
         if let Some(advice) = advice.filter(|advice| text.len() + advice.len() < ADVICE) {
             text.push_str(&format!("\n\n{server}: {advice}"));
         }
     }
-    text
+    Some(text)
 }
 
 fn push_instructions(out: &mut Vec<u8>, instructions: Option<&str>) {

@@ -18,7 +18,7 @@ use super::{TEMPLATE, read_address, read_time};
     before_help = "Examples:
   ostler worker --url https://tools.example/mcp --token-file ~/.secrets/ci
   ostler worker --nats tls://broker.example:4222 --role ci --name ci-7 --nkey ci-7.nk
-  ostler worker --nats nats://127.0.0.1:4222 --role local --listen 127.0.0.1:8000",
+  ostler worker --nats nats://127.0.0.1:4222 --role ci --listen 127.0.0.1:8000",
     after_help = "With --url the host's own endpoint is used, with --nats the relay: then the host need not be \
 reachable, only the broker. Who is not there is waited for, now and whenever it goes away, and that is said on \
 stderr. It ends when its input ends, and with a signal.
