@@ -15,6 +15,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -148,12 +149,21 @@ async fn claim(service: &Shared, order: &Order, begun: &mut Begun) -> Result<(),
     let left = service.clock.until(order.head.begin_by).unwrap_or_default().min(BEGIN);
     let claiming = service.journal.claim(order.claim_id(), &order.life.worker);
     match timeout(left, claiming).await {
-        Ok(Ok(Claim::Ours)) => begun.is_claimed = true,
+        Ok(Ok(Claim::Ours)) => {
+            service.is_journal_broken.store(false, Ordering::Relaxed);
+            begun.is_claimed = true;
+        }
         Ok(Ok(Claim::Taken { .. })) => {
             let cause = "it was begun before, and its answer is not kept any more";
             return Err(order.outcome_unknown(cause));
         }
-        Ok(Err(error)) => return Err(unclaimed(&error.to_string())),
+        Ok(Err(error)) => {
+            // Where the journal is and what ails it concerns only whoever runs the host.
+            if !service.is_journal_broken.swap(true, Ordering::Relaxed) {
+                tracing::error!(%error, "no relayed call is taken");
+            }
+            return Err(unclaimed("the journal of calls can't be written"));
+        }
         Err(_) => return Err(unclaimed("the journal of calls did not answer in time")),
     }
     // The worker has stopped believing that it begins.

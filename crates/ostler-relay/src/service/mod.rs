@@ -35,7 +35,7 @@ mod shares;
 mod voice;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -181,6 +181,8 @@ pub(crate) struct Shared {
     manifests: Arc<Shares>,
     sendings: Arc<Shares>,
     counts: Counts,
+    /// Whether the last claim failed, which is said once.
+    is_journal_broken: AtomicBool,
     /// What the broker does not let this connection do.
     trouble: Mutex<Option<String>>,
 }
@@ -218,6 +220,7 @@ impl Service {
             manifests: Shares::new(MANIFESTS.0, MANIFESTS.1),
             sendings: Shares::new(SENDINGS.0, SENDINGS.1),
             counts: Counts::default(),
+            is_journal_broken: AtomicBool::new(false),
             trouble: Mutex::default(),
         });
         let (over, is_over) = watch::channel(false);
