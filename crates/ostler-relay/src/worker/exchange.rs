@@ -48,9 +48,13 @@ impl Core {
         let mut pause = PAUSE.0;
         let mut ready = None;
         loop {
-            let up = match self.way(&mut ready, letter.until).await {
-                Some(up) => up,
-                None => return Err(self.unreachable(ticket)),
+            let up = tokio::select! {
+                biased;
+                way = self.way(&mut ready, letter.until) => match way {
+                    Some(up) => up,
+                    None => return Err(self.unreachable(ticket)),
+                },
+                why = self.turned_away() => return Err(final_of(ticket.unsent_fault(FaultKind::Denied(why)))),
             };
             // Before anything else is: what was listed may not be listed any more.
             if letter.is_fit.is_some_and(|is_fit| !is_fit()) {
@@ -160,11 +164,15 @@ impl Core {
     fn unreachable(&self, ticket: &Ticket<'_>) -> Fault {
         let why = self.trouble().unwrap_or_else(|| "no host takes calls".into());
         let fault = ticket.unsent_fault(FaultKind::Unreachable(why));
-        match *self.over.borrow() {
-            // No other attempt would be sent either.
-            true if fault.delivery == Delivery::NotSent => Fault::rejected(fault.kind),
-            _ => fault,
-        }
+        if *self.over.borrow() { final_of(fault) } else { fault }
+    }
+}
+
+/// The same fault, where no other attempt would be sent either.
+fn final_of(fault: Fault) -> Fault {
+    match fault.delivery {
+        Delivery::NotSent => Fault::rejected(fault.kind),
+        _ => fault,
     }
 }
 

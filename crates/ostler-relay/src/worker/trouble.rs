@@ -32,6 +32,19 @@ impl Core {
         self.manifest.borrow().is_none().then(|| "no host has said yet what this worker may use".into())
     }
 
+    /// Waits until the broker does not accept the credentials, which only a
+    /// person can change.
+    pub(super) async fn turned_away(&self) -> String {
+        let mut situation = self.situation.clone();
+        let is_refused = |situation: &Situation| {
+            matches!(situation, Situation::Waiting { why: Some(Refusal::Credentials(_)) })
+        };
+        if situation.wait_for(is_refused).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.trouble().unwrap_or_else(|| "the broker does not accept the credentials".into())
+    }
+
     /// Waits until the broker does not let this worker in, or does not let it
     /// ask or hear, or the host has no such role: who waits for something else then waits in vain.
     pub(super) async fn refusal(&self) -> String {

@@ -252,3 +252,15 @@ impl Link for SlowLink {
         self.link.welcome()
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn whose_credentials_are_refused_is_told_so_and_does_not_wait_for_its_time() {
+    let broker = MemoryBroker::new();
+    let worker = worker(broker.wrong_door("worker"));
+    let host = ostler_host::Host::new(ostler_host::HostOptions::default());
+    let session = session(&host, worker.connector("s")).await;
+    let (fault, after) = Calling::begin(&session, "echo", Wish::default()).fault().await;
+    assert_eq!(fault.delivery, Delivery::Rejected);
+    assert!(fault.to_string().contains("does not accept the credentials"), "{fault}");
+    assert!(after < ms(20), "{after:?}");
+}
