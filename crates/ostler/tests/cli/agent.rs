@@ -117,10 +117,15 @@ impl Agent {
         self.child.wait().unwrap()
     }
 
+    /// A signal comes that does not end it.
+    pub(crate) fn nudge(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
     /// A signal comes; how it exits, and how long that takes.
     pub(crate) fn signal(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let began = Instant::now();
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+        self.nudge(signal);
         let status = self.child.wait().unwrap();
         (status, began.elapsed())
     }

@@ -97,6 +97,23 @@ fn a_request_that_a_stopped_broker_brings_too_late_never_runs() {
     assert_only_second(&sites[0]);
 }
 
+#[test]
+fn a_worker_that_has_slept_hears_the_answer_that_came_meanwhile() {
+    let (broker, sites) = Setup { call_timeout: "60s", ..Setup::default() }.build();
+    let (far, _daemon) = (Home::new(), sites[0].start());
+    let mut agent = Agent::start_as(worker(&far, &broker, "w1"));
+    agent.hello();
+    let arguments = json!({"ms": 300, "n": 1});
+    let id = agent.begin("tools/call", json!({"name": "fake__sleep", "arguments": arguments}));
+    until_run(&sites[0]);
+    agent.nudge(Signal::SIGSTOP);
+    // Longer than a silent host is believed in, which is what is tried here.
+    std::thread::sleep(Duration::from_millis(4_500));
+    agent.nudge(Signal::SIGCONT);
+    let answer = agent.answer(id);
+    assert!(answer.get("result").is_some(), "{answer}");
+}
+
 fn assert_only_second(site: &Site) {
     let ledger = site.ledger();
     assert!(ledger.len() == 1 && ledger[0].ends_with("{\"n\":2}"), "{ledger:?}");

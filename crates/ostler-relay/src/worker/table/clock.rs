@@ -1,8 +1,17 @@
 //! The time of calls: one timer serves all of them.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, sleep_until};
 
 use super::{State, Table};
+
+/// A look that comes so much later than it was meant to shows that this
+/// process, or its machine, has slept.
+const LATE: Duration = Duration::from_millis(500);
+
+/// How long what was said meanwhile may take to be read.
+const CATCH_UP: Duration = Duration::from_millis(50);
 
 impl Table {
     /// Makes sure that the clock looks no later than this.
@@ -24,7 +33,13 @@ impl Table {
                 _ if is_closed => return,
                 None => self.alarm.notified().await,
                 Some(next) => tokio::select! {
-                    () = sleep_until(next) => self.look(),
+                    () = sleep_until(next) => {
+                        if Instant::now() > next + LATE {
+                            // We were not there ourselves: what was said meanwhile is heard first.
+                            tokio::time::sleep(CATCH_UP).await;
+                        }
+                        self.look();
+                    }
                     () = self.alarm.notified() => {}
                 },
             }
