@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_wire::{ResultHead, Scope};
+use ostler_wire::{Change, ResultHead, Scope};
 use serde::de::DeserializeOwned;
 
 /// A server's result, byte for byte, and where it came from.
@@ -33,6 +33,17 @@ impl Answer {
     /// Whether it was remembered and not asked for.
     pub fn is_cached(&self) -> bool {
         self.generation.is_none()
+    }
+
+    /// The result as it is told now: a remembered one says how long it is
+    /// still good for.
+    pub fn as_of_now(&self) -> Bytes {
+        if !self.is_cached() || !ostler_wire::may_carry_ttl(&self.body) {
+            return self.body.clone();
+        }
+        let left = self.ttl.as_millis().to_string();
+        let changes = [("ttlMs", Change::Set(left.as_bytes()))];
+        ostler_wire::edit(&self.body, &changes).map_or_else(|| self.body.clone(), Bytes::from)
     }
 
     /// Whether the tool says that it failed.

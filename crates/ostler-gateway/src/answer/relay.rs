@@ -96,7 +96,7 @@ pub(crate) fn finish_modern(
         Err(error) => return Reply::failed(&error, Era::Modern),
     };
     let method = exchange.method.as_str();
-    let body = remaining(&answer);
+    let body = answer.as_of_now();
     if method.starts_with("tasks/") {
         return Reply::Result(ostler_wire::to_modern(
             &tasks::sealed(gateway, exchange, server, &body),
@@ -113,16 +113,6 @@ pub(crate) fn finish_modern(
         }
     }
     Reply::Result(ostler_wire::to_modern(&body, is_cacheable(method)))
-}
-
-/// A remembered answer says how long it is still good for.
-fn remaining(answer: &Answer) -> Bytes {
-    if !answer.is_cached() || !ostler_wire::may_carry_ttl(&answer.body) {
-        return answer.body.clone();
-    }
-    let left = answer.ttl.as_millis().to_string();
-    let changes = [("ttlMs", Change::Set(left.as_bytes()))];
-    ostler_wire::edit(&answer.body, &changes).map_or_else(|| answer.body.clone(), Bytes::from)
 }
 
 /// Methods whose results say in the modern era how long they are good for.

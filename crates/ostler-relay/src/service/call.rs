@@ -23,7 +23,7 @@ use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_host::{Answer, Kind, Refused, Request, Unknown};
-use ostler_wire::{Change, Id};
+use ostler_wire::Id;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -190,7 +190,7 @@ async fn perform(service: &Shared, order: &Order, place: &Place, asked: Asked) -
         let detail = format!("the answer is longer than {} MiB, which the relay carries", MAX_ANSWER >> 20);
         return Err(CallError::UpstreamProtocol { server: answer.server, detail });
     }
-    Ok(remaining(&answer))
+    Ok(answer.as_of_now())
 }
 
 /// Waits for the answer and carries what is said before it, in order.
@@ -218,16 +218,6 @@ async fn heard(
     };
     // Side by side: a broker that takes no notes must not keep the call from its end.
     tokio::join!(waiting, telling).0
-}
-
-/// A remembered answer says how long it is still good for.
-fn remaining(answer: &Answer) -> Bytes {
-    if !answer.is_cached() || !ostler_wire::may_carry_ttl(&answer.body) {
-        return answer.body.clone();
-    }
-    let left = answer.ttl.as_millis().to_string();
-    let changes = [("ttlMs", Change::Set(left.as_bytes()))];
-    ostler_wire::edit(&answer.body, &changes).map_or_else(|| answer.body.clone(), Bytes::from)
 }
 
 fn list_of(method: &str) -> Option<Kind> {

@@ -1,0 +1,94 @@
+use super::*;
+
+async fn enter(door: &Arc<dyn Broker>) -> Arc<dyn Link> {
+    door.connect().await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn listen(link: &Arc<dyn Link>, subject: &str, queue: Option<&str>) -> Subscription {
+    link.subscribe(subject, queue).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn message(subject: &str, body: &'static str) -> Message {
+    Message::new(subject.into(), Headers::new(), body)
+}
+
+#[test]
+fn patterns_match_as_the_broker_does() {
+    for (pattern, subject, fits) in [
+        ("a.*.c", "a.b.c", true),
+        ("a.*.c", "a.b.b.c", false),
+        ("a.>", "a.b.c", true),
+        ("a.>", "a", false),
+        ("a", "a.b", false),
+        (">", "a", true),
+    ] {
+        assert_eq!(matches(pattern, subject), fits, "{pattern} {subject}");
+    }
+    assert!(covers("a.>", "a.*.c") && covers("a.*", "a.*") && !covers("a.*", "a.>"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_a_queue_gets_each_message_and_everybody_else_all() {
+    let broker = MemoryBroker::new();
+    let link = enter(&broker.door("a", Rights::all())).await;
+    let mut one = listen(&link, "x.*", Some("q")).await;
+    let mut other = listen(&link, "x.*", Some("q")).await;
+    let mut all = listen(&link, "x.>", None).await;
+    for body in ["1", "2"] {
+        assert_eq!(link.publish(message("x.y", body)).await, Ok(()));
+    }
+    let one = one.next().await.map(|message| message.body);
+    let other = other.next().await.map(|message| message.body);
+    assert_ne!(one, other);
+    for body in ["1", "2"] {
+        assert_eq!(all.next().await.map(|message| message.body), Some(Bytes::from_static(body.as_bytes())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_where_nobody_listens_is_told() {
+    let broker = MemoryBroker::new();
+    let link = enter(&broker.door("a", Rights::all())).await;
+    let mut inbox = listen(&link, "in.*", None).await;
+    assert_eq!(link.publish(message("x", "?").with_reply("in.1".into())).await, Ok(()));
+    let told = inbox.next().await;
+    assert!(told.is_some_and(|message| message.is_unheard && message.subject == "in.1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_allowed_is_denied_aloud() {
+    let broker = MemoryBroker::new();
+    let all = enter(&broker.door("a", Rights::all())).await;
+    let rights = Rights { publish: vec!["mine.>".into()], subscribe: vec!["in.*".into()], may_respond: true };
+    let some = enter(&broker.door("b", rights)).await;
+    let mut denials = some.denials();
+    let mut heard = listen(&all, ">", None).await;
+    assert_eq!(some.publish(message("yours.x", "no")).await, Ok(()));
+    assert_eq!(denials.recv().await, Ok(Denial::Publish("yours.x".into())));
+    let _deaf = listen(&some, "other.*", None).await;
+    assert_eq!(denials.recv().await, Ok(Denial::Subscribe("other.*".into())));
+    // An answer is allowed once, where something was asked.
+    let mut asked = listen(&some, "in.*", None).await;
+    assert_eq!(all.publish(message("in.q", "?").with_reply("back.1".into())).await, Ok(()));
+    assert!(asked.next().await.is_some());
+    assert_eq!(some.publish(message("back.1", "yes")).await, Ok(()));
+    assert_eq!(some.publish(message("back.1", "again")).await, Ok(()));
+    assert_eq!(denials.recv().await, Ok(Denial::Publish("back.1".into())));
+    let bodies = [heard.next().await, heard.next().await].map(|message| message.map(|message| message.body));
+    assert_eq!(bodies, [Some("?".into()), Some("yes".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_goes_down_ends_every_link() {
+    let broker = MemoryBroker::new();
+    let door = broker.door("a", Rights::all());
+    let link = enter(&door).await;
+    let mut inbox = listen(&link, "x", None).await;
+    broker.go_down();
+    assert_eq!(link.ended().await, "the broker went down");
+    assert_eq!(inbox.next().await, None);
+    assert_eq!(link.publish(message("x", "late")).await, Err(Unsent::Over));
+    assert!(door.connect().await.is_err());
+    broker.come_up();
+    assert!(door.connect().await.is_ok());
+}

@@ -1,0 +1,68 @@
+use super::*;
+
+fn id() -> CallId {
+    CallId::new(1_700_000_000_000, &[9; 10])
+}
+
+#[test]
+fn everything_that_is_said_is_understood() {
+    let head = CallHead {
+        call: id(),
+        instance: Instance(3),
+        begin_by: 5,
+        deadline: u64::MAX,
+        manifest: Some("v".into()),
+        trace: None,
+    };
+    assert_eq!(CallHead::read(&head.headers()), Ok(head));
+    let head = ManifestHead { call: id(), instance: Instance(3) };
+    assert_eq!(ManifestHead::read(&head.headers()), Ok(head));
+    for control in
+        [Control::Cancel, Control::Answer(7), Control::Ack(u32::MAX), Control::Resume, Control::Alive]
+    {
+        assert_eq!(Control::read(&control.headers(Instance(1))), Ok((control, Instance(1))));
+    }
+    let Ok(host) = Name::new("h") else { panic!("no name") };
+    let accepted = Progress::Accepted { host, generation: Instance(1) };
+    for progress in [accepted, Progress::Note, Progress::Ask(0), Progress::Chunk(9), Progress::Changed] {
+        assert_eq!(Progress::read(&progress.headers()), Ok(progress));
+    }
+    for reply in [Reply::Answer, Reply::Chunked { length: 7, sha256: "ab".repeat(32) }] {
+        assert_eq!(Reply::read(&reply.headers()), Ok(reply));
+    }
+    let beat = Beat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+    assert_eq!(Beat::read(&beat.headers()), Ok(beat));
+}
+
+#[test]
+fn all_headers_that_are_written_are_read_from_the_wire() {
+    let head = CallHead {
+        call: id(),
+        instance: Instance(3),
+        begin_by: 5,
+        deadline: 6,
+        manifest: Some("v".into()),
+        trace: Some("t".into()),
+    };
+    let beat = Beat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+    let chunked = Reply::Chunked { length: 7, sha256: "ab".repeat(32) };
+    for headers in [head.headers(), beat.headers(), chunked.headers(), Control::Ack(1).headers(Instance(1))] {
+        assert!(headers.iter().all(|(name, _)| NAMES.contains(&name)), "{headers:?}");
+    }
+}
+
+#[test]
+fn another_version_is_refused_by_name() {
+    let headers = Headers::new().with(name::VERSION, "2").with(name::KIND, "answer");
+    assert_eq!(Reply::read(&headers), Err(BadEnvelope::Version("2".into())));
+    assert_eq!(Reply::read(&Headers::new()), Err(BadEnvelope::Missing(name::VERSION)));
+    assert_eq!(Control::read(&Headers::of("dance")), Err(BadEnvelope::Kind("dance".into())));
+}
+
+#[test]
+fn numbers_have_one_spelling() {
+    for bad in ["+1", "-1", "1.0", "", " 1", "4294967296"] {
+        let headers = Headers::of("chunk").with(name::NUMBER, bad);
+        assert_eq!(Progress::read(&headers), Err(BadEnvelope::Unreadable(name::NUMBER)), "{bad}");
+    }
+}
