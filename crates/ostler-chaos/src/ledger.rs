@@ -1,6 +1,14 @@
-//! What servers executed.
+//! What servers executed, as they wrote it down themselves.
+//!
+//! A ledger is a file of JSON lines, written by `fake-mcp --executions`: one when an
+//! execution begins and one when it ends, tied together by a stamp. Several
+//! processes may write into one file.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::history::{Micros, Nonce};
 
@@ -10,12 +18,140 @@ pub struct Execution {
     pub server: String,
     pub pid: u32,
     pub tool: String,
-    pub call: Nonce,
+    /// Missing where the arguments held no number, as they do where equal calls
+    /// may share an answer.
+    pub call: Option<Nonce>,
     pub began: Micros,
-    /// Missing if the server ended first.
+    /// Missing if the server ended first, or was told that nobody waits.
     pub ended: Option<Micros>,
     /// Whether it ended with an error that counts against the server.
     pub has_failed: bool,
     /// Names this execution in its answer.
     pub stamp: String,
+    /// How long its answer may be remembered, if it may.
+    pub ttl_ms: Option<i64>,
+}
+
+/// Why a ledger can't be read.
+#[derive(Debug, Error)]
+pub enum LedgerError {
+    #[error("can't read the ledger {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("line {number} of the ledger is not one of fake-mcp's: {source}")]
+    BadLine { number: usize, source: serde_json::Error },
+    #[error("line {number} of the ledger ends {stamp}, which never began")]
+    EndsNothing { number: usize, stamp: String },
+    #[error("line {number} of the ledger uses the stamp {stamp} a second time")]
+    StampedTwice { number: usize, stamp: String },
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+enum Line {
+    Begin {
+        stamp: String,
+        server: String,
+        pid: u32,
+        tool: String,
+        call: Option<Nonce>,
+        at: Micros,
+        ttl_ms: Option<i64>,
+    },
+    End {
+        stamp: String,
+        at: Micros,
+        has_failed: bool,
+    },
+}
+
+/// Reads a ledger from its file. One that was never opened holds nothing.
+pub fn load(path: &Path) -> Result<Vec<Execution>, LedgerError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => read(&text),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(LedgerError::Unreadable { path: path.into(), source }),
+    }
+}
+
+/// Reads a ledger, in the order in which executions began.
+pub fn read(text: &str) -> Result<Vec<Execution>, LedgerError> {
+    let mut executions: Vec<Execution> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    // What follows the last newline was being written when its server was killed.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    for (index, line) in whole.lines().enumerate() {
+        let number = index + 1;
+        let line = serde_json::from_str(line).map_err(|source| LedgerError::BadLine { number, source })?;
+        match line {
+            Line::Begin { stamp, server, pid, tool, call, at, ttl_ms } => {
+                if places.insert(stamp.clone(), executions.len()).is_some() {
+                    return Err(LedgerError::StampedTwice { number, stamp });
+                }
+                let (ended, has_failed) = (None, false);
+                let began = at;
+                executions.push(Execution {
+                    server,
+                    pid,
+                    tool,
+                    call,
+                    began,
+                    ended,
+                    has_failed,
+                    stamp,
+                    ttl_ms,
+                });
+            }
+            Line::End { stamp, at, has_failed } => {
+                let Some(execution) = places.get(&stamp).and_then(|place| executions.get_mut(*place)) else {
+                    return Err(LedgerError::EndsNothing { number, stamp });
+                };
+                execution.ended = Some(at);
+                execution.has_failed = has_failed;
+            }
+        }
+    }
+    executions.sort_by_key(|execution| execution.began);
+    Ok(executions)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed step fails the test that took it")]
+mod tests {
+    use super::*;
+
+    const BEGUN: &str = r#"{"what":"begin","stamp":"7-1-100","server":"a","pid":7,"tool":"deed","call":3,"at":100,"ttl_ms":null}"#;
+    const ENDED: &str = r#"{"what":"end","stamp":"7-1-100","at":250,"has_failed":true}"#;
+
+    #[test]
+    fn a_begin_and_its_end_are_one_execution() {
+        let read = read(&format!("{BEGUN}\n{ENDED}\n")).unwrap();
+        assert_eq!(read.len(), 1);
+        let only = &read[0];
+        assert_eq!((only.call, only.began, only.ended), (Some(Nonce(3)), 100, Some(250)));
+        assert!(only.has_failed);
+    }
+
+    #[test]
+    fn a_server_that_was_killed_leaves_an_execution_without_end() {
+        for text in [format!("{BEGUN}\n"), format!("{BEGUN}\n{}", &ENDED[..20])] {
+            let read = read(&text).unwrap();
+            assert_eq!((read[0].ended, read[0].has_failed), (None, false), "{text}");
+        }
+    }
+
+    #[test]
+    fn executions_come_in_the_order_in_which_they_began() {
+        let earlier = BEGUN.replace("100", "90").replace("7-1", "8-1");
+        let read = read(&format!("{BEGUN}\n{earlier}\n{ENDED}\n")).unwrap();
+        assert_eq!(read.iter().map(|execution| execution.began).collect::<Vec<_>>(), [90, 100]);
+        assert_eq!(read[1].ended, Some(250));
+    }
+
+    #[test]
+    fn a_ledger_that_contradicts_itself_is_refused_by_line() {
+        let told = |text: String| read(&text).unwrap_err().to_string();
+        assert!(told(format!("{BEGUN}\nnonsense\n")).starts_with("line 2 of the ledger is not"));
+        assert_eq!(told(format!("{ENDED}\n")), "line 1 of the ledger ends 7-1-100, which never began");
+        assert!(told(format!("{BEGUN}\n{BEGUN}\n")).ends_with("a second time"));
+    }
 }

@@ -3,6 +3,8 @@
 
 #[path = "fake_mcp/calls.rs"]
 mod calls;
+#[path = "fake_mcp/deeds.rs"]
+mod deeds;
 #[path = "fake_mcp/faults.rs"]
 mod faults;
 #[path = "fake_mcp/figure.rs"]

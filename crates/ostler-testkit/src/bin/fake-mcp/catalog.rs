@@ -16,6 +16,9 @@ struct Definition {
 const READ_ONLY: Option<&str> = Some("readOnlyHint");
 const IDEMPOTENT: Option<&str> = Some("idempotentHint");
 
+/// The arguments of what is accounted for.
+const DEED: &[&str] = &["nonce?:integer", "ms?:integer"];
+
 const fn define(
     name: &'static str,
     annotation: Option<&'static str>,
@@ -86,9 +89,24 @@ const DEFINITIONS: &[Definition] = &[
     define("touch_tools", None, &[], "Sends tools/list_changed if the file of --change-tools differs"),
 ];
 
+/// Listed only where executions are accounted for.
+const DEEDS: &[Definition] = &[
+    define("deed", None, DEED, "Answers its nonce and a stamp after ms, and stands in --executions"),
+    define("misdeed", None, DEED, "Like deed, under a name to be forbidden"),
+    define("sick", None, DEED, "Like deed, and fails with -32603 while the file of --sick-while is there"),
+    define(
+        "secret",
+        None,
+        &["ttl_ms:integer", "ms?:integer", "nonce?:integer"],
+        "Like deed, with a private caching hint",
+    ),
+];
+
 /// Every definition as JSON, in a fixed order. `suffix` is added to the description of `echo`.
 pub(crate) fn definitions(listing: &Listing, suffix: &str) -> Vec<String> {
-    let mut tools: Vec<String> = DEFINITIONS.iter().map(|tool| tool.json(listing, suffix)).collect();
+    let deeds = if listing.has_deeds { DEEDS } else { &[] };
+    let mut tools: Vec<String> =
+        DEFINITIONS.iter().chain(deeds).map(|tool| tool.json(listing, suffix)).collect();
     if listing.has_bad_tool {
         tools.insert(1, r#"{"name":42,"description":["not","text"],"inputSchema":"none"}"#.into());
     }
@@ -156,7 +174,7 @@ mod tests {
 
     #[test]
     fn every_definition_is_json_and_names_a_tool_that_exists() {
-        let listing = Listing { extra_tools: 2, forges_origin: true, ..Listing::default() };
+        let listing = Listing { extra_tools: 2, forges_origin: true, has_deeds: true, ..Listing::default() };
         for raw in definitions(&listing, "\n\"changed\"") {
             let tool: serde_json::Value = serde_json::from_str(&raw).unwrap();
             let name = tool["name"].as_str().unwrap();

@@ -5,14 +5,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::delivery::Exit;
+use crate::executions::Ending;
 
 /// When a line is due; the counter keeps lines of one instant in order.
 type Due = (Instant, u64);
 
+/// A line that leaves later.
+#[derive(Debug)]
+pub(crate) struct Late {
+    /// The call it belongs to.
+    pub(crate) id: Box<str>,
+    pub(crate) line: Vec<u8>,
+    /// What is written down first.
+    pub(crate) ending: Option<Ending>,
+}
+
 /// The lines that are asleep, by time and by the call they belong to.
 #[derive(Debug, Default)]
 struct Sleepers {
-    lines: BTreeMap<Due, (Box<str>, Vec<u8>)>,
+    lines: BTreeMap<Due, Late>,
     /// Every entry of `lines` is here under its call's id, and nothing else is.
     calls: HashMap<Box<str>, Vec<Due>>,
     count: u64,
@@ -33,14 +44,14 @@ impl Clock {
         clock
     }
 
-    /// Sends `line` after `delay` unless the call `id` is cancelled before.
-    pub(crate) fn after(&self, delay: Duration, id: &str, line: Vec<u8>) {
+    /// Sends the line after `delay` unless its call is cancelled before.
+    pub(crate) fn after(&self, delay: Duration, late: Late) {
         let mut sleepers = self.lock();
         sleepers.count += 1;
         let due = (Instant::now() + delay, sleepers.count);
         let is_next = sleepers.lines.first_key_value().is_none_or(|(first, _)| due < *first);
-        sleepers.lines.insert(due, (id.into(), line));
-        sleepers.calls.entry(id.into()).or_default().push(due);
+        sleepers.calls.entry(late.id.clone()).or_default().push(due);
+        sleepers.lines.insert(due, late);
         drop(sleepers);
         if is_next {
             self.shared.1.notify_one();
@@ -67,7 +78,7 @@ impl Clock {
             if !due.is_empty() {
                 // Writing may block on a full pipe; new sleepers must not wait for that.
                 drop(sleepers);
-                due.into_iter().for_each(|line| exit.send(line));
+                due.into_iter().for_each(|late| late.leave(exit));
                 exit.flush();
                 sleepers = self.lock();
                 continue;
@@ -85,22 +96,31 @@ impl Clock {
     }
 }
 
+impl Late {
+    fn leave(self, exit: &Exit) {
+        if let Some(ending) = &self.ending {
+            ending.write();
+        }
+        exit.send(self.line);
+    }
+}
+
 impl Sleepers {
-    fn take_due(&mut self, now: Instant) -> Vec<Vec<u8>> {
+    fn take_due(&mut self, now: Instant) -> Vec<Late> {
         let mut due = Vec::new();
         while let Some(entry) = self.lines.first_entry() {
             let key = *entry.key();
             if key.0 > now {
                 break;
             }
-            let (id, line) = entry.remove();
-            due.push(line);
-            if let Some(rest) = self.calls.get_mut(&id) {
+            let late = entry.remove();
+            if let Some(rest) = self.calls.get_mut(&late.id) {
                 rest.retain(|other| *other != key);
                 if rest.is_empty() {
-                    self.calls.remove(&id);
+                    self.calls.remove(&late.id);
                 }
             }
+            due.push(late);
         }
         due
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Late};
+use crate::executions::Ending;
 use crate::outlet::Outlet;
 use crate::script::Script;
 
@@ -59,13 +60,19 @@ impl Delivery {
     pub(crate) fn answer(&self, id: &str, line: Vec<u8>) {
         match self.slow {
             None => self.answers.send(line),
-            Some(delay) => self.clock.after(delay, id, line),
+            Some(_) => self.after(Duration::ZERO, id, line),
         }
     }
 
     /// Sends a line of a call later, on top of the script's own delay.
     pub(crate) fn after(&self, delay: Duration, id: &str, line: Vec<u8>) {
-        self.clock.after(delay + self.slow.unwrap_or_default(), id, line);
+        self.finish(delay, id, line, None);
+    }
+
+    /// The same for the answer of an execution whose end is written down first.
+    pub(crate) fn finish(&self, delay: Duration, id: &str, line: Vec<u8>, ending: Option<Ending>) {
+        let late = Late { id: id.into(), line, ending };
+        self.clock.after(delay + self.slow.unwrap_or_default(), late);
     }
 
     /// Sends a line that is not the answer to a call.

@@ -11,6 +11,7 @@
 //! | `serve` | the read loop and the table of methods |
 //! | `message`, `era` | requests as borrowed JSON, and which revision each one speaks |
 //! | `tool`, `perform`, `faults` | the arguments of a tool, the tools that behave, the tools that do not |
+//! | `deeds`, `executions` | tools whose every execution is accounted for, and the file that does it |
 //! | `catalog`, `lists`, `library` | definitions, paging, resources and prompts |
 //! | `reply`, `outlet`, `delivery`, `clock` | answer lines and their way out, at once or later |
 //! | `asks`, `news`, `ledger` | questions to the client, what it wants to hear of, files that count what happened |
@@ -21,8 +22,10 @@ use std::process::ExitCode;
 mod asks;
 mod catalog;
 mod clock;
+mod deeds;
 mod delivery;
 mod era;
+mod executions;
 mod faults;
 mod fork;
 mod ledger;

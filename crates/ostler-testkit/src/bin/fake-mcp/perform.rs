@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::asks::Waiting;
+use crate::deeds;
 use crate::era::Era;
 use crate::faults;
 use crate::ledger::execution;
@@ -91,6 +92,7 @@ fn run(server: &mut Server, call: &Call<'_>, tool: Tool) {
             call.text("told")
         }
         Tool::News => Outcome::object(&server.news.shown()).line(call.id, call.era),
+        Tool::Deed(deed) => return deeds::run(server, call, &deed),
         fault => return faults::run(server, call, fault),
     };
     server.delivery.answer(call.id, line);

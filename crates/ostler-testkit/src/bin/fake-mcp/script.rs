@@ -82,6 +82,8 @@ pub(crate) enum Paging {
 pub(crate) struct Listing {
     pub(crate) ttl: Option<Hint>,
     pub(crate) extra_tools: usize,
+    /// Whether the tools of `--executions` are shown.
+    pub(crate) has_deeds: bool,
     /// None means one page, unless `paging` needs several.
     pub(crate) page_size: Option<usize>,
     pub(crate) paging: Paging,
@@ -100,6 +102,9 @@ pub(crate) struct Script {
     pub(crate) name: Option<String>,
     pub(crate) handshake: Handshake,
     pub(crate) ledger: Option<PathBuf>,
+    pub(crate) executions: Option<PathBuf>,
+    /// `sick` fails while this file is there; without one it always does.
+    pub(crate) sick_while: Option<PathBuf>,
     pub(crate) starts: Option<PathBuf>,
     pub(crate) requests: Option<PathBuf>,
     pub(crate) frames: Option<PathBuf>,

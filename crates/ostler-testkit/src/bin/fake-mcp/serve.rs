@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::asks::Asks;
 use crate::delivery::Delivery;
 use crate::era::{Era, Gate, MODERN, Verdict};
+use crate::executions::Executions;
 use crate::ledger::Journal;
 use crate::library;
 use crate::lists::{self, Changes};
@@ -19,6 +20,8 @@ use crate::script::Script;
 
 /// Read in big pieces, so that a burst of requests costs one system call.
 const PIECE: usize = 256 << 10;
+/// What the server is called unless the script says otherwise.
+const NAME: &str = "fake-mcp";
 const CAPABILITIES: &str =
     r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"prompts":{},"logging":{}}"#;
 
@@ -30,6 +33,7 @@ pub(crate) struct Server {
     pub(crate) asks: Asks,
     pub(crate) news: News,
     pub(crate) ledger: Option<Journal>,
+    pub(crate) executions: Executions,
     /// How many times `counter` has run.
     pub(crate) counter: u64,
     /// How many times `hint` has run.
@@ -52,7 +56,10 @@ pub(crate) fn run(script: Script) -> ExitCode {
 
 impl Server {
     fn new(script: Script) -> io::Result<Self> {
+        let executions = script.executions.as_deref().map(Journal::open).transpose()?;
+        let name = script.name.as_deref().unwrap_or(NAME);
         Ok(Self {
+            executions: Executions::new(executions, name),
             delivery: Delivery::new(&script),
             asks: Asks::default(),
             news: News::default(),
@@ -183,7 +190,7 @@ impl Server {
     }
 
     fn identity(&self) -> String {
-        let name = quote(self.script.name.as_deref().unwrap_or("fake-mcp"));
+        let name = quote(self.script.name.as_deref().unwrap_or(NAME));
         format!(r#"{{"name":{name},"version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
     }
 

@@ -46,6 +46,10 @@ switches! {
         |s, v| s.name = Some(v.into());
     "--ledger" = "FILE": "append pid, tool, idempotency key, arguments (tab-separated) per executed call",
         |s, v| s.ledger = path(v);
+    "--executions" = "FILE": "list deed, misdeed, sick and secret; append a JSON line when one begins and when it ends",
+        |s, v| account(s, v);
+    "--sick-while" = "FILE": "sick fails while FILE is there (default: always)",
+        |s, v| s.sick_while = path(v);
     "--starts" = "FILE": "append the pid at process start",
         |s, v| s.starts = path(v);
     "--requests" = "FILE": "append method, tab, name or uri per received request",
@@ -151,6 +155,11 @@ fn millis(value: &str) -> Result<Option<Duration>, Misuse> {
 
 fn path(value: &str) -> Option<PathBuf> {
     Some(PathBuf::from(value))
+}
+
+fn account(script: &mut Script, file: &str) {
+    script.executions = path(file);
+    script.listing.has_deeds = true;
 }
 
 fn stray(script: &mut Script, kind: Stray, file: &str) {

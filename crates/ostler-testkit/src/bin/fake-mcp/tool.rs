@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::catalog;
+use crate::deeds::{Deed, Kind};
 use crate::reply::Refusal;
 use crate::script::{Hint, Listing};
 
@@ -86,6 +87,7 @@ pub(crate) enum Tool {
         params: Option<String>,
     },
     News,
+    Deed(Deed),
 }
 
 /// The arguments of all tools together.
@@ -95,6 +97,7 @@ struct Given {
     a: Option<f64>,
     b: Option<f64>,
     ms: Option<u64>,
+    nonce: Option<u64>,
     size: Option<usize>,
     bytes: Option<usize>,
     count: Option<u32>,
@@ -139,6 +142,7 @@ impl Tool {
             "news" => Self::News,
             "add" | "text" | "sleep" | "blob" | "fail" | "rpc_error" | "hint" | "progress"
             | "list_changed" => given()?.into_plain(name)?,
+            "deed" | "misdeed" | "sick" | "secret" => Self::Deed(given()?.into_deed(name)?),
             "crash"
             | "crash_safe"
             | "exit"
@@ -170,6 +174,16 @@ impl Given {
             }
             _ => Tool::ListChanged(count()?.into()),
         })
+    }
+
+    fn into_deed(self, name: &str) -> Result<Deed, Refusal> {
+        let kind = match name {
+            "sick" => Kind::Sick,
+            "secret" => Kind::Secret { ttl_ms: required(self.ttl_ms, "ttl_ms")? },
+            _ => Kind::Plain,
+        };
+        let takes = Duration::from_millis(self.ms.unwrap_or_default());
+        Ok(Deed { kind, nonce: self.nonce, takes })
     }
 
     fn into_fault(self, name: &str) -> Result<Tool, Refusal> {

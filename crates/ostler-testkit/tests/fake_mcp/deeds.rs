@@ -1,0 +1,79 @@
+//! Tools whose every execution is accounted for: what they answer, and what the file says about it.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::peer::{Peer, eventually, lines, text_of};
+
+/// The lines of the file that begin or end something.
+fn told(file: &Path, what: &str) -> Vec<Value> {
+    let lines = lines(file).into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    lines.filter(|line| line["what"] == what).collect()
+}
+
+#[test]
+fn a_deed_answers_its_number_and_the_stamp_of_its_execution() {
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("executions");
+    let mut peer = Peer::legacy(&["--name", "a", "--executions", file.to_str().unwrap()]);
+    let answer = peer.call("deed", json!({"nonce": 42, "ms": 20}));
+    let (begun, ended) = (told(&file, "begin"), told(&file, "end"));
+    assert_eq!((begun.len(), ended.len()), (1, 1));
+    let proof = &answer["result"]["structuredContent"];
+    assert_eq!(proof, &json!({"nonce": 42, "stamp": begun[0]["stamp"]}));
+    assert_eq!(begun[0]["stamp"], ended[0]["stamp"]);
+    assert_eq!(begun[0]["call"], 42);
+    assert_eq!(begun[0]["server"], "a");
+    assert_eq!(begun[0]["pid"], peer.pid());
+    assert_eq!(ended[0]["has_failed"], false);
+    let took = ended[0]["at"].as_u64().unwrap() - begun[0]["at"].as_u64().unwrap();
+    assert!(took >= 20_000, "{took} µs");
+    assert_ne!(text_of(&answer), text_of(&peer.call("misdeed", json!({"nonce": 42}))));
+}
+
+#[test]
+fn what_is_cut_short_has_begun_and_not_ended() {
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("executions");
+    let mut peer = Peer::legacy(&["--executions", file.to_str().unwrap()]);
+    let cancelled = peer.ask_tool("deed", json!({"nonce": 1, "ms": 50}));
+    peer.cancel(cancelled);
+    peer.call("deed", json!({"nonce": 2, "ms": 100}));
+    peer.ask_tool("deed", json!({"nonce": 3, "ms": 60_000}));
+    eventually("the third begins", || told(&file, "begin").len() == 3);
+    drop(peer);
+    let calls: Vec<_> = told(&file, "begin").into_iter().map(|line| line["call"].clone()).collect();
+    assert_eq!(calls, [1, 2, 3]);
+    assert_eq!(told(&file, "end").len(), 1);
+}
+
+#[test]
+fn the_sick_tool_fails_while_its_file_is_there() {
+    let directory = tempdir().unwrap();
+    let (file, sick) = (directory.path().join("executions"), directory.path().join("sick"));
+    std::fs::write(&sick, "").unwrap();
+    let switches = ["--executions", file.to_str().unwrap(), "--sick-while", sick.to_str().unwrap()];
+    let mut peer = Peer::legacy(&switches);
+    let error = &peer.call("sick", json!({"nonce": 1, "ms": 5}))["error"];
+    assert_eq!((&error["code"], &error["data"]["nonce"]), (&json!(-32603), &json!(1)));
+    std::fs::remove_file(&sick).unwrap();
+    assert_eq!(peer.call("sick", json!({"nonce": 2}))["result"]["structuredContent"]["nonce"], 2);
+    let failed: Vec<_> = told(&file, "end").into_iter().map(|line| line["has_failed"].clone()).collect();
+    assert_eq!(failed, [true, false]);
+}
+
+#[test]
+fn a_secret_may_be_remembered_for_its_caller_and_is_new_each_time() {
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("executions");
+    let mut peer = Peer::legacy(&["--executions", file.to_str().unwrap()]);
+    let first = peer.call("secret", json!({"ttl_ms": 500}));
+    let second = peer.call("secret", json!({"ttl_ms": 500}));
+    assert_eq!(first["result"]["ttlMs"], 500);
+    assert_eq!(first["result"]["cacheScope"], "private");
+    assert_ne!(first["result"]["structuredContent"]["stamp"], second["result"]["structuredContent"]["stamp"]);
+    let begun = told(&file, "begin");
+    assert_eq!((&begun[0]["ttl_ms"], &begun[0]["call"]), (&json!(500), &Value::Null));
+}
