@@ -111,7 +111,8 @@ pub enum Event {
         #[serde(flatten)]
         end: End,
     },
-    /// Names of tools that one way showed to one role.
+    /// Names of tools that one way showed to one role, as `server__tool` on
+    /// every way, also where the way itself shows them without their server.
     Listed {
         at: Micros,
         way: Way,
@@ -125,6 +126,17 @@ pub enum Event {
         act: String,
         target: String,
         begins: bool,
+    },
+    /// How the breaker of a server is set: how many failures in a row open it,
+    /// and for how long at first. Servers without this line are not held to it.
+    Breaker {
+        server: String,
+        failures: u32,
+        wait: Micros,
+    },
+    /// The nemesis is done for good: from here on everything works.
+    Calm {
+        at: Micros,
     },
     /// Everything that descends from the daemon, or did before it was killed.
     Census {
