@@ -1,11 +1,33 @@
 //! Reads the records of a run and names every broken promise.
+//!
+//! One file for each promise. Every one of them is sure of what it says: where
+//! the records allow for an innocent explanation there is no violation. All of
+//! them read the records once, or sort a part of them.
 
 use std::fmt;
 
+mod ends;
+mod left;
+mod once;
+mod own_answer;
+mod policy;
+mod private;
+mod probe;
+mod records;
+mod recovers;
+#[cfg(test)]
+mod story;
+mod truthful;
+
 use serde::Serialize;
 
+use self::records::Records;
 use crate::history::{Event, Nonce};
 use crate::ledger::Execution;
+
+/// How far two clocks of one machine may be apart: the wall's, which the records
+/// are written by, is corrected now and then, and the daemon's own is not.
+const CLOCK: u64 = 50_000;
 
 /// What is promised to callers and operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -47,9 +69,41 @@ impl fmt::Display for Violation {
     }
 }
 
+impl Violation {
+    fn new(promise: Promise, calls: impl IntoIterator<Item = Nonce>, what: String) -> Self {
+        Self { promise, calls: calls.into_iter().collect(), what }
+    }
+}
+
 /// Everything that is wrong with a run.
 #[must_use]
 pub fn check(history: &[Event], executions: &[Execution]) -> Vec<Violation> {
-    let _ = (history, executions);
-    Vec::new()
+    let records = Records::new(history, executions);
+    let checks = [
+        ends::check,
+        own_answer::check,
+        once::check,
+        truthful::check,
+        policy::check,
+        private::check,
+        probe::check,
+        left::check,
+        recovers::check,
+    ];
+    checks.iter().flat_map(|check| check(&records)).collect()
+}
+
+impl Promise {
+    /// All of them, in the order in which they are checked.
+    pub const ALL: [Self; 9] = [
+        Self::EveryCallEnds,
+        Self::OwnAnswer,
+        Self::AtMostOnce,
+        Self::TruthfulEnd,
+        Self::PolicyEverywhere,
+        Self::PrivateCache,
+        Self::OneProbe,
+        Self::NoneLeftBehind,
+        Self::Recovers,
+    ];
 }

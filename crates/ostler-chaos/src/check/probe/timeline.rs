@@ -1,0 +1,93 @@
+//! What happened at one server, in the order of time, as far as it says something about its breaker.
+
+use super::super::records::Records;
+use crate::history::{End, Event, Micros, Nonce, Ran};
+use crate::ledger::Execution;
+
+/// How long after its caller's end a success may still reach the breaker, where the caller has not waited for it.
+const LATE: Micros = 1_000_000;
+
+/// Acts at a server that leave its breaker as it is; all others may clear it.
+const HARMLESS: [&str; 4] = ["kill-server", "freeze-server", "kill-guard", "sicken"];
+
+/// What the nemesis calls the daemon.
+const DAEMON: &str = "daemon";
+
+/// One execution, with its call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub(super) execution: &'a Execution,
+    pub(super) call: Nonce,
+    /// When the call was made.
+    pub(super) made: Micros,
+    /// When its caller was answered.
+    pub(super) answered: Micros,
+    /// When the execution ended; its caller's end where it did not.
+    pub(super) ended: Micros,
+    /// Whether its caller was given what the execution came to: it held its
+    /// permit to the end.
+    pub(super) is_certain: bool,
+}
+
+/// What may change the breaker, or is changed by it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step<'a> {
+    /// Its supervision begins anew at some time between begin and end.
+    Clearing {
+        begins: bool,
+    },
+    /// Something succeeded, which reaches the breaker by that time.
+    Worked {
+        until: Micros,
+    },
+    /// A caller was told that it failed.
+    Failed(Run<'a>),
+    Began(Run<'a>),
+}
+
+/// All steps of a server, sorted by time.
+pub(super) fn steps<'a>(records: &Records<'a>, server: &str) -> Vec<(Micros, Step<'a>)> {
+    let mut steps: Vec<(Micros, Step<'a>)> = Vec::new();
+    for execution in records.executions.iter().filter(|execution| execution.server == server) {
+        let Some(run) = run_of(records, execution) else { continue };
+        steps.push((execution.began, Step::Began(run)));
+        match execution.ended {
+            Some(ended) if !execution.has_failed => {
+                let until = run.answered.max(ended) + if run.is_certain { 0 } else { LATE };
+                steps.push((ended, Step::Worked { until }));
+            }
+            Some(_) if run.is_certain => steps.push((run.answered, Step::Failed(run))),
+            _ => {}
+        }
+    }
+    steps.extend(clearings(records, server));
+    steps.sort_by_key(|(at, _)| *at);
+    steps
+}
+
+fn run_of<'a>(records: &Records<'a>, execution: &'a Execution) -> Option<Run<'a>> {
+    let call = records.call(execution.call?)?;
+    let (answered, end) = call.end?;
+    let is_certain = match end {
+        End::Ok { stamp, .. } => stamp.as_deref() == Some(&execution.stamp),
+        End::Fail { ran, .. } => *ran == Ran::Yes && execution.has_failed,
+        End::Unknown { .. } => false,
+    };
+    Some(Run {
+        execution,
+        call: call.invoke.call,
+        made: call.invoke.at,
+        answered,
+        ended: execution.ended.unwrap_or(answered),
+        is_certain,
+    })
+}
+
+/// Begin and end of whatever may clear the breaker.
+fn clearings<'a>(records: &Records<'a>, server: &str) -> impl Iterator<Item = (Micros, Step<'a>)> {
+    records.history.iter().filter_map(move |event| {
+        let Event::Nemesis { at, act, target, begins } = event else { return None };
+        let may_clear = target == DAEMON || (target == server && !HARMLESS.contains(&act.as_str()));
+        may_clear.then_some((*at, Step::Clearing { begins: *begins }))
+    })
+}
