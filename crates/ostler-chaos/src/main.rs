@@ -1,0 +1,110 @@
+//! `ostler-chaos`: hurts a daemon for a while, and checks what came of it.
+
+#![allow(clippy::print_stdout, reason = "the report is what the program is for")]
+#![allow(clippy::print_stderr, reason = "so is its progress")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use run::Options;
+
+mod run;
+
+/// Hurts Ostler on purpose and checks what it promises.
+#[derive(Debug, Parser)]
+#[command(before_help = "Examples:
+  ostler-chaos run --minutes 3
+  ostler-chaos run --seconds 20 --seed 7 --only http-modern --nemesis kill-server
+  ostler-chaos check /tmp/kept")]
+struct Typed {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run callers and a nemesis against a daemon, then check
+    Run(Run),
+    /// Check the records that a run has kept
+    Check {
+        /// The folder that the run has named
+        folder: PathBuf,
+        /// Print the report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Serve a program on stdio over HTTP (the run's own server behind a URL)
+    #[command(hide = true)]
+    Web {
+        #[arg(long)]
+        port: u16,
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// How long the nemesis is at work
+    #[arg(long, conflicts_with = "seconds")]
+    minutes: Option<u64>,
+    /// The same in seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Where everything that is chosen comes from; drawn if it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many call at once
+    #[arg(long, default_value_t = 32)]
+    callers: usize,
+    /// The daemon's program; that beside this one by default
+    #[arg(long)]
+    ostler: Option<PathBuf>,
+    /// Keep the records here, whatever comes of it
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// Only these ways, by comma: http-legacy, http-modern, http-face, stdio, relay
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only these acts, by comma; `none` for peace
+    #[arg(long, value_delimiter = ',')]
+    nemesis: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    fn options(self) -> Options {
+        let seconds = self.seconds.unwrap_or(self.minutes.unwrap_or(1) * 60);
+        Options {
+            lasts: Duration::from_secs(seconds),
+            seed: self.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000)),
+            callers: self.callers,
+            ostler: self.ostler.unwrap_or_else(ostler_testkit::ostler),
+            keep: self.keep,
+            only: self.only,
+            nemesis: self.nemesis,
+            is_json: self.json,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| match Typed::parse().command {
+        Command::Run(typed) => runtime.block_on(run::run(typed.options())),
+        Command::Check { folder, json } => run::check_kept(&folder, json),
+        Command::Web { port, command } => runtime.block_on(run::web::serve(port, &command)).map(|()| true),
+    });
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Those who call, one call at a time each, for as long as the run lasts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use ostler_chaos::history::{End, Event, Invoke, Nonce, Way};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use self::http::HttpClient;
+use self::hub::Hub;
+use self::plan::{Call, Plan, Who};
+use super::record::{Recorder, now};
+use super::world::people::{NONE, seated};
+use super::world::site::Site;
+
+mod answer;
+mod http;
+pub(crate) mod hub;
+mod line;
+mod pipe;
+mod plan;
+
+/// When a call must be over: its time at the server, a start, what the nemesis
+/// holds up, and what a busy machine adds.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// How much later than that the caller itself stops waiting.
+const GRACE: Duration = Duration::from_secs(2);
+/// Calls of one caller; their numbers do not meet those of another.
+const RANGE: u64 = 1_000_000_000;
+/// The longest pause between two calls.
+const PAUSE_MS: u64 = 6;
+
+/// What all callers share.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) site: Arc<Site>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) hub: Arc<Hub>,
+    /// Whether there is a daemon to call.
+    pub(crate) is_up: watch::Receiver<bool>,
+    pub(crate) is_over: watch::Receiver<bool>,
+}
+
+/// One caller.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    stage: Arc<Stage>,
+    who: Who,
+    rng: Rng,
+    next: u64,
+    client: Client,
+}
+
+#[derive(Debug)]
+enum Client {
+    Http(Box<HttpClient>),
+    Pipe,
+}
+
+impl Caller {
+    /// The caller of that number, of `ways`.
+    pub(crate) fn new(stage: &Arc<Stage>, seed: u64, number: usize, ways: &[Way]) -> Self {
+        let way = ways[number % ways.len()];
+        let person = seated(way, number / ways.len());
+        let client = match way {
+            Way::Stdio | Way::Relay => Client::Pipe,
+            _ => {
+                let ports = &stage.site.ports;
+                let port =
+                    if (number / ways.len()).is_multiple_of(2) { ports.daemon } else { ports.cuttable };
+                let token = stage.site.tokens.get(person.name).map_or("", String::as_str);
+                Client::Http(Box::new(HttpClient::new(way, token, port)))
+            }
+        };
+        let rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
+        let next = number as u64 * RANGE + 1;
+        Self { stage: Arc::clone(stage), who: Who { person, way }, rng, next, client }
+    }
+
+    pub(crate) async fn run(mut self) {
+        while !*self.stage.is_over.borrow() {
+            if !self.until_up().await {
+                return;
+            }
+            let nonce = self.next;
+            self.next += 1;
+            match Plan::draw(&mut self.rng, self.who, nonce) {
+                Plan::Call(call) => self.call(&call, Nonce(nonce)).await,
+                Plan::List(server) => self.list(server).await,
+            }
+            // Refusals cost nothing, and who gets nothing else would make most of the calls.
+            let slower = if self.who.person.role == NONE { 10 } else { 1 };
+            tokio::time::sleep(Duration::from_millis(self.rng.u64(..slower * PAUSE_MS))).await;
+        }
+    }
+
+    /// Waits for a daemon; false if the run is over first.
+    async fn until_up(&self) -> bool {
+        let (mut is_up, mut is_over) = (self.stage.is_up.clone(), self.stage.is_over.clone());
+        tokio::select! {
+            up = is_up.wait_for(|up| *up) => up.is_ok(),
+            _ = is_over.wait_for(|over| *over) => false,
+        }
+    }
+
+    async fn call(&mut self, call: &Call, nonce: Nonce) {
+        let (at, deadline) = (now(), Instant::now() + DEADLINE + GRACE);
+        let micros = u64::try_from(DEADLINE.as_micros()).unwrap_or(u64::MAX);
+        self.stage.recorder.add(&Event::Invoke(Invoke {
+            call: nonce,
+            at,
+            way: self.who.way,
+            principal: self.who.person.name.into(),
+            role: self.who.person.role.into(),
+            server: call.server.into(),
+            tool: call.tool.into(),
+            purpose: call.purpose,
+            deadline: at.saturating_add(micros),
+        }));
+        let end = match &mut self.client {
+            Client::Http(client) => client.call(call, deadline).await,
+            Client::Pipe => call_by_pipe(&self.stage.hub, self.who, call, deadline).await,
+        };
+        let has_failed = !matches!(end, End::Ok { .. });
+        self.stage.recorder.add(&Event::End { call: nonce, at: now(), end });
+        if has_failed {
+            tokio::time::sleep(Duration::from_millis(self.rng.u64(1..4 * PAUSE_MS))).await;
+        }
+    }
+
+    async fn list(&mut self, server: &'static str) {
+        let deadline = Instant::now() + DEADLINE;
+        let listing = match &mut self.client {
+            Client::Http(client) => client.list(server, deadline).await,
+            Client::Pipe => match self.stage.hub.pipe(self.who.way, self.who.person, deadline).await {
+                Some(pipe) => timeout_at(deadline, pipe.list(deadline)).await.ok().flatten(),
+                None => None,
+            },
+        };
+        let Some(tools) = listing else { return };
+        let (principal, role) = (self.who.person.name.into(), self.who.person.role.into());
+        self.stage.recorder.add(&Event::Listed { at: now(), way: self.who.way, principal, role, tools });
+    }
+}
+
+async fn call_by_pipe(hub: &Hub, who: Who, call: &Call, deadline: Instant) -> End {
+    loop {
+        let Some(pipe) = hub.pipe(who.way, who.person, deadline).await else {
+            return pipe::not_started(who.way);
+        };
+        if let Some(end) = pipe.call(call, deadline).await {
+            return end;
+        }
+    }
+}

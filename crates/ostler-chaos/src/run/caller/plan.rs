@@ -1,0 +1,128 @@
+//! What a caller does next. Everything here comes from the caller's own dice.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use ostler_chaos::history::{Purpose, Way};
+use serde_json::{Value, json};
+
+use crate::run::world::config::{SERVERS, SICK};
+use crate::run::world::people::{FORBIDDEN, HIDDEN, NONE, Person, SOME};
+
+/// How long answers of the private tool may be remembered.
+const TTL_MS: u64 = 700;
+/// What the sick tool takes: long enough for calls to meet.
+const SICK_MS: u64 = 200;
+/// The large payload, which is more than a pipe holds.
+const PAD: usize = 100 << 10;
+
+/// The next thing to do.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Call(Call),
+    /// Ask which tools there are: of one server, where the way is to one.
+    List(&'static str),
+}
+
+/// A call that is about to be made.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) server: &'static str,
+    pub(crate) tool: &'static str,
+    pub(crate) purpose: Purpose,
+    pub(crate) arguments: Value,
+    pub(crate) leaving: Leaving,
+}
+
+/// How long the caller stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// To the end.
+    Never,
+    /// So long; then it hangs up.
+    After(Duration),
+    /// So long; then it says that it does not want the answer any more.
+    Cancel(Duration),
+}
+
+/// Who decides, and where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Who {
+    pub(crate) person: &'static Person,
+    pub(crate) way: Way,
+}
+
+impl Plan {
+    pub(crate) fn draw(rng: &mut Rng, who: Who, nonce: u64) -> Self {
+        if who.person.role == NONE {
+            let server = any_server(rng);
+            return match rng.u8(..8) {
+                0 => Self::List(server),
+                _ => Self::Call(plain(rng, who, (server, "deed"), nonce)),
+            };
+        }
+        match rng.u8(..100) {
+            0..=3 => Self::List(any_server(rng)),
+            4..=11 => Self::Call(private(who.person, any_server(rng))),
+            12..=18 => Self::Call(sick(who.person, nonce)),
+            19..=29 if who.person.role == SOME => {
+                let target = if rng.bool() { (HIDDEN, "deed") } else { (any_server(rng), FORBIDDEN) };
+                Self::Call(plain(rng, who, target, nonce))
+            }
+            _ => {
+                let server = allowed_server(rng, who.person);
+                Self::Call(plain(rng, who, (server, "deed"), nonce))
+            }
+        }
+    }
+}
+
+fn any_server(rng: &mut Rng) -> &'static str {
+    SERVERS[rng.usize(..SERVERS.len())].name
+}
+
+fn allowed_server(rng: &mut Rng, person: &Person) -> &'static str {
+    loop {
+        let server = any_server(rng);
+        if person.may(server, "deed") {
+            return server;
+        }
+    }
+}
+
+fn purpose(person: &Person, target: (&str, &str), otherwise: Purpose) -> Purpose {
+    if person.may(target.0, target.1) { otherwise } else { Purpose::Forbidden }
+}
+
+fn plain(rng: &mut Rng, who: Who, target: (&'static str, &'static str), nonce: u64) -> Call {
+    let ms = match rng.u8(..100) {
+        0..=69 => 0,
+        70..=94 => rng.u64(1..30),
+        95..=98 => rng.u64(50..400),
+        _ => rng.u64(500..2_500),
+    };
+    let mut arguments = json!({"nonce": nonce, "ms": ms});
+    if rng.u8(..50) == 0 {
+        arguments["pad"] = Value::String("x".repeat(PAD));
+    }
+    let leaving = match rng.u8(..40) {
+        0 => Leaving::After(Duration::from_millis(rng.u64(1..300))),
+        1 => Leaving::Cancel(Duration::from_millis(rng.u64(1..100))),
+        _ => Leaving::Never,
+    };
+    let purpose = purpose(who.person, target, Purpose::Once);
+    Call { server: target.0, tool: target.1, purpose, arguments, leaving }
+}
+
+/// The same arguments for everybody: only the caller tells the answers apart.
+fn private(person: &Person, server: &'static str) -> Call {
+    let arguments = json!({"ttl_ms": TTL_MS, "ms": 5});
+    let purpose = purpose(person, (server, "secret"), Purpose::Private);
+    Call { server, tool: "secret", purpose, arguments, leaving: Leaving::Never }
+}
+
+fn sick(person: &Person, nonce: u64) -> Call {
+    let arguments = json!({"nonce": nonce, "ms": SICK_MS});
+    let purpose = purpose(person, (SICK, "sick"), Purpose::Sick);
+    Call { server: SICK, tool: "sick", purpose, arguments, leaving: Leaving::Never }
+}

@@ -1,0 +1,243 @@
+//! A run from its beginning to its report.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ostler_chaos::history::{Event, Occasion, Way};
+use ostler_testkit::{NatsServer, NatsVersion};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::caller::hub::Hub;
+use self::caller::{Caller, Stage};
+use self::nemesis::{Act, Nemesis};
+use self::proxy::Proxy;
+use self::record::{Recorder, now};
+use self::report::{Report, Vitals};
+use self::web::Web;
+use self::world::config::{SICK, SICK_FAILURES, SICK_RESET, Shape};
+use self::world::daemon::Daemon;
+use self::world::family::Family;
+use self::world::site::{Programs, Site};
+
+mod caller;
+mod nemesis;
+mod proxy;
+mod record;
+mod report;
+pub(crate) mod web;
+mod world;
+
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// Between two looks at all processes.
+const CENSUS: Duration = Duration::from_secs(5);
+/// How long what was hurt last may take to work again: a breaker of this run waits a few seconds.
+const SETTLE: Duration = Duration::from_secs(8);
+/// How long everything must work at the end.
+const CALM: Duration = Duration::from_secs(6);
+/// How long the last calls may take.
+const LAST_CALLS: Duration = Duration::from_secs(30);
+/// The history's name in the folder of a run.
+const HISTORY: &str = "history.jsonl";
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) lasts: Duration,
+    pub(crate) seed: u64,
+    pub(crate) callers: usize,
+    pub(crate) ostler: PathBuf,
+    pub(crate) keep: Option<PathBuf>,
+    pub(crate) only: Vec<String>,
+    pub(crate) nemesis: Vec<String>,
+    pub(crate) is_json: bool,
+}
+
+impl Options {
+    fn ways(&self) -> anyhow::Result<Vec<Way>> {
+        let all = [Way::HttpLegacy, Way::HttpModern, Way::HttpFace, Way::Stdio, Way::Relay];
+        if self.only.is_empty() {
+            return Ok(all.to_vec());
+        }
+        let named = |name: &String| {
+            let name = serde_json::Value::String(name.clone());
+            serde_json::from_value(name.clone()).with_context(|| format!("there is no way {name}"))
+        };
+        self.only.iter().map(named).collect()
+    }
+
+    /// The command that repeats the run.
+    fn again(&self) -> String {
+        let mut line = format!("scripts/chaos --seconds {} --seed {}", self.lasts.as_secs(), self.seed);
+        if self.callers != 32 {
+            line.push_str(&format!(" --callers {}", self.callers));
+        }
+        for (name, list) in [("--only", &self.only), ("--nemesis", &self.nemesis)] {
+            if !list.is_empty() {
+                line.push_str(&format!(" {name} {}", list.join(",")));
+            }
+        }
+        line
+    }
+}
+
+/// Runs, checks and reports; whether all promises were kept.
+pub(crate) async fn run(options: Options) -> anyhow::Result<bool> {
+    eprintln!("seed {}; again: {}", options.seed, options.again());
+    let temporary = tempfile::Builder::new().prefix("chaos-").tempdir()?;
+    let ways = options.ways()?;
+    let acts = Act::named(&options.nemesis)?;
+    let (site, nemesis) = set_up(temporary.path(), &options, &ways, acts).await?;
+    let vitals = play(&site, nemesis, &options, &ways).await?;
+    let mut report = Report::read(temporary.path())?;
+    report.complete(vitals, options.seed, options.again());
+    let is_good = report.is_good();
+    report.print(options.is_json)?;
+    if let Some(kept) = keep(temporary, &options, is_good)? {
+        eprintln!("the records are kept in {}", kept.display());
+    }
+    Ok(is_good)
+}
+
+/// Checks what a run has kept.
+pub(crate) fn check_kept(folder: &Path, is_json: bool) -> anyhow::Result<bool> {
+    let report = Report::read(folder)?;
+    report.print(is_json)?;
+    Ok(report.is_good())
+}
+
+fn keep(folder: tempfile::TempDir, options: &Options, is_good: bool) -> anyhow::Result<Option<PathBuf>> {
+    let Some(place) = &options.keep else {
+        return Ok((!is_good).then(|| folder.keep()));
+    };
+    if let Some(parent) = place.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let kept = folder.keep();
+    // Another file system needs a copy, and a folder that is there is not replaced.
+    match std::fs::rename(&kept, place) {
+        Ok(()) => Ok(Some(place.clone())),
+        Err(_) => Ok(Some(kept)),
+    }
+}
+
+/// Brings everything up: broker, server behind a URL, tokens, daemon.
+async fn set_up(
+    folder: &Path,
+    options: &Options,
+    ways: &[Way],
+    mut acts: Vec<Act>,
+) -> anyhow::Result<(Arc<Site>, Nemesis)> {
+    let programs = Programs { ostler: options.ostler.clone(), fake: ostler_testkit::fake_mcp() };
+    let mut site = Site::new(folder, programs)?;
+    let (mut broker, mut back) = (None, None);
+    if ways.contains(&Way::Relay) {
+        let server = NatsServer::plain(NatsVersion::Core).await;
+        let proxy = Proxy::start(server.port()).await?;
+        site.ports.broker = Some(proxy.port);
+        (broker, back) = (Some(server), Some(proxy));
+    }
+    acts.retain(|act| broker.is_some() || !act.needs_broker());
+    site.ports.web = free_port().await?;
+    site.configure(Shape::default())?;
+    site.make_tokens().await?;
+    site.ports.daemon = Daemon::first(&mut site).await?;
+    let front = Proxy::start(site.ports.daemon).await?;
+    site.ports.cuttable = front.port;
+    let site = Arc::new(site);
+    let web = Web::start(&site).await?;
+    let daemon = Daemon::start(&site).await?;
+    let nemesis = Nemesis {
+        recorder: Arc::new(Recorder::create(&folder.join(HISTORY))?),
+        hub: Arc::new(Hub::new(Arc::clone(&site))),
+        site: Arc::clone(&site),
+        daemon,
+        broker,
+        web,
+        front,
+        back,
+        rng: fastrand::Rng::with_seed(options.seed),
+        shape: Shape::default(),
+        acts,
+        mishaps: Vec::new(),
+        is_over: watch::Sender::new(false).subscribe(),
+    };
+    Ok((site, nemesis))
+}
+
+/// A port that nobody listens on; whoever takes it next is most likely this run.
+async fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0)).await?.local_addr()?.port())
+}
+
+/// Lets callers and nemesis loose, then calms down and ends.
+async fn play(
+    site: &Arc<Site>,
+    mut nemesis: Nemesis,
+    options: &Options,
+    ways: &[Way],
+) -> anyhow::Result<Vitals> {
+    let is_over = watch::Sender::new(false);
+    let recorder = Arc::clone(&nemesis.recorder);
+    nemesis.is_over = is_over.subscribe();
+    let stage = Arc::new(Stage {
+        site: Arc::clone(site),
+        recorder: Arc::clone(&recorder),
+        hub: Arc::clone(&nemesis.hub),
+        is_up: nemesis.daemon.watch(),
+        is_over: is_over.subscribe(),
+    });
+    let wait = u64::try_from(SICK_RESET.as_micros()).unwrap_or(u64::MAX);
+    recorder.add(&Event::Breaker { server: SICK.into(), failures: SICK_FAILURES, wait });
+    let mut callers = JoinSet::new();
+    for number in 0..options.callers {
+        callers.spawn(Caller::new(&stage, options.seed, number, ways).run());
+    }
+    let progress = tokio::spawn(show_progress(Arc::clone(&recorder)));
+    let mut vitals = Vitals::default();
+    let end = Instant::now() + options.lasts;
+    sleep(CENSUS.min(options.lasts / 4)).await;
+    vitals.begin(&nemesis.daemon.family()?);
+    while Instant::now() < end {
+        let slice = (Instant::now() + CENSUS).min(end);
+        nemesis.run(slice).await;
+        if let Ok(family) = nemesis.daemon.family() {
+            take_census(&recorder, &family);
+        }
+    }
+    sleep(SETTLE).await;
+    recorder.add(&Event::Calm { at: now() });
+    sleep(CALM).await;
+    vitals.end(&nemesis.daemon.family()?);
+    is_over.send_replace(true);
+    let last = timeout(LAST_CALLS, async { while callers.join_next().await.is_some() {} }).await;
+    if last.is_err() {
+        nemesis.mishaps.push("callers still wait long after the last call".into());
+    }
+    if let Err(error) = nemesis.end_in_order().await {
+        nemesis.mishaps.push(format!("{error:#}"));
+    }
+    progress.abort();
+    recorder.finish()?;
+    vitals.mishaps = nemesis.mishaps;
+    vitals.look_at_log(&site.folder.join("daemon.log"));
+    Ok(vitals)
+}
+
+fn take_census(recorder: &Recorder, family: &Family) {
+    let processes = family.census();
+    recorder.add(&Event::Census { at: now(), occasion: Occasion::Running, processes });
+}
+
+async fn show_progress(recorder: Arc<Recorder>) {
+    let began = Instant::now();
+    loop {
+        sleep(PROGRESS).await;
+        eprintln!("{:>4} s: {}", began.elapsed().as_secs(), recorder.counts.line());
+    }
+}

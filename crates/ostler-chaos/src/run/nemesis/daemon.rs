@@ -1,0 +1,65 @@
+//! Harm to the daemon itself.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use ostler_chaos::history::{Event, Occasion};
+use ostler_testkit::Proc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::{Act, Nemesis};
+use crate::run::record::{Recorder, now};
+use crate::run::world::family;
+
+/// After this long nothing of a daemon may be left.
+const GONE_AFTER: Duration = Duration::from_secs(6);
+
+impl Nemesis {
+    /// Half of the time another one starts at once, beside what the guards still clear away.
+    pub(super) async fn kill_daemon(&mut self) -> anyhow::Result<()> {
+        let is_prompt = self.rng.bool();
+        self.recorder.act(Act::KillDaemon.name(), "daemon", true);
+        let (members, mark) = (self.daemon.family()?.members(), self.daemon.mark());
+        self.daemon.kill().await?;
+        let census = self.census_later(members, mark);
+        if !is_prompt {
+            let _ = census.await;
+        }
+        self.daemon.start_again().await?;
+        self.recorder.act(Act::KillDaemon.name(), "daemon", false);
+        Ok(())
+    }
+
+    pub(super) async fn end_daemon(&mut self) -> anyhow::Result<()> {
+        self.recorder.act(Act::EndDaemon.name(), "daemon", true);
+        let ended = self.end_in_order().await;
+        self.daemon.start_again().await?;
+        self.recorder.act(Act::EndDaemon.name(), "daemon", false);
+        ended
+    }
+
+    /// Ends the daemon for good or to be started again; a census follows at once, since nothing may be left.
+    pub(crate) async fn end_in_order(&mut self) -> anyhow::Result<()> {
+        let (members, mark) = (self.daemon.family()?.members(), self.daemon.mark());
+        let status = self.daemon.end().await?;
+        take(&self.recorder, &members, &mark);
+        ensure!(status.success(), "the daemon exits with {status} after SIGTERM");
+        Ok(())
+    }
+
+    fn census_later(&self, members: HashSet<Proc>, mark: String) -> JoinHandle<()> {
+        let recorder = Arc::clone(&self.recorder);
+        tokio::spawn(async move {
+            sleep(GONE_AFTER).await;
+            take(&recorder, &members, &mark);
+        })
+    }
+}
+
+fn take(recorder: &Recorder, members: &HashSet<Proc>, mark: &str) {
+    let processes = family::left(members, mark);
+    recorder.add(&Event::Census { at: now(), occasion: Occasion::Over, processes });
+}

@@ -1,0 +1,89 @@
+//! Harm to servers.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use ostler_testkit::Proc;
+use tokio::time::sleep;
+
+use super::{Act, Nemesis};
+use crate::run::world::config::{Kind, SERVERS, SICK};
+
+impl Nemesis {
+    /// A server that runs as a child of the daemon, and one of its processes.
+    fn victim(&mut self) -> anyhow::Result<Option<(&'static str, Proc)>> {
+        let family = self.daemon.family()?;
+        let start = self.rng.usize(..SERVERS.len());
+        for offset in 0..SERVERS.len() {
+            let server = SERVERS[(start + offset) % SERVERS.len()];
+            if server.kind == Kind::Web {
+                continue;
+            }
+            let procs = family.servers(server.name);
+            if !procs.is_empty() {
+                return Ok(Some((server.name, procs[self.rng.usize(..procs.len())])));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn kill_server(&mut self) -> anyhow::Result<()> {
+        let Some((name, proc)) = self.victim()? else { return Ok(()) };
+        self.recorder.act(Act::KillServer.name(), name, true);
+        proc.kill();
+        self.recorder.act(Act::KillServer.name(), name, false);
+        Ok(())
+    }
+
+    /// Mostly short; sometimes longer than a call may take.
+    pub(super) async fn freeze_server(&mut self) -> anyhow::Result<()> {
+        let Some((name, proc)) = self.victim()? else { return Ok(()) };
+        let lasts = if self.rng.u8(..4) == 0 { self.millis(6_000..9_000) } else { self.millis(50..1_500) };
+        proc.signal(Signal::SIGSTOP);
+        self.spell(Act::FreezeServer, name, lasts).await;
+        proc.signal(Signal::SIGCONT);
+        Ok(())
+    }
+
+    pub(super) fn kill_guard(&mut self) -> anyhow::Result<()> {
+        let Some((name, proc)) = self.victim()? else { return Ok(()) };
+        let daemon = self.daemon.family()?.head();
+        let mut guard = proc.parent();
+        while let Some(parent) = guard.filter(|parent| !is_guard(*parent)) {
+            guard = parent.parent();
+        }
+        // The warden is a guard's parent and not meant.
+        let Some(guard) = guard.filter(|guard| guard.parent().is_some_and(|above| above != daemon)) else {
+            return Ok(());
+        };
+        self.recorder.act(Act::KillGuard.name(), name, true);
+        guard.kill();
+        self.recorder.act(Act::KillGuard.name(), name, false);
+        Ok(())
+    }
+
+    pub(super) async fn kill_web(&mut self) -> anyhow::Result<()> {
+        self.recorder.act(Act::KillWeb.name(), "web", true);
+        self.web.kill().await?;
+        let away = self.millis(0..1_500);
+        sleep(away).await;
+        self.web.start_again().await?;
+        self.recorder.act(Act::KillWeb.name(), "web", false);
+        Ok(())
+    }
+
+    pub(super) async fn sicken(&mut self) -> anyhow::Result<()> {
+        let lasts = self.millis(2_000..6_000);
+        std::fs::write(self.site.sick_file(), "")?;
+        self.spell(Act::Sicken, SICK, lasts).await;
+        std::fs::remove_file(self.site.sick_file())?;
+        sleep(Duration::from_millis(10)).await;
+        Ok(())
+    }
+}
+
+/// The guard is the product's own binary.
+fn is_guard(proc: Proc) -> bool {
+    let line = std::fs::read(format!("/proc/{}/cmdline", proc.pid)).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|word| word == b"guard")
+}

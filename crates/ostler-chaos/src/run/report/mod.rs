@@ -1,0 +1,162 @@
+//! What a run comes to, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context as _;
+use ostler_chaos::check::{Violation, check};
+use ostler_chaos::history::{End, Event, Invoke, Nonce};
+use ostler_chaos::ledger::{self, Execution};
+use serde::Serialize;
+
+use super::HISTORY;
+
+mod excerpt;
+mod print;
+mod recovery;
+mod vitals;
+
+pub(crate) use recovery::Recovery;
+pub(crate) use vitals::Vitals;
+
+/// How calls of one kind ended.
+#[derive(Debug, Default, Clone, Serialize)]
+pub(crate) struct Ends {
+    calls: u64,
+    good: u64,
+    failed: u64,
+    unknown: u64,
+}
+
+/// Everything that is told at the end.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    again: Option<String>,
+    seconds: f64,
+    by_way: BTreeMap<String, Ends>,
+    by_purpose: BTreeMap<String, Ends>,
+    /// Why calls failed or are unknown.
+    reasons: BTreeMap<String, u64>,
+    acts: BTreeMap<String, u64>,
+    recoveries: BTreeMap<String, Recovery>,
+    executions: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vitals: Option<Vitals>,
+    violations: Vec<Violation>,
+    /// Lines of both records for the violations.
+    #[serde(skip)]
+    excerpts: Vec<String>,
+}
+
+impl Report {
+    /// Reads the records of a folder and checks them.
+    pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
+        let history = read_history(&folder.join(HISTORY))?;
+        let executions = read_ledgers(&folder.join("ledgers"))?;
+        let violations = check(&history, &executions);
+        let excerpts = violations.iter().map(|broken| excerpt::of(broken, &history, &executions)).collect();
+        let mut report = Self {
+            seed: None,
+            again: None,
+            seconds: span(&history),
+            by_way: BTreeMap::new(),
+            by_purpose: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+            acts: BTreeMap::new(),
+            recoveries: recovery::measure(&history),
+            executions: executions.len(),
+            vitals: None,
+            violations,
+            excerpts,
+        };
+        report.count(&history);
+        Ok(report)
+    }
+
+    /// What the records do not hold.
+    pub(crate) fn complete(&mut self, vitals: Vitals, seed: u64, again: String) {
+        self.vitals = Some(vitals);
+        self.seed = Some(seed);
+        self.again = Some(again);
+    }
+
+    pub(crate) fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.vitals.as_ref().is_none_or(|vitals| vitals.mishaps.is_empty())
+    }
+
+    fn count(&mut self, history: &[Event]) {
+        let mut open: BTreeMap<Nonce, &Invoke> = BTreeMap::new();
+        for event in history {
+            match event {
+                Event::Invoke(invoke) => {
+                    open.insert(invoke.call, invoke);
+                }
+                Event::End { call, end, .. } => {
+                    let Some(invoke) = open.remove(call) else { continue };
+                    self.by_way.entry(word(&invoke.way)).or_default().add(end);
+                    self.by_purpose.entry(word(&invoke.purpose)).or_default().add(end);
+                    if let Some(reason) = reason(end) {
+                        *self.reasons.entry(reason).or_default() += 1;
+                    }
+                }
+                Event::Nemesis { act, begins: true, .. } => *self.acts.entry(act.clone()).or_default() += 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Ends {
+    fn add(&mut self, end: &End) {
+        self.calls += 1;
+        match end {
+            End::Ok { .. } => self.good += 1,
+            End::Fail { .. } => self.failed += 1,
+            End::Unknown { .. } => self.unknown += 1,
+        }
+    }
+}
+
+fn reason(end: &End) -> Option<String> {
+    match end {
+        End::Ok { .. } => None,
+        End::Fail { kind, ran, .. } => Some(format!("failed, ran {}: {kind}", word(ran))),
+        End::Unknown { why } => Some(format!("unknown: {why}")),
+    }
+}
+
+/// The name of a value in the records.
+fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn span(history: &[Event]) -> f64 {
+    let at = |event: &Event| match event {
+        Event::Invoke(invoke) => Some(invoke.at),
+        Event::End { at, .. } | Event::Nemesis { at, .. } | Event::Census { at, .. } => Some(*at),
+        _ => None,
+    };
+    let first = history.iter().find_map(at).unwrap_or_default();
+    history.iter().rev().find_map(at).unwrap_or_default().saturating_sub(first) as f64 / 1e6
+}
+
+fn read_history(file: &Path) -> anyhow::Result<Vec<Event>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+    let line = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("{}:{}", file.display(), number + 1))
+    };
+    text.lines().enumerate().map(line).collect()
+}
+
+fn read_ledgers(folder: &Path) -> anyhow::Result<Vec<Execution>> {
+    let mut executions = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))? {
+        executions.extend(ledger::load(&entry?.path())?);
+    }
+    executions.sort_by_key(|execution| execution.began);
+    Ok(executions)
+}

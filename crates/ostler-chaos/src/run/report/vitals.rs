@@ -1,0 +1,54 @@
+//! How the daemon itself has fared.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::run::world::family::Family;
+
+/// What is measured of a daemon from outside.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub(crate) struct Sample {
+    pub(super) rss_kib: u64,
+    pub(super) descriptors: usize,
+    pub(super) processes: usize,
+    pub(super) zombies: usize,
+}
+
+/// At the beginning and at the end, and what went wrong that no record shows.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Vitals {
+    pub(super) at_begin: Sample,
+    pub(super) at_end: Sample,
+    pub(crate) mishaps: Vec<String>,
+}
+
+impl Vitals {
+    pub(crate) fn begin(&mut self, family: &Family) {
+        self.at_begin = Sample::of(family);
+    }
+
+    pub(crate) fn end(&mut self, family: &Family) {
+        self.at_end = Sample::of(family);
+    }
+
+    /// A panic that is caught somewhere is one all the same.
+    pub(crate) fn look_at_log(&mut self, log: &Path) {
+        let text = std::fs::read(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let panics = text.lines().filter(|line| line.contains("panicked at"));
+        self.mishaps.extend(panics.take(5).map(|line| format!("the daemon's log: {line}")));
+    }
+}
+
+impl Sample {
+    fn of(family: &Family) -> Self {
+        let head = family.head();
+        Self {
+            rss_kib: head.rss_kib(),
+            descriptors: head.descriptors(),
+            processes: head.descendants().len(),
+            zombies: head.zombies().len(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The daemon's config, in all the shapes that the nemesis gives it.
+
+use std::time::Duration;
+
+use super::people::{ALL, FORBIDDEN, HIDDEN, NONE, SOME};
+use super::site::Site;
+
+/// A server of the config that calls go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+/// How a server is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A process on stdio, always there.
+    Eager,
+    /// One that ends when it is idle for a moment.
+    Lazy,
+    /// One for each caller.
+    PerCaller,
+    /// A shell that starts it, with helpers that leave the group.
+    Wrapped,
+    /// Behind a URL.
+    Web,
+}
+
+/// Servers that are expected to work.
+pub(crate) const SERVERS: [Server; 7] = [
+    Server { name: "a", kind: Kind::Eager },
+    Server { name: HIDDEN, kind: Kind::Eager },
+    Server { name: "c", kind: Kind::Eager },
+    Server { name: "lazy", kind: Kind::Lazy },
+    Server { name: "own", kind: Kind::PerCaller },
+    Server { name: "wrap", kind: Kind::Wrapped },
+    Server { name: "web", kind: Kind::Web },
+];
+
+/// The server whose tool fails for a while, now and then.
+pub(crate) const SICK: &str = "sick";
+/// When its breaker opens and for how long: soon, so that a short run sees it all.
+pub(crate) const SICK_FAILURES: u32 = 3;
+pub(crate) const SICK_RESET: Duration = Duration::from_secs(1);
+
+/// What edits change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Whether there is one server more.
+    pub(crate) has_extra: bool,
+    /// Tools of the server `c` beside the usual ones: another number is another process.
+    pub(crate) tools: u32,
+    /// Whether the roles have a rule more, about something that nobody calls.
+    pub(crate) has_rule: bool,
+}
+
+/// The text of `ostler.toml`.
+pub(crate) fn text(site: &Site, shape: Shape) -> String {
+    let mut text = String::from("version = 1\n[pool]\nmax_processes = 64\n");
+    SERVERS.iter().for_each(|server| text.push_str(&server_table(site, server, shape)));
+    text.push_str(&sick_table(site));
+    if shape.has_extra {
+        text.push_str(&table("extra", &command(site, "extra", &[]), "lazy = false\n"));
+    }
+    text.push_str(&roles(shape));
+    if let Some(port) = site.ports.broker {
+        text.push_str(&format!("[relay]\nnats = \"nats://127.0.0.1:{port}\"\nhost = \"mill\"\n"));
+    }
+    text
+}
+
+fn roles(shape: Shape) -> String {
+    let more = if shape.has_rule { ", \"*/nothing_of_this_name\"" } else { "" };
+    format!(
+        "[roles.local]\nallow = [\"*\"]\n[roles.{ALL}]\nallow = [\"*\"{more}]\n\
+         [roles.{SOME}]\nallow = [\"*\"]\ndeny = [\"*/{FORBIDDEN}\", \"{HIDDEN}/*\"{more}]\n[roles.{NONE}]\nallow = []\n"
+    )
+}
+
+fn server_table(site: &Site, server: &Server, shape: Shape) -> String {
+    let name = server.name;
+    match server.kind {
+        Kind::Eager if name == "c" => {
+            let tools = shape.tools.to_string();
+            table(name, &command(site, name, &["--tools", &tools]), "lazy = false\n")
+        }
+        Kind::Eager => table(name, &command(site, name, &[]), "lazy = false\n"),
+        Kind::Lazy => table(name, &command(site, name, &[]), "keep_alive = \"300ms\"\n"),
+        Kind::PerCaller => table(name, &command(site, name, &[]), "isolation = \"caller\"\n"),
+        Kind::Wrapped => table(name, &wrapped(site, name), ""),
+        Kind::Web => table(name, &format!("url = \"http://127.0.0.1:{}/mcp\"\n", site.ports.web), ""),
+    }
+}
+
+fn sick_table(site: &Site) -> String {
+    let file = site.sick_file().display().to_string();
+    let command = command(site, SICK, &["--sick-while", &file]);
+    let reset = SICK_RESET.as_secs();
+    format!(
+        "[servers.{SICK}]\n{command}{LIMITS}breaker = {{ failures = {SICK_FAILURES}, reset = \"{reset}s\" }}\n"
+    )
+}
+
+/// A server is killed more often here than any budget of the real world allows.
+const LIMITS: &str = "call_timeout = \"5s\"\nmax_call_time = \"8s\"\nstart_timeout = \"5s\"\n\
+    restart = { max = 100000, window = \"5m\", max_delay = \"500ms\" }\n";
+
+fn table(name: &str, command: &str, more: &str) -> String {
+    format!("[servers.{name}]\n{command}{LIMITS}breaker = {{ failures = 5, reset = \"1s\" }}\n{more}")
+}
+
+fn command(site: &Site, name: &str, more: &[&str]) -> String {
+    let mut args = vec!["--name".to_owned(), name.to_owned(), "--executions".to_owned()];
+    args.push(site.ledger(name).display().to_string());
+    args.extend(more.iter().map(|arg| (*arg).to_owned()));
+    format!("command = {:?}\nargs = {args:?}\n", site.programs.fake)
+}
+
+/// A shell, a helper in its group, one in a session of its own, and one that is forked twice.
+fn wrapped(site: &Site, name: &str) -> String {
+    let (fake, ledger) = (site.programs.fake.display(), site.ledger(name).display().to_string());
+    let strays = site.folder.join("strays").display().to_string();
+    let line = format!(
+        "sleep 100000 & '{fake}' --name {name} --executions '{ledger}' --fork-setsid '{strays}' --double-fork '{strays}'; exit $?"
+    );
+    format!("command = \"sh\"\nargs = [\"-c\", {line:?}]\n")
+}

@@ -1,0 +1,122 @@
+//! The daemon of a run, which is killed and started again in the same place.
+
+use std::fs::File;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use nix::sys::signal::Signal;
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::family::{Family, MARK};
+use super::site::Site;
+
+/// How long it may take to come up, on a machine that has other things to do.
+const COMING_UP: Duration = Duration::from_secs(30);
+/// How long it may take to end in order: ten seconds are promised.
+const ENDING: Duration = Duration::from_secs(12);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A daemon that runs, or has just been killed.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    site: Arc<Site>,
+    child: Child,
+    pid: u32,
+    /// Which of the run's daemons it is.
+    life: u32,
+    is_up: watch::Sender<bool>,
+}
+
+impl Daemon {
+    /// Starts the first one; where it listens is then fixed.
+    pub(crate) async fn first(site: &mut Site) -> anyhow::Result<u16> {
+        let (mut child, _) = spawn(site, 0)?;
+        let port = until_up(site, &mut child).await?;
+        child.kill().await?;
+        Ok(port)
+    }
+
+    pub(crate) async fn start(site: &Arc<Site>) -> anyhow::Result<Self> {
+        let (mut child, pid) = spawn(site, 1)?;
+        until_up(site, &mut child).await?;
+        let is_up = watch::Sender::new(true);
+        Ok(Self { site: Arc::clone(site), child, pid, life: 1, is_up })
+    }
+
+    /// Whether there is a daemon, as callers are told.
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+        self.is_up.subscribe()
+    }
+
+    pub(crate) fn mark(&self) -> String {
+        self.life.to_string()
+    }
+
+    pub(crate) fn family(&self) -> anyhow::Result<Family> {
+        Family::of(self.pid, self.mark()).context("the daemon has ended")
+    }
+
+    /// How it ended, if it has done so by itself.
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// SIGKILL; returns when it is gone.
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
+        self.is_up.send_replace(false);
+        self.child.kill().await.context("the daemon can't be killed")
+    }
+
+    /// SIGTERM; how it exits.
+    pub(crate) async fn end(&mut self) -> anyhow::Result<ExitStatus> {
+        self.is_up.send_replace(false);
+        if let Ok(family) = self.family() {
+            family.head().signal(Signal::SIGTERM);
+        }
+        let ending = tokio::time::timeout(ENDING, self.child.wait());
+        Ok(ending.await.context("the daemon does not end within ten seconds of SIGTERM")??)
+    }
+
+    /// Starts it again where it was.
+    pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
+        self.life += 1;
+        (self.child, self.pid) = spawn(&self.site, self.life)?;
+        until_up(&self.site, &mut self.child).await?;
+        self.is_up.send_replace(true);
+        Ok(())
+    }
+}
+
+fn spawn(site: &Site, life: u32) -> anyhow::Result<(Child, u32)> {
+    let _ = std::fs::remove_file(site.folder.join("host/port"));
+    let log = File::options().create(true).append(true).open(site.folder.join("daemon.log"))?;
+    let address = format!("127.0.0.1:{}", site.ports.daemon);
+    let mut command = site.near(&["serve", "--listen", &address, "--port-file", "port"]);
+    command.env(MARK, life.to_string()).stdout(log.try_clone()?).stderr(log);
+    let child = command.spawn().context("the daemon can't be started")?;
+    let pid = child.id().context("the daemon has ended at once")?;
+    Ok((child, pid))
+}
+
+async fn until_up(site: &Site, child: &mut Child) -> anyhow::Result<u16> {
+    let end = Instant::now() + COMING_UP;
+    let log = site.folder.join("daemon.log");
+    loop {
+        let told = std::fs::read_to_string(site.folder.join("host/port")).ok();
+        if let Some(port) = told.and_then(|text| text.trim().parse().ok()) {
+            return Ok(port);
+        }
+        if let Some(status) = child.try_wait()? {
+            bail!("the daemon does not come up ({status}); see {}", log.display());
+        }
+        if Instant::now() >= end {
+            bail!("the daemon does not come up within 30 s; see {}", log.display());
+        }
+        sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,117 @@
+//! The folder of a run, and who is where.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::process::Command;
+
+use super::config::{self, Shape};
+use super::people::PEOPLE;
+
+/// How long a command of the product may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Fixed for a run once everything has come up.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) folder: PathBuf,
+    pub(crate) programs: Programs,
+    pub(crate) ports: Ports,
+    /// By the name of their person.
+    pub(crate) tokens: HashMap<&'static str, String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) ostler: PathBuf,
+    pub(crate) fake: PathBuf,
+}
+
+/// All on the loopback.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    pub(crate) daemon: u16,
+    /// The daemon behind something that can be cut.
+    pub(crate) cuttable: u16,
+    /// The server behind a URL.
+    pub(crate) web: u16,
+    /// The broker, behind something that can be cut.
+    pub(crate) broker: Option<u16>,
+}
+
+impl Site {
+    pub(crate) fn new(folder: &Path, programs: Programs) -> anyhow::Result<Self> {
+        for name in ["host", "far", "ledgers"] {
+            std::fs::create_dir_all(folder.join(name))?;
+        }
+        Ok(Self { folder: folder.to_owned(), programs, ports: Ports::default(), tokens: HashMap::new() })
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.folder.join("host/ostler.toml")
+    }
+
+    /// One for each server, shared by all its processes.
+    pub(crate) fn ledger(&self, server: &str) -> PathBuf {
+        self.folder.join("ledgers").join(format!("{server}.jsonl"))
+    }
+
+    /// While it is there, the server `sick` is.
+    pub(crate) fn sick_file(&self) -> PathBuf {
+        self.folder.join("sick")
+    }
+
+    /// Writes the config as an editor does that saves in place.
+    pub(crate) fn configure(&self, shape: Shape) -> std::io::Result<()> {
+        std::fs::write(self.config_file(), config::text(self, shape))
+    }
+
+    /// A command of the product on the daemon's machine, in nobody's environment.
+    pub(crate) fn near(&self, args: &[&str]) -> Command {
+        self.command("host", args)
+    }
+
+    /// The same on a machine that has nothing of the daemon's.
+    pub(crate) fn far(&self, args: &[&str]) -> Command {
+        self.command("far", args)
+    }
+
+    fn command(&self, machine: &str, args: &[&str]) -> Command {
+        let home = self.folder.join(machine);
+        let mut command = Command::new(&self.programs.ostler);
+        command.args(args).current_dir(&home).env_clear().env("HOME", &home);
+        for (variable, folder) in [("XDG_STATE_HOME", "state"), ("XDG_CONFIG_HOME", "config")] {
+            command.env(variable, home.join(folder));
+        }
+        // A build that is broken on purpose is told so by its environment.
+        for variable in ["PATH", "OSTLER_SABOTAGE", "RUST_BACKTRACE"] {
+            if let Some(value) = std::env::var_os(variable) {
+                command.env(variable, value);
+            }
+        }
+        command.env("NO_COLOR", "1").kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command to its end; what it prints.
+    pub(crate) async fn tell(&self, args: &[&str]) -> anyhow::Result<String> {
+        let running = tokio::time::timeout(PATIENCE, self.near(args).output());
+        let output = running.await.with_context(|| format!("ostler {} does not end", args.join(" ")))??;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "ostler {}: {said}", args.join(" "));
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+
+    pub(crate) async fn make_tokens(&mut self) -> anyhow::Result<()> {
+        for person in &PEOPLE {
+            let args = ["token", "create", "--name", person.name, "--role", person.role];
+            let token = self.tell(&args).await?;
+            self.tokens.insert(person.name, token);
+        }
+        Ok(())
+    }
+}
