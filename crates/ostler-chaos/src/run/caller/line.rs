@@ -108,5 +108,5 @@ fn last_event(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
     let messages = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim_start);
     let is_answer = |message: &Value| message.get("id").is_some() && message.get("method").is_none();
-    messages.filter_map(|data| serde_json::from_str(data).ok()).filter(is_answer).next_back()
+    messages.filter_map(|data| serde_json::from_str(data).ok()).rfind(is_answer)
 }
