@@ -1,0 +1,249 @@
+//! Nothing on the way of a call grows with what else there is.
+//!
+//! A call with one server, tool, role or session and one with thousands must
+//! allocate the same and take about the same time. Allocations
+//! are counted on the thread of the test, which is all that the runtime has.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
+#![allow(clippy::print_stderr, reason = "the figures are for whoever runs the test to see them")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use ostler_core::config::Role;
+use ostler_core::fault::Fault;
+use ostler_core::status::Containment;
+use ostler_core::supervisor::Failure;
+use ostler_gateway::{Gateway, GatewayOptions};
+use ostler_host::upstream::{Ask, BoxFuture, Connector, Force, Plan, Session, Vitals};
+use ostler_host::{Caller, Host, HostOptions, Rules, ServerName, ServerSpec};
+use ostler_wire::{Era, Hello, Outcome};
+
+/// Counts what this thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATED: Cell<Allocated> = const { Cell::new(Allocated { times: 0, bytes: 0 }) };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Allocated {
+    times: usize,
+    bytes: usize,
+}
+
+#[allow(unsafe_code, reason = "only an allocator can count allocations")]
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.with(|so_far| {
+            let Allocated { times, bytes } = so_far.get();
+            so_far.set(Allocated { times: times + 1, bytes: bytes + layout.size() });
+        });
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// A server in memory with so many tools, which answers at once.
+struct Parrot {
+    hello: Hello,
+    tools: usize,
+}
+
+struct Parrots(usize);
+
+impl Connector for Parrots {
+    fn connect(&self, _: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+        let hello = Hello {
+            era: Era::Legacy,
+            version: "2025-11-25".into(),
+            capabilities: Bytes::from_static(br#"{"tools":{}}"#),
+            server: None,
+            instructions: None,
+            session_meta: None,
+        };
+        let tools = self.0;
+        Box::pin(async move { Ok(Arc::new(Parrot { hello, tools }) as Arc<dyn Session>) })
+    }
+
+    fn containment(&self) -> Containment {
+        Containment::None
+    }
+}
+
+impl Session for Parrot {
+    fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>> {
+        let answer = match ask.method {
+            "tools/list" => {
+                let tool = |n| format!(r#"{{"name":"t{n}","inputSchema":{{"type":"object"}}}}"#);
+                let tools: Vec<String> = (0..self.tools).map(tool).collect();
+                format!(r#"{{"tools":[{}]}}"#, tools.join(",")).into()
+            }
+            _ => Bytes::from_static(br#"{"content":[{"type":"text","text":"hello"}]}"#),
+        };
+        Box::pin(async move { Ok(Outcome::Result(answer)) })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, Failure> {
+        Box::pin(std::future::pending())
+    }
+
+    fn close(&self, _: Force) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn vitals(&self) -> Vitals {
+        Vitals::default()
+    }
+
+    fn signs(&self) -> (Option<tokio::time::Instant>, Option<tokio::time::Instant>) {
+        (None, None)
+    }
+}
+
+/// How much there is of everything.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    servers: usize,
+    tools: usize,
+    roles: usize,
+    sessions: usize,
+}
+
+const LEAST: Size = Size { servers: 1, tools: 2, roles: 1, sessions: 1 };
+/// Of each, this many where there are many.
+const MANY: usize = 1_000;
+/// Where more of something is made in no time; so a search that takes a nanosecond for each is seen.
+const VERY_MANY: usize = 10_000;
+/// Calls that are counted, after as many that are not.
+const CALLS: usize = 100;
+
+struct Endpoint {
+    app: TowerToHyperService<axum::Router>,
+    session: String,
+    tool: String,
+}
+
+impl Endpoint {
+    async fn open(size: Size) -> Self {
+        let host = Host::new(HostOptions::default());
+        let me = Caller::local();
+        for n in 0..size.servers {
+            let name = ServerName::new(&format!("s{n}")).unwrap();
+            let (tools, spec) = match n {
+                0 => (size.tools, ServerSpec::stdio(name, "none")),
+                _ => (2, ServerSpec::stdio(name, "none").lazy()),
+            };
+            host.spawn_with(&me, spec, Arc::new(Parrots(tools))).await.unwrap();
+        }
+        let rule = || Role { allow: vec!["*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
+        let others = (1..size.roles).map(|n| (format!("r{n}"), rule()));
+        let roles: BTreeMap<String, Role> = others.chain([("local".into(), rule())]).collect();
+        host.set_rules(Rules::of(&roles));
+        let app = TowerToHyperService::new(Gateway::new(host, GatewayOptions::default()).router());
+        // The last tool and the last session: whoever looks one by one has the longest way.
+        let mut it = Self { app, session: String::new(), tool: format!("s0__t{}", size.tools - 1) };
+        for _ in 0..size.sessions {
+            let response = it.post(INITIALIZE).await;
+            it.session = response.headers()["Mcp-Session-Id"].to_str().unwrap().to_owned();
+        }
+        it
+    }
+
+    async fn post(&self, body: &str) -> Response<Body> {
+        let mut request = Request::post("/mcp").header("Host", "localhost");
+        request = request.header("Content-Type", "application/json");
+        if !self.session.is_empty() && body != INITIALIZE {
+            request = request.header("Mcp-Session-Id", &self.session);
+        }
+        self.app.call(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap()
+    }
+
+    /// One call: what it allocates and how long it takes.
+    async fn call(&self) -> (Allocated, Duration) {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{}","arguments":{{}}}}}}"#,
+            self.tool
+        );
+        let (before, began) = (ALLOCATED.get(), Instant::now());
+        let response = self.post(&body).await;
+        let answer = response.into_body().collect().await.unwrap().to_bytes();
+        let (after, took) = (ALLOCATED.get(), began.elapsed());
+        assert!(answer.windows(5).any(|part| part == b"hello"), "{}", String::from_utf8_lossy(&answer));
+        (Allocated { times: after.times - before.times, bytes: after.bytes - before.bytes }, took)
+    }
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+
+/// The calls of two endpoints, in turn: the usual allocations and the least
+/// time of each. A buffer that grows now and then is not the usual.
+async fn compared(few: &Endpoint, many: &Endpoint) -> [(Allocated, Duration); 2] {
+    let mut found = [Vec::new(), Vec::new()];
+    for turn in 0..CALLS * 2 {
+        for (endpoint, found) in [few, many].into_iter().zip(&mut found) {
+            let call = endpoint.call().await;
+            if turn >= CALLS {
+                found.push(call);
+            }
+        }
+    }
+    found.map(|calls| {
+        let mut allocated: Vec<Allocated> = calls.iter().map(|call| call.0).collect();
+        allocated.sort_unstable();
+        (allocated[CALLS / 2], calls.iter().map(|call| call.1).min().unwrap())
+    })
+}
+
+async fn costs_the_same(size: Size) {
+    let (few, many) = (Endpoint::open(LEAST).await, Endpoint::open(size).await);
+    let [few, many] = compared(&few, &many).await;
+    eprintln!("{few:?} with {LEAST:?}, {many:?} with {size:?}");
+    let longer = size.tools.ilog10() as usize;
+    assert_eq!(few.0.times, many.0.times, "allocations with {size:?}");
+    // The name of the tool is longer, and held a few times on the way; nothing else may be.
+    assert!(many.0.bytes.abs_diff(few.0.bytes) <= longer * 16, "{few:?}, with {size:?} {many:?}");
+    // The least of many calls, taken in turn, hardly knows what else the machine does.
+    assert!(many.1 <= few.1 * 13 / 10, "the least time of a call: {few:?}, with {size:?} {many:?}");
+}
+
+#[tokio::test]
+async fn a_call_costs_the_same_with_a_thousand_servers() {
+    costs_the_same(Size { servers: MANY, ..LEAST }).await;
+}
+
+#[tokio::test]
+async fn a_call_costs_the_same_with_ten_thousand_tools() {
+    costs_the_same(Size { tools: VERY_MANY, ..LEAST }).await;
+}
+
+#[tokio::test]
+async fn a_call_costs_the_same_with_ten_thousand_roles() {
+    costs_the_same(Size { roles: VERY_MANY, ..LEAST }).await;
+}
+
+#[tokio::test]
+async fn a_call_costs_the_same_with_a_thousand_sessions() {
+    costs_the_same(Size { sessions: MANY, ..LEAST }).await;
+}
