@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the bench cells against the peers, interleaved, and prints JSON lines.
+"""Runs single cells against the peers, interleaved, and prints JSON lines; `bench/run` is the whole.
 
 Locations come from the environment:
   BENCH_BIN   directory of mcp-stub, mcp-drive, mcp-raw, mcp-typed (default: target/release)
@@ -18,6 +18,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,15 @@ BIN = os.environ.get("BENCH_BIN", os.path.join(HERE, "target", "release"))
 PEERS = os.environ.get("PEERS_DIR", os.path.join(HERE, "peers"))
 OUT = os.environ.get("BENCH_OUT", os.path.join(HERE, "results"))
 STUB, DRIVE = os.path.join(BIN, "mcp-stub"), os.path.join(BIN, "mcp-drive")
-STUB_HTTP_PORT = 9100
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+STUB_HTTP_PORT = free_port()
 TOOLS_PER_STUB = 6
 
 
@@ -133,8 +142,8 @@ def load(a, peers):
         peers = [p for p in peers if p.http]
     runs = []
     try:
-        for i, p in enumerate(peers):
-            r = Running(p, 9200 + i, upstream=a.upstream)
+        for p in peers:
+            r = Running(p, free_port(), upstream=a.upstream)
             emit(kind="ready", peer=p.name, **r.ready)
             if "error" in r.ready:
                 r.stop()
@@ -159,25 +168,26 @@ def load(a, peers):
 def start(a, peers):
     for rep in range(a.reps):
         for n in map(int, a.counts.split(",")):
-            for i, p in enumerate(peers):
-                argv = p.argv(9400 + i, n, "stdio")
+            for p in peers:
+                port = free_port()
+                argv = p.argv(port, n, "stdio")
                 if argv:
-                    v = drive("start", "--url", f"http://127.0.0.1:{9400 + i}{p.path}", "--min-tools", p.min_tools(n),
+                    v = drive("start", "--url", f"http://127.0.0.1:{port}{p.path}", "--min-tools", p.min_tools(n),
                               "--timeout", 60, "--", *argv)
                     emit(kind="start", rep=rep, peer=p.name, n=n, **v)
 
 
 def crash(a, peers):
-    for i, p in enumerate(peers):
-        r = Running(p, 9500 + i)
+    for p in peers:
+        r = Running(p, free_port())
         emit(kind="crash", peer=p.name, **(r.ready if "error" in r.ready else drive("crash", "--url", r.url, "--timeout", 15)))
         r.stop()
 
 
 def sessions(a, peers):
-    for i, p in enumerate(peers):
+    for p in peers:
         for keep in ([], ["--no-delete"]):
-            r = Running(p, 9600 + i)
+            r = Running(p, free_port())
             v = r.ready if "error" in r.ready else drive("sessions", "--url", r.url, "--count", a.count, "--timeout", a.limit, "--pid", r.p.pid, *keep)
             emit(kind="sessions", peer=p.name, delete=not keep, **v)
             r.stop()

@@ -1,0 +1,1 @@
+"""Everything behind `bench/run`. Standard library only."""
