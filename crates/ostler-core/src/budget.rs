@@ -23,8 +23,9 @@ const BUCKETS: u32 = 1_024;
 
 /// Calls allowed in a sliding window.
 ///
-/// Memory is bounded by [`EXACT`] entries of 24 bytes, and nothing is reserved
-/// for calls that are not made.
+/// Memory is bounded by [`EXACT`] entries of 24 bytes, and those of the buckets
+/// of one window for calls that were made beyond the budget. Nothing is
+/// reserved for calls that are not made.
 #[derive(Debug, Clone)]
 pub struct CallBudget {
     calls: u64,
@@ -236,6 +237,41 @@ mod tests {
         budget.restore(at(200), u64::MAX);
         budget.restore(at(200), u64::MAX);
         assert_eq!(budget.used(at(300)), 0, "numbers nobody has counted do no harm");
+    }
+
+    #[test]
+    fn the_next_charge_to_leave_is_the_oldest() {
+        let mut budget = CallBudget::new(3, ms(100));
+        for now in [0, 30] {
+            budget.charge(at(now)).unwrap();
+        }
+        assert_eq!(budget.next_leaves(at(40)), Some(ms(60)));
+        assert_eq!(budget.next_leaves(at(100)), Some(ms(30)));
+        assert_eq!(budget.next_leaves(at(130)), None);
+    }
+
+    #[test]
+    fn the_charges_of_a_bucket_leave_a_window_after_its_end() {
+        let mut budget = CallBudget::new(EXACT + 1, ms(1_024_000));
+        assert_eq!(budget.charge(at(0)), Ok(Charged(at(1_000))));
+        assert_eq!(budget.charge(at(1_000)), Ok(Charged(at(1_000))));
+        assert_eq!(budget.charge(at(1_001)), Ok(Charged(at(2_001))));
+        assert_eq!(budget.next_leaves(at(0)), Some(ms(1_025_000)));
+        assert_eq!(budget.used(at(1_024_999)), 3);
+        assert_eq!(budget.used(at(1_025_000)), 1);
+    }
+
+    #[test]
+    fn calls_made_beyond_the_budget_are_put_together_when_there_are_many() {
+        let mut budget = CallBudget::new(1, ms(1_024_000));
+        for now in 0..EXACT {
+            assert_eq!(budget.enter(at(now)), Charged(at(now)));
+        }
+        for now in EXACT..EXACT + 1_000 {
+            assert_eq!(budget.enter(at(now)), Charged(at(EXACT + 1_000)));
+        }
+        assert_eq!(budget.used(at(EXACT)), EXACT + 1_000);
+        assert_eq!(budget.charges.len(), EXACT as usize + 1);
     }
 
     #[test]

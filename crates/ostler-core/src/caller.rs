@@ -176,6 +176,14 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_keeps_its_session_and_only_the_operator_is_one() {
+        assert_eq!(Caller::local().session(), None);
+        let caller = Caller::local().in_session("s-1");
+        assert_eq!(caller.clone().session(), Some("s-1"));
+        assert!(Caller::operator().is_operator() && !caller.is_operator());
+    }
+
+    #[test]
     fn a_caller_without_a_budget_spends_freely() {
         let caller = Caller::local();
         assert_eq!((caller.principal(), caller.role()), ("local", "local"));

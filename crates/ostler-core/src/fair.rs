@@ -141,6 +141,7 @@ mod tests {
         for (party, waiter) in [('a', 1), ('a', 2), ('a', 3), ('b', 11), ('c', 21), ('c', 22)] {
             line.join(party, waiter);
         }
+        assert!(!line.is_empty());
         assert_eq!(served(&mut line), [1, 11, 21, 2, 22, 3]);
         assert!(line.is_empty());
     }

@@ -243,6 +243,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_delivery_has_one_word_in_errors_and_records() {
+        for delivery in [Delivery::NotSent, Delivery::Rejected, Delivery::Unknown, Delivery::Answered] {
+            assert_eq!(serde_json::json!(delivery), delivery.as_str());
+        }
+        assert_eq!(Delivery::NotSent.as_str(), "not-sent");
+    }
+
+    #[test]
+    fn a_fault_says_how_the_process_ended_and_what_the_server_remarked() {
+        let table = [
+            (FaultKind::Exited(Exit::Code(3)), "the process ended (code 3)"),
+            (FaultKind::Exited(Exit::Signal(9)), "the process ended (signal 9)"),
+            (FaultKind::Exited(Exit::Untold), "the process ended (status unknown)"),
+            (FaultKind::Status { code: 502, text: String::new() }, "the server answered HTTP 502"),
+            (FaultKind::Status { code: 502, text: "no".into() }, "the server answered HTTP 502: no"),
+        ];
+        for (kind, text) in table {
+            assert_eq!(Fault::unknown(kind).to_string(), text);
+        }
+    }
+
+    #[test]
     fn spans_are_written_as_people_write_them() {
         let table = [
             (0, "0ms"),

@@ -132,6 +132,15 @@ mod tests {
     }
 
     #[test]
+    fn after_a_miss_it_is_asked_again_at_once() {
+        let (t, mut live) = (base(), Liveness::default());
+        assert_eq!(live.on_miss(), Missed::Again);
+        assert_eq!(live.look(&signs(t, Some(t)), t), Look::Probe);
+        live.on_answer();
+        assert_eq!(live.look(&signs(t, None), t), Look::Later(t + IDLE));
+    }
+
+    #[test]
     fn the_third_miss_in_a_row_means_hung() {
         let mut live = Liveness::default();
         assert_eq!([live.on_miss(), live.on_miss()], [Missed::Again, Missed::Again]);

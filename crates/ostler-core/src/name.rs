@@ -116,4 +116,10 @@ mod tests {
         }
         assert_eq!(ServerName::new(&"x".repeat(33)), Err(NameError::TooLong(33)));
     }
+
+    #[test]
+    fn a_name_is_shown_as_it_is_and_logged_in_quotes() {
+        let name = ServerName::new("my-server").unwrap();
+        assert_eq!(format!("{name} {name:?}"), r#"my-server "my-server""#);
+    }
 }

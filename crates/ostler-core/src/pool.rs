@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(pool.admit("d", at(3)), Admission::Evict("b"));
         assert_eq!(pool.admit("e", at(3)), Admission::Evict("a"));
         assert_eq!(pool.admit("f", at(3)), Admission::Full);
-        assert_eq!(pool.len(), 3);
+        assert_eq!((pool.len(), pool.max(), pool.is_empty()), (3, 3, false));
         pool.release(&"b");
         assert_eq!(pool.admit("d", at(4)), Admission::Granted);
         assert_eq!(pool.len(), 3);

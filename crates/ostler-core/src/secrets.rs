@@ -171,8 +171,8 @@ mod tests {
 
     #[test]
     fn a_value_too_short_to_be_told_from_words_is_not_hidden() {
-        let secrets = knowing(&[("env:A", "ab"), ("env:B", " \n")]);
-        assert_eq!(secrets.hide("about"), "about");
+        let secrets = knowing(&[("env:A", "ab"), ("env:B", " \n"), ("env:C", "out"), ("env:D", "pass")]);
+        assert_eq!(secrets.hide("about a pass"), "about a [hidden env:D]");
     }
 
     #[test]

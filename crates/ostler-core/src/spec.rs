@@ -322,4 +322,11 @@ mod tests {
         assert!(shown.contains("API_KEY") && shown.contains("Authorization"), "{shown}");
         assert!(!shown.contains("hunter"), "{shown}");
     }
+
+    #[test]
+    fn a_fingerprint_is_shown_in_hexadecimal_digits() {
+        let print = Fingerprint(std::array::from_fn(|i| i as u8));
+        let digits = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+        assert_eq!(format!("{print} {print:?}"), format!("{digits} Fingerprint({digits})"));
+    }
 }

@@ -157,6 +157,47 @@ fn a_first_wait_beyond_the_cap_is_the_operators_word() {
     assert_eq!(breaker.circuit(at(3_600_000)), Circuit::Open { retry_after: hour });
 }
 
+#[test]
+fn a_permit_is_current_until_the_breaker_turns() {
+    let mut breaker = Breaker::new(SETTINGS);
+    let permit = breaker.admit(at(0)).unwrap();
+    assert!(breaker.is_current(&permit));
+    for _ in 0..2 {
+        send(&mut breaker, Mark::Failure, 0).unwrap();
+    }
+    assert!(breaker.is_current(&permit), "it has not tripped yet");
+    send(&mut breaker, Mark::Failure, 0).unwrap();
+    assert!(!breaker.is_current(&permit));
+}
+
+#[test]
+fn every_trip_closing_and_clearing_is_a_turn() {
+    let mut breaker = tripped();
+    assert_eq!(breaker.turns(), 1);
+    send(&mut breaker, Mark::Failure, 30_000).unwrap();
+    assert_eq!(breaker.turns(), 2);
+    send(&mut breaker, Mark::Success, 90_000).unwrap();
+    send(&mut breaker, Mark::Success, 90_000).unwrap();
+    assert_eq!(breaker.turns(), 3);
+    breaker.clear();
+    assert_eq!(breaker.turns(), 4);
+}
+
+#[test]
+fn a_pause_the_server_asks_for_yields_only_to_a_longer_wait() {
+    let mut breaker = Breaker::new(BreakerSettings { failures: 0, ..SETTINGS });
+    breaker.hold(at(0), ms(20_000));
+    assert_eq!(breaker.circuit(at(0)), Circuit::Open { retry_after: ms(20_000) });
+    breaker.hold(at(10_000), ms(5_000));
+    assert_eq!(breaker.circuit(at(10_000)), Circuit::Open { retry_after: ms(10_000) });
+    assert_eq!(breaker.turns(), 1, "nothing has changed for anybody");
+    breaker.hold(at(10_000), ms(10_000));
+    assert_eq!(breaker.turns(), 1, "it ends when the wait under way does");
+    breaker.hold(at(10_000), ms(15_000));
+    assert_eq!(breaker.circuit(at(10_000)), Circuit::Open { retry_after: ms(15_000) });
+    assert!(breaker.admit(at(25_000)).unwrap().is_probe());
+}
+
 /// The reference: numbers only, and permits known by the epoch they were given in.
 #[derive(Default)]
 struct Model {

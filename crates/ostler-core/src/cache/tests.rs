@@ -199,3 +199,33 @@ fn an_answer_that_turned_private_is_no_longer_given_to_others() {
     assert_eq!(body(&mut cache, &key, "ada", 0), None);
     assert_eq!(body(&mut cache, &key, "bob", 0).unwrap(), "bob's");
 }
+
+#[test]
+fn an_entry_costs_its_key_its_body_and_a_constant() {
+    let mut cache = cache(64, 1 << 20);
+    put(
+        &mut cache,
+        &key("time", "zone-of", "{\"a\":1}"),
+        "ada",
+        fresh("answer of 19 bytes.", 100, Scope::Public),
+    );
+    let parts = ["time", "tools/call", "zone-of", "{\"a\":1}", "answer of 19 bytes."];
+    assert_eq!(cache.stats().bytes, OVERHEAD + parts.map(str::len).iter().sum::<usize>());
+}
+
+#[test]
+fn one_answer_may_fill_the_cache_to_the_last_byte() {
+    let key = key("time", "now", "");
+    let cost = cost(&key, &Bytes::from_static(b"x"));
+    assert!(put(&mut cache(64, cost), &key, "ada", fresh("x", 100, Scope::Public)));
+    assert!(!put(&mut cache(64, cost - 1), &key, "ada", fresh("x", 100, Scope::Public)));
+}
+
+#[test]
+fn a_cache_that_is_logged_shows_counts_and_no_answer() {
+    let mut cache = cache(64, 1 << 20);
+    put(&mut cache, &key("time", "now", "asked"), "ada", fresh("hunter2", 100, Scope::Private));
+    let shown = format!("{cache:?}");
+    assert!(shown.contains("entries: 1"), "{shown}");
+    assert!(!shown.contains("hunter2") && !shown.contains("asked"), "{shown}");
+}

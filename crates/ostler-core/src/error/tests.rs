@@ -109,6 +109,22 @@ fn a_denied_tool_looks_exactly_like_an_unknown_one() {
 }
 
 #[test]
+fn the_object_on_the_wire_says_what_is_rendered_and_a_servers_own_passes_unchanged() {
+    for error in samples() {
+        let object: Value = serde_json::from_slice(&error.rpc_object()).unwrap();
+        assert_eq!(object["code"], error.rpc_code());
+        if let CallError::Rpc(answer) = &error {
+            assert_eq!(error.rpc_object(), answer.raw);
+            continue;
+        }
+        let message = object["message"].as_str().unwrap();
+        assert!(message.starts_with(&error.to_string()), "{message}");
+        assert!(error.cause().is_none_or(|cause| message.ends_with(&*cause)), "{message}");
+        assert_eq!(object["data"], error.data());
+    }
+}
+
+#[test]
 fn waits_are_rounded_up_so_that_nobody_comes_too_early() {
     assert_eq!(whole_millis(Duration::from_nanos(1)), 1);
     assert_eq!(whole_millis(ms(250)), 250);

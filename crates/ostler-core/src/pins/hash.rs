@@ -165,7 +165,8 @@ mod tests {
     fn a_hash_has_one_spelling() {
         let hash = Hash::of(b"");
         let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(hash.to_string(), text);
+        assert_eq!((hash.to_string(), format!("{hash:?}")), (text.into(), text.into()));
+        assert_eq!(hash.as_bytes()[..4], [0xe3, 0xb0, 0xc4, 0x42]);
         assert_eq!(text.parse(), Ok(hash));
         for wrong in
             [&text[7..], &text.to_uppercase(), &text[..70], "", &format!("{text}0"), &text.replace('e', "é")]

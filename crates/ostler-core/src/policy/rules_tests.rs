@@ -49,6 +49,50 @@ fn no_rule_holds_the_operator_back_and_no_name_makes_an_operator() {
 }
 
 #[test]
+fn the_answer_is_always_the_same_unless_a_role_may_use_a_part() {
+    let rules = rules(&[
+        ("all", role(&["*"], &[])),
+        ("part", role(&["time/*"], &[])),
+        ("but", role(&["*"], &["git/*"])),
+    ]);
+    let table = [
+        (caller("all"), Some(true)),
+        (caller("part"), None),
+        (caller("but"), None),
+        (caller("stranger"), Some(false)),
+        (Caller::local(), Some(true)),
+        (Caller::operator(), Some(true)),
+    ];
+    for (caller, answer) in table {
+        assert_eq!(rules.standing(&caller).always(), answer, "{caller:?}");
+    }
+    assert_eq!(Rules::open().standing(&caller("any")).always(), Some(true));
+}
+
+#[test]
+fn a_resource_is_allowed_only_if_what_its_address_comes_to_is_too() {
+    let rules = rules(&[("a", role(&["fs/resource:file:///tmp/*"], &["fs/resource:file:///tmp/secret*"]))]);
+    let may = |uri| rules.of_use(&caller("a"), "fs", Subject::Resource(uri)).is_allowed();
+    assert!(may("file:///tmp/x"));
+    assert!(may("file:///tmp/./x"), "it comes to what is allowed");
+    assert!(!may("file:///tmp/../etc/passwd"));
+    assert!(!may("file:///tmp/%73ecret"));
+    assert!(!may("file:///tmp/../tmp/secret"));
+    assert!(!may("file:///etc/../tmp/x"), "as it is written it is not allowed");
+}
+
+#[test]
+fn a_ruling_says_which_rule_decides() {
+    let rules = rules(&[("a", role(&["time/*"], &[]))]);
+    let said = |caller: &Caller| rules.of_use(caller, "time", Subject::Tool("get")).to_string();
+    assert_eq!(said(&Caller::operator()), "rules are not for the operator");
+    assert_eq!(said(&Caller::local()), "`local` may use everything unless the config says otherwise");
+    assert_eq!(said(&caller("b")), "the role is not in the config");
+    assert!(said(&caller("a")).contains("time/*"), "{}", said(&caller("a")));
+    assert_eq!(Rules::open().of_server(&caller("b"), "time").to_string(), "there are no rules");
+}
+
+#[test]
 fn a_role_may_use_all_of_a_server_only_if_no_rule_could_hide_anything_of_it() {
     let table = [
         (role(&["*"], &[]), true),

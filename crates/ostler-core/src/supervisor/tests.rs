@@ -290,9 +290,12 @@ fn only_an_unused_lazy_session_is_evicted() {
     let mut eager = Story::eager();
     eager.poll();
     eager.supervisor.on_started(1, at(0));
+    assert_eq!(eager.supervisor.idle_since(), None);
     assert!(!eager.supervisor.on_evict());
+    assert_eq!(Story::lazy().supervisor.idle_since(), None, "there is nothing to evict");
     let mut story = Story::ready();
     story.supervisor.on_lease();
+    assert_eq!(story.supervisor.idle_since(), None);
     assert!(!story.supervisor.on_evict());
     story.supervisor.on_release(at(0));
     story.supervisor.on_bind();
@@ -359,4 +362,55 @@ fn a_crash_counts_once_for_the_breaker_however_many_calls_it_ended() {
         assert!(!story.supervisor.settle(permit, 1, weight, at(0)));
     }
     assert_eq!(story.supervisor.consecutive_failures(), 1);
+}
+
+#[test]
+fn what_an_earlier_session_said_is_not_held_against_the_present_one() {
+    let mut story = Story::ready();
+    story.supervisor.on_reload();
+    story.poll();
+    assert!(story.supervisor.on_started(2, at(0)));
+    for _ in 0..10 {
+        assert!(!story.answer(1, Mark::Failure, Effect::CountMalformed));
+    }
+    story.answer(1, Mark::Success, Effect::None);
+    assert!(matches!(story.supervisor.phase(), Phase::Ready { is_proven: false, .. }));
+    story.answer(2, Mark::Success, Effect::None);
+    assert!(matches!(story.supervisor.phase(), Phase::Ready { is_proven: true, .. }));
+}
+
+#[test]
+fn an_abandoned_start_is_nobodys_failure_and_may_be_tried_again() {
+    let mut story = Story::lazy();
+    story.supervisor.on_wait();
+    assert_eq!(story.poll(), [start(1)]);
+    story.supervisor.on_start_abandoned(1);
+    assert_eq!(story.word(), "idle");
+    assert_eq!(story.supervisor.restarts(at(0)).0, 0);
+    assert_eq!(story.poll(), [start(2)]);
+}
+
+#[test]
+fn the_last_failure_is_told_until_a_reload() {
+    let mut story = Story::ready();
+    assert!(story.supervisor.failure().is_none());
+    story.crash(1);
+    let failure = story.supervisor.failure().unwrap();
+    assert_eq!((&failure.kind, failure.at), (&FaultKind::Exited(Exit::Code(1)), at(0)));
+    story.supervisor.on_reload();
+    assert!(story.supervisor.failure().is_none());
+}
+
+#[test]
+fn a_permit_from_before_a_trip_is_not_current() {
+    let mut spec = spec();
+    spec.breaker.failures = 1;
+    let mut story = Story::of(&spec);
+    let permit = story.supervisor.admit(at(0)).unwrap();
+    assert!(story.supervisor.is_current(&permit));
+    assert_eq!(story.supervisor.breaker_turns(), 0);
+    story.answer(1, Mark::Failure, Effect::None);
+    assert!(!story.supervisor.is_current(&permit));
+    story.supervisor.on_reload();
+    assert_eq!(story.supervisor.breaker_turns(), 2);
 }
