@@ -229,3 +229,14 @@ fn a_cache_that_is_logged_shows_counts_and_no_answer() {
     assert!(shown.contains("entries: 1"), "{shown}");
     assert!(!shown.contains("hunter2") && !shown.contains("asked"), "{shown}");
 }
+
+#[test]
+fn an_address_is_compared_in_full_whatever_its_hash() {
+    let stored = key("time", "now", "{}");
+    let own = Address { key: stored.clone(), owner: Some("ada".into()) };
+    assert!(own.is(&stored, Some("ada")));
+    assert!(!own.is(&stored, Some("bob")) && !own.is(&stored, None));
+    assert!(!own.is(&key("time", "zone", "{}"), Some("ada")));
+    let shared = Address { key: stored.clone(), owner: None };
+    assert!(shared.is(&stored, None) && !shared.is(&stored, Some("ada")));
+}

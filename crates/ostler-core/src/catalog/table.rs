@@ -192,6 +192,28 @@ mod tests {
         assert_eq!(meaning(&table, &format!("time__{forged}")), Some(("time", &*long)));
     }
 
+    #[test]
+    fn a_name_that_was_lengthened_into_another_is_lengthened_again() {
+        let a = ServerName::new("a").unwrap();
+        let forged = hashed_name(&a, "_b", DIGITS[0])["a__".len()..].to_owned();
+        let table = table(&[("a", &["_b", &forged]), ("a_", &["b"])]);
+        assert_eq!((table.len(), table.by_name.len(), table.is_empty()), (3, 3, false));
+        for listed in table.iter() {
+            assert_eq!(meaning(&table, &listed.exposed), Some((listed.server.as_str(), &*listed.tool)));
+        }
+        assert!(Table::default().is_empty());
+    }
+
+    #[test]
+    fn a_name_takes_more_of_its_hash_with_every_step_and_there_are_three() {
+        let mut candidate = Candidate::new(ServerName::new("a").unwrap(), "b".into());
+        for digits in [8, 16, 32] {
+            assert!(candidate.lengthen());
+            assert_eq!(candidate.name.len(), "a__b_".len() + digits);
+        }
+        assert!(!candidate.lengthen());
+    }
+
     fn tools() -> impl Strategy<Value = Vec<String>> {
         prop::collection::vec("_{0,2}[ab]{0,2}(x{60})?", 0..6)
     }

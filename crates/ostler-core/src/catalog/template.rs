@@ -75,4 +75,13 @@ mod tests {
             assert_eq!(fits(template, uri), does, "{template} {uri}");
         }
     }
+
+    #[test]
+    fn what_is_too_long_or_has_too_many_expressions_fits_nothing() {
+        let uri = |length: usize| format!("a:{}", "x".repeat(length - 2));
+        assert!(fits("a:{x}", &uri(8_192)));
+        assert!(!fits("a:{x}", &uri(8_193)));
+        assert!(fits(&"{+x}".repeat(64), "a"));
+        assert!(!fits(&"{+x}".repeat(65), "a"));
+    }
 }

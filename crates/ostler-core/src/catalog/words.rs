@@ -106,6 +106,8 @@ mod tests {
     fn an_absurdly_long_name_is_near_to_nothing() {
         let long = "x".repeat(1 << 20);
         assert_eq!(nearest(&long, [long.as_str()].into_iter()), None);
+        let longest = &long[..MAX_WANTED];
+        assert_eq!(nearest(longest, [longest].into_iter()), Some(longest));
     }
 
     proptest! {

@@ -375,19 +375,41 @@ mod tests {
             "leeway = \"1h\"",
             "resource = \"tools.example\"",
             "resource = \"https://tools.example/mcp\"",
+            "resource = \"https://\"",
+            "resource = \"https://tools example\"",
+            "resource = \"https://tools\\u0007example\"",
         ] {
             assert_eq!(parse(&format!("{GOOD}{bad}\n")).unwrap_err().len(), 1, "{bad}");
         }
-        for bad in ["http://id.example/jwks", "http://localhost.evil/", "ftp://localhost/", "https://"] {
+        for bad in [
+            "http://id.example/jwks",
+            "http://localhost.evil/",
+            "http://127.0.0.1:80@evil/",
+            "ftp://localhost/",
+            "https://",
+        ] {
             let text = GOOD.replace("keys.json", bad);
             assert_eq!(parse(&text).unwrap_err().len(), 1, "{bad}");
         }
-        for good in
-            ["http://127.0.0.1:80/jwks", "http://localhost/x", "http://[::1]:9/", "https://id.example/"]
-        {
+        for good in [
+            "http://127.0.0.1:80/jwks",
+            "http://localhost/x",
+            "http://[::1]:9/",
+            "http://[::1]/",
+            "https://id.example/",
+        ] {
             assert!(parse(&GOOD.replace("keys.json", good)).is_ok(), "{good}");
         }
         assert_eq!(parse(&GOOD.replace("\"ostler\"", "[]")).unwrap_err().len(), 1);
         assert_eq!(parse("[auth.jwt]\n").unwrap_err().len(), 3);
+    }
+
+    #[test]
+    fn what_is_set_is_taken() {
+        let set = "algorithms = [\"ES256\", \"EdDSA\"]\nleeway = \"10m\"\nresource = \"https://tools.example:8443/\"\n";
+        let jwt = parse(&format!("{GOOD}{set}")).unwrap().jwt.unwrap();
+        assert_eq!(jwt.algorithms, [Algorithm::Es256, Algorithm::EdDsa]);
+        assert_eq!(jwt.leeway, Duration::from_secs(600));
+        assert_eq!(jwt.resource.as_deref(), Some("https://tools.example:8443/"));
     }
 }

@@ -115,7 +115,10 @@ mod tests {
         let excerpt = excerpt(&line, 800).unwrap();
         assert_eq!(excerpt.text.chars().count(), EXCERPT);
         assert_eq!(excerpt.text.chars().nth(excerpt.before), Some('X'));
+        assert_eq!(excerpt.before, 54, "more of what leads to it than of what follows");
         assert_eq!(super::excerpt(&"a ".repeat(2_000), 0), None, "a minified file");
+        assert!(super::excerpt(&"a ".repeat(1_000), 0).is_some());
+        assert_eq!(super::excerpt(&format!("{}a", "a ".repeat(1_000)), 0), None);
     }
 
     #[test]

@@ -139,4 +139,11 @@ mod tests {
         assert_eq!(field("max_call_time").camel(), "maxCallTime");
         assert_eq!(field("url").camel(), "url");
     }
+
+    #[test]
+    fn words_are_listed_as_people_list_them() {
+        assert_eq!(alternatives(&["a"]), r#""a""#);
+        assert_eq!(alternatives(&["a", "b"]), r#""a" or "b""#);
+        assert_eq!(alternatives(&["a", "b", "c"]), r#""a", "b" or "c""#);
+    }
 }

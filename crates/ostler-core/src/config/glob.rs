@@ -64,6 +64,7 @@ mod tests {
         for (bad, why) in table {
             assert_eq!(check(bad), Err(why), "{bad:?}");
         }
+        assert_eq!(check(&"x".repeat(256)), Ok(()));
         assert_eq!(check(&"x".repeat(257)), Err(GlobError::TooLong));
     }
 

@@ -118,3 +118,20 @@ impl Idle {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_that_are_asked_for_have_their_place_remembered() {
+        for noted in ["listen", "pins.mode", "cache.serve_stale", "servers.any.card"] {
+            assert!(is_noted(noted), "{noted}");
+        }
+        for other in
+            ["watch", "pins", "servers.any.command", "servers.any", "servers.any.card.x", "roles.any.card"]
+        {
+            assert!(!is_noted(other), "{other}");
+        }
+    }
+}

@@ -39,8 +39,8 @@ impl Log {
     pub(crate) fn finish(self, main: &std::path::Path) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| {
-            let key = |p: &Problem| (p.file != main, p.line, p.column);
-            (a.file != main, &a.file).cmp(&(b.file != main, &b.file)).then(key(a).cmp(&key(b)))
+            let file = (a.file != main, &a.file).cmp(&(b.file != main, &b.file));
+            file.then((a.line, a.column).cmp(&(b.line, b.column)))
         });
         let beyond = self.beyond.get();
         if beyond > 0 {

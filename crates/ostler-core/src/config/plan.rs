@@ -152,4 +152,18 @@ mod tests {
         assert_eq!(Plan::new(&[], &before, &after).needs_restart, ["listen", "pool", "gateway"]);
         assert!(Plan::new(&[], &before, &before).is_empty());
     }
+
+    #[test]
+    fn one_thing_to_do_is_enough_to_have_a_plan() {
+        let name = || vec![ServerName::new("s").unwrap()];
+        let plans = [
+            Plan { added: name(), ..Plan::default() },
+            Plan { changed: name(), ..Plan::default() },
+            Plan { removed: name(), ..Plan::default() },
+            Plan { roles: vec!["r".into()], ..Plan::default() },
+            Plan { needs_restart: vec!["listen"], ..Plan::default() },
+        ];
+        assert!(plans.iter().all(|plan| !plan.is_empty()));
+        assert!(Plan { untouched: name(), ..Plan::default() }.is_empty());
+    }
 }

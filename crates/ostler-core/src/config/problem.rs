@@ -160,4 +160,22 @@ mod tests {
             Problem { file: PathBuf::new(), line: 0, column: 0, hint: None, excerpt: None, ..problem() };
         assert_eq!(bare.to_string(), "error: unknown key `comand` in servers.time");
     }
+
+    #[test]
+    fn a_problem_of_a_whole_file_names_the_file_alone() {
+        let whole = Problem { line: 0, column: 0, hint: None, excerpt: None, ..problem() };
+        assert_eq!(whole.to_string(), "ostler.toml: error: unknown key `comand` in servers.time");
+        let report = Report { problems: vec![whole.clone(), whole.clone()] };
+        assert_eq!(report.to_string(), format!("{whole}\n{whole}"));
+    }
+
+    #[test]
+    fn a_warning_points_at_the_line_that_it_came_from() {
+        let warning = |origin| Problem::warning(origin, "a.b", "no".into(), "yes");
+        let found = warning(Some((Path::new("f.toml"), 3)));
+        assert_eq!(found.to_string(), "f.toml:3:1: warning: no\n  hint: yes");
+        let bare = warning(None);
+        assert_eq!((bare.line, bare.column, bare.to_string()), (0, 0, "warning: no\n  hint: yes".into()));
+        assert!(!bare.is_error());
+    }
 }

@@ -288,6 +288,16 @@ mod tests {
                 "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`",
             ),
             (
+                "${1X y}",
+                "`${1X y}` is not a reference",
+                "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`",
+            ),
+            (
+                "${env:1X}",
+                "\"1X\" is not the name of an environment variable",
+                "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`",
+            ),
+            (
                 "${file:}",
                 "`${file:}` names no file",
                 "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`",
@@ -297,6 +307,13 @@ mod tests {
             let error = Template::parse(text).unwrap_err();
             assert_eq!((error.to_string().as_str(), error.hint().as_str()), (message, hint));
         }
+    }
+
+    #[test]
+    fn a_template_has_no_empty_parts() {
+        assert_eq!(Template::parse("").unwrap(), Template::default());
+        assert_eq!(Template::parse("${env:_X}").unwrap().parts.len(), 1);
+        assert_eq!(Template::parse("a$${b").unwrap(), Template::literal("a${b"));
     }
 
     #[test]

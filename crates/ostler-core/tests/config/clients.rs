@@ -155,3 +155,16 @@ fn a_json_file_of_neither_kind_is_refused_in_one_line() {
     assert_eq!(parse("a.json", "[]").unwrap_err().problems.len(), 1);
     assert!(parse("a.json", "{}").unwrap().servers.is_empty());
 }
+
+#[test]
+fn only_what_an_extension_runs_is_left_out_for_want_of_a_command() {
+    let text = |server: &str| format!(r#"{{"context_servers": {{"a": {server}}}}}"#);
+    for left_out in [r#"{"source": "extension"}"#, r#"{"settings": {}}"#] {
+        let config = read("/proj/settings.json", &text(left_out));
+        assert_eq!(names(&config), [""; 0], "{left_out}");
+        assert_eq!(messages(&config.notices).len(), 1, "{left_out}");
+    }
+    let kept = read("/proj/settings.json", &text(r#"{"source": "extension", "command": "x"}"#));
+    assert_eq!(names(&kept), ["a"]);
+    assert!(crate::world::parse("settings.json", &text(r#"{"source": "custom"}"#)).is_err());
+}

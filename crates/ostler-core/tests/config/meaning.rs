@@ -1,10 +1,11 @@
 //! What a file means once it is read.
 
+use std::path::Path;
 use std::time::Duration;
 
-use ostler_core::config::{Budget, Config, Gateway, PinMode};
+use ostler_core::config::{AuditedArguments, Budget, Config, Gateway, NoSource, PinMode, Source};
 use ostler_core::name::ServerName;
-use ostler_core::spec::{CacheRule, Isolation, RetryRule, ServerSpec};
+use ostler_core::spec::{CacheRule, CacheScopeRule, Isolation, RetryRule, ServerSpec};
 
 use crate::world::{World, bad, endpoint, good, parse, process};
 
@@ -244,4 +245,57 @@ fn the_demo_is_the_program_itself() {
     assert_eq!(config.servers.len(), 1);
     assert_eq!(config.server("demo").map(process).unwrap().command, "/usr/bin/ostler");
     assert!(config.unsupported().is_empty());
+}
+
+#[test]
+fn every_word_of_a_choice_is_understood() {
+    let pins = |mode| good(&format!("[pins]\nmode = \"{mode}\"\n")).pins;
+    assert_eq!(["enforce", "warn", "off"].map(pins), [PinMode::Enforce, PinMode::Warn, PinMode::Off]);
+    let arguments = |word| good(&format!("[audit]\narguments = \"{word}\"\n")).audit.arguments;
+    assert_eq!(["hash", "full"].map(arguments), [AuditedArguments::Hash, AuditedArguments::Full]);
+    let server = |line: &str| good(&format!("[servers.a]\ncommand = \"x\"\n{line}\n")).servers.remove(0);
+    let isolation = |word| server(&format!("isolation = \"{word}\"")).isolation;
+    assert_eq!(
+        ["shared", "caller", "session"].map(isolation),
+        [Isolation::Shared, Isolation::Caller, Isolation::Session]
+    );
+    let scope = |word| server(&format!("cache_scope = \"{word}\"")).cache_scope;
+    assert_eq!(["server", "private"].map(scope), [CacheScopeRule::Server, CacheScopeRule::Private]);
+}
+
+#[test]
+fn what_is_exactly_at_a_bound_is_within_it() {
+    assert_eq!(good("[audit]\nmax_size = \"1MiB\"\n").audit.max_size, 1 << 20);
+    assert_eq!(bad("[audit]\nmax_size = \"1048575B\"\n").len(), 1);
+    let server = "[servers.a]\ncommand = \"x\"\n";
+    let same = good(&format!("{server}restart = {{ first_delay = \"5s\", max_delay = \"5s\" }}\n"));
+    assert_eq!(same.servers[0].restart.first_delay, Duration::from_secs(5));
+    let year = good(&format!("{server}keep_alive = \"366d\"\n"));
+    assert_eq!(year.servers[0].keep_alive, Duration::from_secs(366 * 86_400));
+    assert_eq!(bad(&format!("{server}keep_alive = \"366d1ms\"\n")).len(), 1);
+}
+
+fn place(origin: Option<(&Path, u32)>) -> Option<(&str, u32)> {
+    origin.map(|(file, line)| (file.to_str().unwrap(), line))
+}
+
+#[test]
+fn the_config_knows_where_its_parts_stand() {
+    let text = "listen = \"127.0.0.1:1\"\n[servers.a]\ncommand = \"x\"\n[roles.r]\nallow = [\n\"a/x\",\n\"a/y\",\n]\n\
+                deny = [\"a/z\"]\n[pins]\nmode = \"warn\"\n";
+    let config = good(text);
+    assert_eq!(place(config.origin("a")), Some(("/proj/ostler.toml", 2)));
+    assert_eq!(place(config.origin("b")), None);
+    assert_eq!(place(config.origin_of_rule("r", "allow", 1)), Some(("/proj/ostler.toml", 7)));
+    assert_eq!(place(config.origin_of_rule("r", "deny", 0)), Some(("/proj/ostler.toml", 9)));
+    assert_eq!(place(config.origin_of_rule("r", "deny", 1)), None);
+    assert_eq!(place(config.origin_of_key("listen")), Some(("/proj/ostler.toml", 1)));
+    assert_eq!(place(config.origin_of_pins()), Some(("/proj/ostler.toml", 11)));
+    assert_eq!(place(good("").origin_of_pins()), None);
+}
+
+#[test]
+fn a_source_without_files_has_none_and_no_home() {
+    assert_eq!(NoSource.read("/etc/passwd".as_ref()).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(NoSource.home(), None);
 }

@@ -87,13 +87,36 @@ fn what_can_stand_in_no_subject_is_no_name() {
 
 #[test]
 fn an_address_has_a_host_and_no_credentials() {
-    for address in
-        ["127.0.0.1:4222", "http://x", "nats://", "nats://u:p@x:1", "nats://a,nats://b", "nats://x/y"]
-    {
+    for address in [
+        "127.0.0.1:4222",
+        "http://x",
+        "nats://",
+        "nats://u:p@x:1",
+        "nats://a,nats://b",
+        "nats://a,b",
+        "nats://a b",
+        "nats://x/y",
+        "nats://:1",
+    ] {
         let found = bad(&format!("[relay]\nnats = \"{address}\"\n"));
         assert_eq!(found.len(), 1, "{address}");
         assert!(!found[0].contains("u:p"), "{}", found[0]);
     }
     assert_eq!(bad("[relay]\nnats = []\n").len(), 1);
     assert_eq!(bad("[relay]\ntenant = \"t\"\n")[0], "`relay` has no `nats`");
+}
+
+#[test]
+fn names_of_letters_digits_dashes_and_underscores_are_good() {
+    let longest = "x".repeat(64);
+    for good in ["a", "A-b_9", "-", "_", &longest] {
+        let found = relay(&format!("tenant = \"{good}\"\nhost = \"{good}\"\n"));
+        assert_eq!((found.tenant.as_str(), found.host.as_deref()), (good, Some(good)));
+    }
+}
+
+#[test]
+fn a_journal_is_local_or_shared() {
+    assert_eq!(relay("journal = \"shared\"\n").journal, RelayJournal::Shared);
+    assert_eq!(relay("journal = \"local\"\n").journal, RelayJournal::Local);
 }

@@ -166,3 +166,34 @@ fn a_syntax_error_is_pointed_at() {
         |                   ^
     "#);
 }
+
+#[test]
+fn a_value_of_the_wrong_type_has_the_right_one_written_beside_it() {
+    let hint = |text: &str| parse("ostler.toml", text).unwrap_err().problems.remove(0).hint;
+    let server = |line: &str| hint(&format!("[servers.a]\ncommand = \"x\"\n{line}\n"));
+    let table = [
+        (server("keep_alive = 5"), Some("write \"5s\" for seconds, or \"5ms\" for milliseconds")),
+        (server("keep_alive = 0"), None),
+        (server("keep_alive = -5"), None),
+        (server("max_line = 7"), Some("write \"7B\" for bytes")),
+        (server("max_line = 0"), None),
+        (server("max_line = -7"), None),
+        (server("lazy = \"false\""), Some("write false without quotes")),
+        (server("lazy = \"no\""), None),
+        (server("max_in_flight = \"8\""), Some("write 8 without quotes")),
+        (server("max_in_flight = \"many\""), None),
+        (server("card = 3"), Some("put it into quotes")),
+        (server("args = true"), Some("put each member into quotes, inside [ ]")),
+        (server("args = \"a\""), Some("put it into [ ]")),
+        (server("tool.t.cache = true"), Some("say for how long, such as \"30s\"")),
+    ];
+    for (row, (found, expected)) in table.into_iter().enumerate() {
+        assert_eq!(found.as_deref(), expected, "row {row}");
+    }
+}
+
+#[test]
+fn an_empty_text_is_called_empty() {
+    let report = parse("ostler.toml", "[servers.a]\ncommand = \"\"\n").unwrap_err();
+    assert_eq!(report.problems[0].message, "`servers.a.command` wants a text, found an empty text");
+}

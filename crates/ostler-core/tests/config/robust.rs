@@ -77,7 +77,9 @@ fn deep_nesting_is_a_problem_and_not_an_overflow() {
 
 #[test]
 fn a_file_that_is_too_large_is_not_even_parsed() {
-    assert_eq!(bad(&"#".repeat((4 << 20) + 1)), ["the file is larger than 4 MiB"]);
+    let full = "#".repeat(4 << 20);
+    assert!(parse("ostler.toml", &full).is_ok());
+    assert_eq!(bad(&(full + "#")), ["the file is larger than 4 MiB"]);
     let world = World::default()
         .with("/proj/ostler.toml", "include = [\"a.json\"]")
         .with("/proj/a.json", &" ".repeat((4 << 20) + 1));
@@ -89,7 +91,12 @@ fn a_thousand_servers_are_read_and_one_more_is_refused() {
     let server = |number| format!("[servers.s{number}]\ncommand = \"x\"\n");
     let text: String = (0..1000).map(server).collect();
     assert_eq!(parse("ostler.toml", &text).unwrap().servers.len(), 1000);
-    assert_eq!(bad(&(text + &server(1000))), ["there are more than 1000 servers"]);
+    assert_eq!(bad(&format!("{text}{}", server(1000))), ["there are more than 1000 servers"]);
+    let world = World::default()
+        .with("/proj/ostler.toml", &format!("include = [\"more.toml\"]\n{}", server(1000)))
+        .with("/proj/more.toml", &text);
+    let report = world.parse("/proj/ostler.toml").unwrap_err();
+    assert_eq!(report.problems[0].message, "there are more than 1000 servers", "of all files together");
 }
 
 #[test]
