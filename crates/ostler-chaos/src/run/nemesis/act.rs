@@ -44,6 +44,8 @@ acts! {
     FreezeBroker = "freeze-broker" * 3: "SIGSTOP to the broker, a while, SIGCONT.";
     CutBroker = "cut-broker" * 4: "All connections with the broker end.";
     KillDaemon = "kill-daemon" * 3: "SIGKILL to the daemon, which is started again.";
+    FreezeDaemon = "freeze-daemon" * 3: "SIGSTOP to the daemon, a while, SIGCONT.";
+    KillWarden = "kill-warden" * 2: "SIGKILL to the process that starts guards.";
     EndDaemon = "end-daemon" * 2: "SIGTERM to the daemon, which is started again.";
 }
 
@@ -83,6 +85,8 @@ impl Nemesis {
             Act::StopStart => self.stop_start().await,
             Act::KillBroker | Act::FreezeBroker | Act::CutBroker => self.hurt_broker(act).await,
             Act::KillDaemon => self.kill_daemon().await,
+            Act::FreezeDaemon => self.freeze_daemon().await,
+            Act::KillWarden => self.kill_warden(),
             Act::EndDaemon => self.end_daemon().await,
         }
     }

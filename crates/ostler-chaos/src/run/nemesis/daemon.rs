@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use nix::sys::signal::Signal;
 use ostler_chaos::history::{Event, Occasion};
 use ostler_testkit::Proc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::servers::is_guard;
 use super::{Act, Nemesis};
 use crate::run::record::{Recorder, now};
 use crate::run::world::family;
@@ -30,6 +32,25 @@ impl Nemesis {
         }
         self.daemon.start_again().await?;
         self.recorder.act(Act::KillDaemon.name(), "daemon", false);
+        Ok(())
+    }
+
+    pub(super) async fn freeze_daemon(&mut self) -> anyhow::Result<()> {
+        let (daemon, lasts) = (self.daemon.family()?.head(), self.millis(100..2_500));
+        daemon.signal(Signal::SIGSTOP);
+        self.spell(Act::FreezeDaemon, "daemon", lasts).await;
+        daemon.signal(Signal::SIGCONT);
+        Ok(())
+    }
+
+    /// Guards go on without it, and the daemon needs another one for the next server.
+    pub(super) fn kill_warden(&mut self) -> anyhow::Result<()> {
+        let daemon = self.daemon.family()?.head();
+        let is_warden = |proc: &Proc| proc.parent() == Some(daemon) && is_guard(*proc);
+        let Some(warden) = daemon.descendants().into_iter().find(is_warden) else { return Ok(()) };
+        self.recorder.act(Act::KillWarden.name(), "daemon", true);
+        warden.kill();
+        self.recorder.act(Act::KillWarden.name(), "daemon", false);
         Ok(())
     }
 

@@ -47,15 +47,12 @@ impl Nemesis {
 
     pub(super) fn kill_guard(&mut self) -> anyhow::Result<()> {
         let Some((name, proc)) = self.victim()? else { return Ok(()) };
-        let daemon = self.daemon.family()?.head();
         let mut guard = proc.parent();
         while let Some(parent) = guard.filter(|parent| !is_guard(*parent)) {
             guard = parent.parent();
         }
-        // The warden is a guard's parent and not meant.
-        let Some(guard) = guard.filter(|guard| guard.parent().is_some_and(|above| above != daemon)) else {
-            return Ok(());
-        };
+        // Only one whose warden lives: what is left of a server when both are killed is nobody's.
+        let Some(guard) = guard.filter(|guard| guard.parent().is_some_and(is_guard)) else { return Ok(()) };
         self.recorder.act(Act::KillGuard.name(), name, true);
         guard.kill();
         self.recorder.act(Act::KillGuard.name(), name, false);
@@ -83,7 +80,7 @@ impl Nemesis {
 }
 
 /// The guard is the product's own binary.
-fn is_guard(proc: Proc) -> bool {
+pub(super) fn is_guard(proc: Proc) -> bool {
     let line = std::fs::read(format!("/proc/{}/cmdline", proc.pid)).unwrap_or_default();
     line.split(|byte| *byte == 0).any(|word| word == b"guard")
 }

@@ -39,11 +39,11 @@ impl Report {
         );
         for (act, count) in &self.acts {
             match self.recoveries.get(act) {
-                Some(it) => println!(
+                Some(it) if it.count > 0 => println!(
                     "{act:<16}{count:>7}{:>11}{:>10.1}{:>10.1}{:>10.1}",
                     it.count, it.p50_ms, it.p99_ms, it.max_ms
                 ),
-                None => println!("{act:<16}{count:>7}"),
+                _ => println!("{act:<16}{count:>7}"),
             }
         }
     }

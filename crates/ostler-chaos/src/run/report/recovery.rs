@@ -38,7 +38,7 @@ pub(super) fn measure(history: &[Event]) -> BTreeMap<String, Recovery> {
             Event::Nemesis { act, target, at, begins: false } => {
                 open.entry(target).or_default().push(Open { act, over: *at });
             }
-            Event::Invoke(invoke) if invoke.purpose == Purpose::Once => {
+            Event::Invoke(invoke) if matches!(invoke.purpose, Purpose::Once | Purpose::Sick) => {
                 calls.insert(invoke.call, invoke);
             }
             Event::End { call, at, end } => {
