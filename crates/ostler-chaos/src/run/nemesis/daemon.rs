@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use ostler_chaos::history::{Event, Occasion};
 use ostler_testkit::Proc;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::servers::is_guard;
 use super::{Act, Nemesis};
@@ -18,6 +18,9 @@ use crate::run::world::family;
 
 /// After this long nothing of a daemon may be left.
 const GONE_AFTER: Duration = Duration::from_secs(6);
+
+/// Between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Nemesis {
     /// Half of the time another one starts at once, beside what the guards still clear away.
@@ -62,10 +65,15 @@ impl Nemesis {
         ended
     }
 
-    /// Ends the daemon for good or to be started again; a census follows at once, since nothing may be left.
+    /// Ends the daemon for good or to be started again. The census follows when nothing is left,
+    /// which is moments later, or when that is overdue.
     pub(crate) async fn end_in_order(&mut self) -> anyhow::Result<()> {
         let (members, mark) = (self.daemon.family()?.members(), self.daemon.mark());
         let status = self.daemon.end().await?;
+        let due = Instant::now() + GONE_AFTER;
+        while Instant::now() < due && !family::left(&members, &mark).is_empty() {
+            sleep(LOOK).await;
+        }
         take(&self.recorder, &members, &mark);
         ensure!(status.success(), "the daemon exits with {status} after SIGTERM");
         Ok(())

@@ -54,7 +54,7 @@ impl Daemon {
     }
 
     pub(crate) fn mark(&self) -> String {
-        self.life.to_string()
+        mark(&self.site, self.life)
     }
 
     pub(crate) fn family(&self) -> anyhow::Result<Family> {
@@ -92,12 +92,17 @@ impl Daemon {
     }
 }
 
+/// Runs may take place side by side, each in its own folder.
+fn mark(site: &Site, life: u32) -> String {
+    format!("{}/{life}", site.folder.display())
+}
+
 fn spawn(site: &Site, life: u32) -> anyhow::Result<(Child, u32)> {
     let _ = std::fs::remove_file(site.folder.join("host/port"));
     let log = File::options().create(true).append(true).open(site.folder.join("daemon.log"))?;
     let address = format!("127.0.0.1:{}", site.ports.daemon);
     let mut command = site.near(&["serve", "--listen", &address, "--port-file", "port"]);
-    command.env(MARK, life.to_string()).stdout(log.try_clone()?).stderr(log);
+    command.env(MARK, mark(site, life)).stdout(log.try_clone()?).stderr(log);
     let child = command.spawn().context("the daemon can't be started")?;
     let pid = child.id().context("the daemon has ended at once")?;
     Ok((child, pid))

@@ -6,8 +6,8 @@ use std::path::Path;
 use ostler_chaos::history::Seen;
 use ostler_testkit::Proc;
 
-/// In the daemon's environment, and so in that of its servers: which of the
-/// daemons of a run has started them. The allowlist of the environment lets
+/// In the daemon's environment, and so in that of its servers: which
+/// daemon of which run has started them. The allowlist of the environment lets
 /// variables of this prefix through.
 pub(crate) const MARK: &str = "XDG_CHAOS_LIFE";
 
