@@ -155,7 +155,7 @@ def render(records, page):
     page.text("![Processor time per call against how many servers, tools, roles, tokens and sessions there are](img/growth.svg)")
     page.text(f"{CALLERS} callers, 60 B, audit off. `to the first` divides by the first row of the axis in the same round; `again` is a second daemon that is "
               "equal to the first, so its ratio is the noise of the machine. A test counts what these figures only suggest: "
-              "[`growth`](../crates/ostler-gateway/tests/growth.rs) holds the allocations of a call equal, and its least time within 30 %, from one to a thousand and more.")
+              "[`growth`](../crates/ostler-gateway/tests/growth.rs) holds the allocations of a call equal, and its least time within 20 %, from one to a thousand and more.")
     rows = []
     for axis, points in POINTS.items():
         for again, count in [(False, points[0]), (True, points[0]), *((False, count) for count in points[1:])]:

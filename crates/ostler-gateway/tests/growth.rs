@@ -134,7 +134,8 @@ struct Size {
 const LEAST: Size = Size { servers: 1, tools: 2, roles: 1, sessions: 1 };
 /// Of each, this many where there are many.
 const MANY: usize = 1_000;
-/// Where more of something is made in no time; so a search that takes a nanosecond for each is seen.
+/// Where more of something is quickly made: the more, the better a search among them is seen.
+const SEVERAL_THOUSAND: usize = 3_000;
 const VERY_MANY: usize = 10_000;
 /// Calls that are counted, after as many that are not.
 const CALLS: usize = 100;
@@ -224,8 +225,9 @@ async fn costs_the_same(size: Size) {
     assert_eq!(few.0.times, many.0.times, "allocations with {size:?}");
     // The name of the tool is longer, and held a few times on the way; nothing else may be.
     assert!(many.0.bytes.abs_diff(few.0.bytes) <= longer * 16, "{few:?}, with {size:?} {many:?}");
-    // The least of many calls, taken in turn, hardly knows what else the machine does.
-    assert!(many.1 <= few.1 * 13 / 10, "the least time of a call: {few:?}, with {size:?} {many:?}");
+    // The least of many calls, taken in turn, hardly knows what else the machine does. A search
+    // through a thousand sessions, one by one, takes a quarter more.
+    assert!(many.1 <= few.1 * 12 / 10, "the least time of a call: {few:?}, with {size:?} {many:?}");
 }
 
 #[tokio::test]
@@ -244,6 +246,6 @@ async fn a_call_costs_the_same_with_ten_thousand_roles() {
 }
 
 #[tokio::test]
-async fn a_call_costs_the_same_with_a_thousand_sessions() {
-    costs_the_same(Size { sessions: MANY, ..LEAST }).await;
+async fn a_call_costs_the_same_with_three_thousand_sessions() {
+    costs_the_same(Size { sessions: SEVERAL_THOUSAND, ..LEAST }).await;
 }
