@@ -33,8 +33,8 @@ def _ratio(key, cell, aim, at_least=False, added=False):
 def _memory(servers, aim):
     def find(data):
         one = idle.find_memory(data["idle"], "ostler", servers)
-        return one and Found(f"{one['pss_mib']:.1f} MiB with warden and guards by proportional size; {one['rss_mib']:.1f} MiB by resident size, which counts "
-                             f"shared pages {one['procs']} times; the largest process {one['largest_mib']:.1f} MiB", one["pss_mib"], aim)
+        return one and Found(f"{one['rss_mib']:.1f} MiB resident with warden and guards, {one['procs']} processes; {one['pss_mib']:.1f} MiB proportional; "
+                             f"the largest process {one['largest_mib']:.1f} MiB resident", one["rss_mib"], aim)
     return find
 
 
@@ -102,4 +102,8 @@ def render(data, page):
             rows.append([words, "not measured", "", ""])
         else:
             rows.append([words, found.text, found.verdict(), "" if found.is_reached else why.get(name, "")])
+    for one in data.get("load") or []:
+        if one["kind"] == "row" and one["met"] is not None:
+            key = f"{one['part']}: {one['figure']}"
+            rows.append([f"{one['figure']}: {one['aim']}", one["found"], "reached" if one["met"] else "missed", "" if one["met"] else why.get(key, "")])
     page.table(["aim", "found", "", "why"], rows)

@@ -45,7 +45,7 @@ def _run(argv, folder, env=None):
 def describe(options, peers_folder):
     """What every section says about when and where it was measured."""
     return {
-        "commit": said("git", "describe", "--always", "--dirty", "--abbrev=9"),
+        "commit": said("git", "describe", "--always", "--dirty", "--abbrev=9") + (" (but programs given by --bin)" if options.bin else ""),
         "machine": f"{os.cpu_count()} virtual cores, {_os()}, Linux {platform.release().split('-')[0]}", "rustc": " ".join(said("rustc", "--version").split()[:2]),
         "command": options.line, "rounds": options.rounds, "seconds": options.seconds, "quick": options.quick, "peers": peer_versions(Path(peers_folder)),
     }

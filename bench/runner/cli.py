@@ -11,8 +11,8 @@ from pathlib import Path
 from . import build, page, procs
 from .context import Context, Progress
 from .peers import WAYS
-from .place import BENCH, ROOT, Place
-from .sections import BY_NAME, SECTIONS
+from .place import BENCH, Place, machine_load
+from .sections import SECTIONS
 from .store import Store
 
 HELP = """Measures Ostler beside other gateways and writes the results down.
@@ -28,6 +28,8 @@ sections: """ + ", ".join(section.NAME for section in SECTIONS) + """
 ways beside the yardsticks and Ostler (--peers): """ + ", ".join(way.name for way in WAYS if way.is_peer)
 
 
+# Load per core from which on a run says that it is not alone.
+BUSY = 0.4
 QUICK_PEERS = ("supergateway", "py-mcp-proxy")
 
 
@@ -47,12 +49,12 @@ def read(typed):
     ap.add_argument("--yard", type=Path, metavar="DIR", help="built programs of bench/gateway")
     ap.add_argument("--keep", action="store_true", help="keep configs and logs, and say where")
     o = ap.parse_args(typed)
+    o.line = _line(o)
     o.sections = _named(ap, "--only", o.only, {section.NAME: section for section in SECTIONS})
     known = {way.name: way.name for way in WAYS if way.is_peer}
     if o.quick and not o.peers:
         o.peers = ",".join(QUICK_PEERS)
     o.peers = [] if o.peers == "none" else _named(ap, "--peers", o.peers, known)
-    o.line = _line(o)
     o.rounds = o.rounds or (2 if o.quick else 5)
     o.seconds = o.seconds or (0.3 if o.quick else 0.6)
     o.out = o.out or (build.target() / "bench" if o.quick else BENCH)
@@ -62,7 +64,7 @@ def read(typed):
 def _line(o):
     """What was typed, without where things lie on this machine."""
     words = ["bench/run"] + ["--quick"] * o.quick
-    words += [word for key in ("only", "rounds", "seconds") if getattr(o, key) for word in (f"--{key}", f"{getattr(o, key):g}" if key != "only" else o.only)]
+    words += [word for key in ("only", "rounds", "seconds", "peers") if getattr(o, key) is not None for word in (f"--{key}", str(getattr(o, key)))]
     return shlex.join(words)
 
 
@@ -118,6 +120,8 @@ def _measure(o, place):
     ctx = Context(place, o, progress)
     planned = {section.NAME: section.estimate(ctx) for section in o.sections}
     progress.total = sum(planned.values())
+    if machine_load()[0] > BUSY * os.cpu_count():
+        progress.say(f"the machine is busy (load {machine_load()[0]}): figures will differ much between rounds")
     head, before, is_whole = build.describe(o, place.peers), 0.0, True
     for section in o.sections:
         ctx.begin(section.NAME, head)

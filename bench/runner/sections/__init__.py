@@ -1,5 +1,4 @@
 """The sections of the page, in its order."""
 from . import crash, growth, idle, latency, others, sessions
 
-SECTIONS = [latency, growth, idle, crash, sessions, others.Policy(), others.HOST, others.RELAY, others.LOAD]
-BY_NAME = {section.NAME: section for section in SECTIONS}
+SECTIONS = [latency, growth, idle, crash, sessions, others.Policy(), others.HOST, others.RELAY, others.Load()]

@@ -4,7 +4,7 @@ import subprocess
 import time
 
 from .. import peers, plot
-from ..peers import BY_NAME, WAYS
+from ..peers import WAYS
 from ..spread import number, shown, spread
 
 NAME, TITLE = "crash", "After a crash"

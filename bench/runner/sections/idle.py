@@ -9,7 +9,8 @@ from ..spread import number, shown, spread
 
 NAME, TITLE = "idle", "Memory at rest, and the start"
 COUNTS, START_COUNTS = (1, 20, 100), (1, 20)
-SETTLE = 1.5
+SETTLE = 0.3
+REST = 13  # seconds; Ostler gives its code back to the system after 10 s without work
 START_TIMEOUT = 40
 
 
@@ -31,8 +32,8 @@ def _peer_turns(ctx):
     return min(ctx.peer_rounds, 2)
 
 
-def _memory_seconds(count):
-    return 1.5 + SETTLE + count / 15
+def _memory_seconds(ctx, count):
+    return REST + len(_remembered(ctx, count)) * (1 + count / 30)
 
 
 def _start_seconds(ctx, turn, count):
@@ -40,20 +41,22 @@ def _start_seconds(ctx, turn, count):
 
 
 def estimate(ctx):
-    memory = sum(len(_remembered(ctx, count)) * _memory_seconds(count) for count in _counts(ctx))
+    memory = sum(_memory_seconds(ctx, count) for count in _counts(ctx))
     return memory + sum(_start_seconds(ctx, turn, count) for turn in range(ctx.rounds) for count in START_COUNTS)
 
 
 def measure(ctx):
     for count in _counts(ctx):
-        for way in _remembered(ctx, count):
-            ctx.step(_memory_seconds(count), f"memory of {way.label} with {count} servers")
-            for run in peers.open_all(ctx, [way], count=count):
-                try:
-                    time.sleep(SETTLE)
-                    ctx.emit("memory", way=way.name, servers=count, **procs.memory(run.pid))
-                finally:
-                    run.stop()
+        ctx.step(_memory_seconds(ctx, count), f"memory with {count} servers: starting, then {REST} s of rest")
+        runs = peers.open_all(ctx, _remembered(ctx, count), count=count)
+        try:
+            for moment, wait in (("after a list", SETTLE), ("at rest", REST)):
+                time.sleep(wait)
+                for run in runs:
+                    ctx.emit("memory", way=run.way.name, servers=count, moment=moment, **procs.memory(run.pid))
+        finally:
+            for run in runs:
+                run.stop()
     for turn in range(ctx.rounds):
         for count in START_COUNTS:
             ctx.step(_start_seconds(ctx, turn, count), f"round {turn + 1} of {ctx.rounds}: cold start with {count} servers")
@@ -82,8 +85,9 @@ def _start(ctx, turn, way, count, url, argv, **more):
     ctx.emit("start", round=turn, way=way.name, servers=count, **more, **kept)
 
 
-def find_memory(records, way, servers):
-    return next((one for one in records if one["kind"] == "memory" and (one["way"], one["servers"]) == (way, servers)), None)
+def find_memory(records, way, servers, moment="at rest"):
+    wanted = (way, servers, moment)
+    return next((one for one in records if one["kind"] == "memory" and (one["way"], one["servers"], one["moment"]) == wanted), None)
 
 
 def find_start(records, way, servers, state=None):
@@ -93,14 +97,18 @@ def find_start(records, way, servers, state=None):
 
 def render(records, page):
     page.text("![Memory at rest, by gateway](img/memory.svg)")
-    page.text("Resident and proportional memory of everything but the stub servers, which belong to nobody. Proportional size divides shared "
-              "pages among those who share them; of the guards, one beside each server, nearly everything is shared.")
+    page.text(f"Memory of everything but the stub servers, which belong to nobody, just after a full list and after {REST} s of rest, in which Ostler "
+              "gives the pages of its code back; they return with the next calls. Proportional size divides shared pages among those who share "
+              "them; of the guards, one beside each server, nearly everything is shared.")
     rows = []
-    for way in WAYS:
-        for one in (one for one in records if one["kind"] == "memory" and one["way"] == way.name):
-            rows.append([one["servers"], _bold(way), one["procs"], f"{one['largest_mib']:.1f}", f"{one['rss_mib']:.1f}", f"{one['pss_mib']:.1f}"])
-    page.table(["servers", "way", "processes", "largest process MiB", "all, resident MiB", "all, proportional MiB"], sorted(rows, key=lambda row: row[0]))
-    page.text("From starting the program to a full `tools/list`, with the stub's own start in it; stubs start in about 2 ms. Lazy servers of Ostler's "
+    for count in COUNTS:
+        for way in WAYS:
+            listed, rest = (find_memory(records, way.name, count, moment) for moment in ("after a list", "at rest"))
+            if listed and rest:
+                both = lambda key: f"{listed[key]:.1f}, {rest[key]:.1f}"
+                rows.append([count, _bold(way), rest["procs"], both("largest_mib"), both("rss_mib"), both("pss_mib")])
+    page.table(["servers", "way", "processes", "largest process MiB: after a list, at rest", "all, resident MiB", "all, proportional MiB"], rows)
+    page.text("From starting the program to a full `tools/list`, with the stub's own start in it. Lazy servers of Ostler's "
               "answer from the lists kept before; `nothing kept` is the first start ever.")
     rows = []
     for way in WAYS:

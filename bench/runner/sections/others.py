@@ -79,9 +79,44 @@ HOST = Other("host", "The host without HTTP, beside a raw pipe", "bench-host",
 RELAY = Other("relay", "The relay beside bare NATS", "bench-relay",
               lambda ctx: ["--nats", "current", "--rounds", "1" if ctx.quick else "3", "--seconds", "0.3" if ctx.quick else "0.5"],
               lambda ctx: 25 if ctx.quick else 100)
-LOAD = Other("load", "Overload, slow readers, idle connections", "bench-load",
-             lambda ctx: ["--markdown", *(["--quick"] if ctx.quick else [])],
-             lambda ctx: 40 if ctx.quick else 150)
+
+
+class Load:
+    """`bench-load`, part by part, so that one that hangs costs itself alone."""
+    NAME, TITLE, PROGRAM = "load", "Under load", "bench-load"
+    PARTS = ("overload", "sessions", "connections", "idle", "readers", "slowhttp", "restarts", "floods", "streams")
+    QUICK = PARTS[:2]
+    EACH, LIMIT = 18, 300  # seconds that a part takes, and may take
+
+    def _parts(self, ctx):
+        return self.QUICK if ctx.quick else self.PARTS
+
+    def estimate(self, ctx):
+        return len(self._parts(ctx)) * self.EACH
+
+    def measure(self, ctx):
+        path = ctx.place.product / self.PROGRAM
+        if not path.exists():
+            ctx.step(self.estimate(ctx), f"{self.PROGRAM} is not there")
+            return ctx.emit("failed", error=f"no `{self.PROGRAM}`")
+        for part in self._parts(ctx):
+            ctx.step(self.EACH, part)
+            argv = [str(path), part, "--json", "--scale", "10" if ctx.quick else "100"]
+            out = procs.run(argv, self.LIMIT, log=ctx.place.log(part), must_succeed=True)
+            try:
+                for row in json.loads(out)["rows"]:
+                    ctx.emit("row", **row)
+            except (TypeError, ValueError, KeyError):
+                ctx.emit("failed", error=f"{part} failed or took more than {self.LIMIT} s; its last word: {_last(ctx.place.log(part))}")
+
+    def render(self, records, page):
+        rows = [[one["part"], one["figure"], one["aim"], one["found"], {True: "reached", False: "missed", None: ""}[one["met"]]]
+                for one in records if one["kind"] == "row"]
+        page.table(["part", "figure", "aim", "found", ""], rows)
+        _render_text([one for one in records if one["kind"] == "failed"], page)
+
+    def plots(self, records, folder):
+        pass
 
 
 class Policy:
