@@ -278,4 +278,15 @@ mod tests {
         assert_eq!(quote("ghp_0123456789abcdef0123"), "\"…\"");
         assert_eq!(quote(&"x ".repeat(100)).chars().count(), 51);
     }
+
+    #[test]
+    fn a_long_run_of_letters_and_digits_is_not_shown() {
+        let opaque = "a1".repeat(14);
+        assert_eq!(quote(&format!("key {opaque}")), "\"…\"");
+        assert!(may_stand_in(&format!("x = {opaque}")));
+        for harmless in [&opaque[..27], &"a".repeat(40), &"1".repeat(40)] {
+            assert!(!may_stand_in(harmless), "{harmless}");
+            assert_eq!(quote(harmless), format!("\"{harmless}\""));
+        }
+    }
 }

@@ -11,8 +11,8 @@ pub(crate) fn free_slug(text: &str, taken: &BTreeSet<ServerName>) -> Option<Serv
     if !taken.contains(&name) {
         return Some(name);
     }
-    // One number more than there are names: one of them is free.
-    (2..taken.len() + 3).find_map(|number| {
+    // Finitely many names are taken, so one of the numbers is free.
+    (2_u32..).find_map(|number| {
         let suffix = format!("-{number}");
         let stem = name.as_str().get(..MAX_LEN - suffix.len()).unwrap_or(name.as_str());
         let name = ServerName::new(&format!("{}{suffix}", stem.trim_end_matches(['-', '_']))).ok()?;

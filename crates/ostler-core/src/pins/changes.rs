@@ -155,4 +155,16 @@ mod tests {
         let found = changes(b"{}", "{\"a/b~\u{202e}\":1}".as_bytes());
         assert_eq!(found[0].pointer, "/a~1b~0‹U+202E RIGHT-TO-LEFT OVERRIDE›");
     }
+
+    #[test]
+    fn lists_are_compared_one_by_one_if_they_are_as_long_or_have_parts() {
+        let places = |old: &str, new: &str| -> Vec<String> {
+            let whole = |list: &str| format!(r#"{{"x":{list}}}"#).into_bytes();
+            changes(&whole(old), &whole(new)).into_iter().map(|change| change.pointer).collect()
+        };
+        assert_eq!(places(r#"["a","b"]"#, r#"["a","c"]"#), ["/x/1"]);
+        assert_eq!(places(r#"["a"]"#, r#"["a","c"]"#), ["/x"]);
+        assert_eq!(places(r#"[{}]"#, r#"[]"#), ["/x/0"]);
+        assert_eq!(places(r#"[]"#, r#"[{}]"#), ["/x/0"]);
+    }
 }

@@ -159,6 +159,8 @@ mod tests {
             assert!(hash(text.as_bytes()).is_err(), "{}", &text[..text.len().min(40)]);
         }
         assert!(hash(b"{\"name\":\"\xff\"}").is_err());
+        let longest = format!(r#"{{"name":"{}"}}"#, "x".repeat((1 << 20) - r#"{"name":""}"#.len()));
+        assert!(hash(longest.as_bytes()).is_ok());
     }
 
     #[test]

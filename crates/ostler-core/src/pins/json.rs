@@ -256,6 +256,7 @@ mod tests {
             assert_eq!(form(number).unwrap(), number);
         }
         assert_eq!(form("9007199254740992.0").unwrap(), "9007199254740992");
+        assert_eq!(form("1000000000000000000000").unwrap(), "1e+21");
     }
 
     #[test]

@@ -119,5 +119,6 @@ mod tests {
             relative("/srv/one-more/x a/srv/one", &[(Path::new("/srv/one"), ".")]),
             "/srv/one-more/x a/srv/one"
         );
+        assert_eq!(relative("/", &[(Path::new("/"), ".")]), "/", "the root is nobody's folder");
     }
 }

@@ -198,4 +198,43 @@ mod tests {
     fn hidden_characters_are_spelled_out() {
         assert_eq!(reveal("a\u{200b}b\n\u{e0041}"), "a‹U+200B ZERO WIDTH SPACE›b\n‹U+E0041›");
     }
+
+    #[test]
+    fn a_text_is_taken_apart_into_words_blanks_and_signs() {
+        assert_eq!(words("a_1  b..\n é"), ["a_1", "  ", "b", ".", ".", "\n ", "é"]);
+    }
+
+    #[test]
+    fn a_word_that_stayed_between_two_changes_is_told_so() {
+        assert_eq!(
+            diff("a x b y c", "a X b Y c"),
+            [same("a "), gone("x"), come("X"), same(" b "), gone("y"), come("Y"), same(" c")]
+        );
+    }
+
+    #[test]
+    fn blanks_belong_to_the_changes_on_both_sides_and_to_nothing_else() {
+        assert_eq!(diff(" a", " b"), [same(" "), gone("a"), come("b")]);
+        assert_eq!(diff("( )", "(x y)"), [same("("), gone(" "), come("x y"), same(")")]);
+        assert_eq!(diff("(x y)", "( )"), [same("("), gone("x y"), come(" "), same(")")]);
+        let mut page = Page::default();
+        page.replace(&["x"], &["y"]);
+        page.same(&[" "]);
+        page.same(&["z"]);
+        assert_eq!(page.pieces, [gone("x"), come("y"), same(" z")]);
+    }
+
+    #[test]
+    fn words_are_matched_up_to_the_most_and_not_beyond() {
+        let text = |word: &str, mid: &str, more: usize| {
+            format!("{}{mid}{}", format!("{word} ").repeat(500), format!(" {word}").repeat(more))
+        };
+        let is_found = |mid: &str, more| {
+            diff(&text("a", mid, more), &text("b", mid, more))
+                .iter()
+                .any(|piece| matches!(piece, Piece::Same(_)))
+        };
+        assert!(is_found("mid,", 499), "2,000 words");
+        assert!(!is_found("mid", 500), "2,001 words");
+    }
 }

@@ -414,3 +414,14 @@ fn a_permit_from_before_a_trip_is_not_current() {
     story.supervisor.on_reload();
     assert_eq!(story.supervisor.breaker_turns(), 2);
 }
+
+#[test]
+fn a_failure_is_told_with_its_exit_and_the_last_words() {
+    let crash = Failure::new(FaultKind::Exited(Exit::Code(1)), at(0));
+    assert_eq!(crash.to_string(), "code 1");
+    let mut failure = Failure::new(FaultKind::Closed, at(0));
+    assert_eq!(failure.to_string(), "the server closed the connection");
+    failure.exit = Some(Exit::Signal(9));
+    failure.stderr = vec!["first".into(), "last".into()];
+    assert_eq!(failure.to_string(), "the server closed the connection, signal 9, \"last\"");
+}

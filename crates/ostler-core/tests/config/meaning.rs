@@ -299,3 +299,80 @@ fn a_source_without_files_has_none_and_no_home() {
     assert_eq!(NoSource.read("/etc/passwd".as_ref()).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     assert_eq!(NoSource.home(), None);
 }
+
+#[test]
+fn a_file_reference_never_comes_to_a_path_that_would_end_it() {
+    let world = World::default()
+        .with("/pr}oj/ostler.toml", "[servers.a]\ncommand = \"x\"\nenv = { A = \"${file:secret}\" }\n");
+    let report = world.parse("/pr}oj/ostler.toml").unwrap_err();
+    assert_eq!(report.problems[0].message, "the path of a `${file:}` reference can't contain `}`");
+}
+
+#[test]
+fn an_unreadable_reference_in_another_clients_file_stays_as_it_is() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"A": "${what is this}"}}}}"#;
+    let config = parse("mcp.json", text).unwrap();
+    assert_eq!(process(&config.servers[0]).env["A"], "$${what is this}");
+    assert_eq!(config.notices.len(), 1);
+}
+
+#[test]
+fn a_tool_has_a_name_of_one_to_256_characters() {
+    let tool = |name: &str| format!("[servers.a]\ncommand = \"x\"\ntool.\"{name}\".retry = \"safe\"\n");
+    let longest = "t".repeat(256);
+    assert!(good(&tool(&longest)).servers[0].tool.contains_key(&longest));
+    for wrong in [String::new(), "t".repeat(257)] {
+        assert_eq!(bad(&tool(&wrong)).len(), 1);
+    }
+}
+
+#[test]
+fn a_call_may_take_all_the_time_there_is_and_no_more() {
+    let times = |call: &str| {
+        format!("[servers.a]\ncommand = \"x\"\ncall_timeout = \"{call}\"\nmax_call_time = \"5m\"\n")
+    };
+    assert_eq!(good(&times("5m")).servers[0].call_timeout, Duration::from_secs(300));
+    assert_eq!(bad(&times("301s")).len(), 1);
+}
+
+#[test]
+fn a_server_is_told_that_it_has_neither_command_nor_url() {
+    assert_eq!(bad("[servers.a]\nlazy = true\n"), ["servers.a has neither `command` nor `url`"]);
+    assert_eq!(
+        bad("[servers.a]\ncomand = \"x\"\n"),
+        ["unknown key `comand` in servers.a"],
+        "one mistake is told once"
+    );
+    let theirs = parse("mcp.json", r#"{"mcpServers": {"a": {"comand": "x"}}}"#).unwrap_err();
+    let told: Vec<_> = theirs.problems.iter().filter(|problem| problem.is_error()).collect();
+    assert_eq!(told[0].message, "servers.a has neither `command` nor `url`");
+}
+
+#[test]
+fn an_address_has_a_host_and_no_blanks() {
+    for wrong in ["https://", "https:///x", "https://:80", "https://?", "ftp://a", "https://a b", "a"] {
+        assert_eq!(bad(&format!("[servers.a]\nurl = \"{wrong}\"\n")).len(), 1, "{wrong}");
+    }
+    for right in ["https://a", "http://a:80/x", "${env:URL}"] {
+        assert_eq!(endpoint(&good(&format!("[servers.a]\nurl = \"{right}\"\n")).servers[0]).url, right);
+    }
+}
+
+#[test]
+fn names_and_values_of_variables_and_headers_are_checked() {
+    let process = |env: &str| format!("[servers.a]\ncommand = \"x\"\nenv = {{ {env} }}\n");
+    let remote = |headers: &str| format!("[servers.a]\nurl = \"https://a\"\nheaders = {{ {headers} }}\n");
+    for wrong in [
+        process(r#""" = "v""#),
+        process(r#""A=B" = "v""#),
+        remote(r#""" = "v""#),
+        remote(r#""A B" = "v""#),
+        remote(r#""A:" = "v""#),
+        remote(r#"A = "a\u0001b""#),
+        remote(r#"A = "a\r\nB: b""#),
+    ] {
+        assert_eq!(bad(&wrong).len(), 1, "{wrong}");
+    }
+    assert_eq!(endpoint(&good(&remote(r#"X-A = "a\tb""#)).servers[0]).headers["X-A"], "a\tb");
+    assert_eq!(crate::world::process(&good(&process(r#"A = "a\u001bb""#)).servers[0]).env["A"], "a\u{1b}b");
+}

@@ -120,3 +120,12 @@ fn a_journal_is_local_or_shared() {
     assert_eq!(relay("journal = \"shared\"\n").journal, RelayJournal::Shared);
     assert_eq!(relay("journal = \"local\"\n").journal, RelayJournal::Local);
 }
+
+#[test]
+fn credentials_that_are_logged_show_no_password() {
+    let shown = |keys: &str| format!("{:?}", relay(keys).credentials);
+    assert_eq!(shown("user = \"u\"\npassword = \"${env:HUNTER}\"\n"), "Password { user: \"u\", .. }");
+    assert_eq!(shown("creds = \"/a\"\n"), "Creds(\"/a\")");
+    assert_eq!(shown("nkey = \"/a\"\n"), "Nkey(\"/a\")");
+    assert_eq!(shown(""), "None");
+}

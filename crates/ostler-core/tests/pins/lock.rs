@@ -110,8 +110,20 @@ fn nothing_is_passed_over() {
         assert!(error.to_string().starts_with(why), "{error}");
         assert!(!error.hint().is_empty());
     }
-    assert!(matches!(Lock::parse(&" ".repeat((16 << 20) + 1)), Err(LockError::TooLarge(_))));
+    let longest = format!("{good}{}", " ".repeat((16 << 20) - good.len()));
+    assert!(Lock::parse(&longest).is_ok());
+    assert!(matches!(Lock::parse(&(longest + " ")), Err(LockError::TooLarge(_))));
     assert!(Lock::parse(&format!("\u{feff}{}", good.replace('\n', "\r\n"))).is_ok());
+}
+
+#[test]
+fn a_definition_in_a_lock_file_is_as_long_as_one_that_can_be_pinned() {
+    let definition = format!(r#"{{"name":"x{}"}}"#, "y".repeat((1 << 20) - r#"{"name":"x"}"#.len()));
+    let name = format!("x{}", "y".repeat((1 << 20) - r#"{"name":"x"}"#.len()));
+    let good = locked(&[(&name, &definition)]).write();
+    assert!(Lock::parse(&good).is_ok());
+    let error = Lock::parse(&good.replace("\"xy", "\"xyy")).unwrap_err();
+    assert!(error.to_string().ends_with("has more than 1048576 bytes"), "{}", error.to_string().len());
 }
 
 proptest! {
