@@ -348,3 +348,36 @@ fn report_repeated(scope: &Scope<'_>, path: &str, first_key: &str, first_at: Spa
 pub(crate) fn clip(key: &str) -> String {
     quote(key).trim_matches('"').to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::config::document::Document;
+    use crate::config::field::Preset;
+    use crate::config::log::Log;
+    use crate::config::scope::Dialect;
+
+    static ODD: Section = Section {
+        name: "odd",
+        doc: "",
+        fields: &[Field { key: "idle", kind: Kind::Flag, preset: Preset::Nothing, doc: "" }],
+    };
+
+    #[test]
+    #[should_panic(expected = "keys asked for and keys known of odd")]
+    fn a_key_that_is_known_and_never_asked_for_is_noticed() {
+        let (document, log, places) = (Document::new(Path::new("f"), ""), Log::default(), RefCell::default());
+        let scope = Scope {
+            document: &document,
+            dialect: Dialect::Own,
+            base: PathBuf::new(),
+            home: None,
+            log: &log,
+            places: &places,
+        };
+        let table = Table { entries: Vec::new() };
+        Reader::open(&scope, &ODD, "odd", Span::default(), &table).finish();
+    }
+}

@@ -94,6 +94,18 @@ fn a_suspicion_says_where_and_what() {
 }
 
 #[test]
+fn a_parameter_is_suspect_for_its_name_and_not_for_a_text_of_that_word() {
+    let kinds = |definition: Value| -> Vec<Kind> {
+        inspect("s", definition.to_string().as_bytes()).into_iter().map(|suspicion| suspicion.kind).collect()
+    };
+    assert_eq!(
+        kinds(json!({"name": "t", "inputSchema": {"properties": {"sidenote": {}}}})),
+        [Kind::Parameter]
+    );
+    assert_eq!(kinds(json!({"name": "t", "title": "sidenote"})), []);
+}
+
+#[test]
 fn what_can_not_be_read_is_pointed_at() {
     let long = json!({"name": "t", "description": "x ".repeat(100_000)}).to_string();
     let huge = json!({"name": "t", "description": "x".repeat(MAX_DEFINITION)}).to_string();

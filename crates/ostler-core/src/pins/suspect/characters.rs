@@ -9,14 +9,12 @@ const WIDE: usize = 40;
 /// Empty lines in a row that move what follows out of a window.
 const TALL: usize = 12;
 
-/// At most one finding of each sort: the first of the worst level.
+/// The first finding of each sort.
 pub(super) fn look(text: &str) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for finding in hidden(text).chain(blanks(text)) {
-        match found.iter_mut().find(|known| known.why == finding.why) {
-            Some(known) if known.level < finding.level => *known = finding,
-            Some(_) => {}
-            None => found.push(finding),
+        if found.iter().all(|known| known.why != finding.why) {
+            found.push(finding);
         }
     }
     found
@@ -140,7 +138,7 @@ fn find_tall(text: &str) -> Option<Finding> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         if !line.trim().is_empty() {
-            if run >= TALL && at > 0 {
+            if run >= TALL {
                 let why = "many empty lines move what follows out of sight".into();
                 return Some(Finding {
                     level: Level::Alarm,
@@ -171,6 +169,7 @@ mod tests {
         for text in [
             "A family 👨‍👩‍👧‍👦, a heart ❤️, a flag 🏴󠁧󠁢󠁥󠁮󠁧󠁿, a pirate 🏴‍☠️, a key 1️⃣",
             "می‌خواهم",
+            "می\u{200c} و",
             "क्‍ष and ශ්‍රී",
             "CRLF\r\nlines",
             "no-break\u{a0}space, 全角\u{3000}空白",
@@ -188,6 +187,11 @@ mod tests {
         for text in [
             "zero\u{200b}width",
             "in\u{200d}side",
+            "👨\u{200d}a",
+            "a\u{200d}👨",
+            "می\u{200c}a",
+            "a\u{200c}می",
+            "a\u{200c} b",
             "\u{e0072}\u{e0065}\u{e0061}\u{e0064}",
             "🏴\u{e0072}\u{e0065}",
             "a\u{202e}b",
@@ -202,5 +206,24 @@ mod tests {
         ] {
             assert_eq!(worst(text), Some(Level::Alarm), "{text:?}");
         }
+    }
+
+    fn places(text: &str) -> Vec<(usize, usize)> {
+        look(text).into_iter().map(|finding| (finding.range.start, finding.range.end)).collect()
+    }
+
+    #[test]
+    fn of_each_sort_the_first_is_found() {
+        assert_eq!(places("a\u{200b}b\u{202e}c\u{200b}d"), [(1, 4), (5, 8)]);
+    }
+
+    #[test]
+    fn a_gap_is_found_where_it_stands() {
+        let gap = |blanks| format!("one\n  two{}three", " ".repeat(blanks));
+        assert_eq!(places(&gap(WIDE)), [(9, 9 + WIDE)]);
+        assert_eq!(places(&gap(WIDE - 1)), []);
+        let tall = |lines| format!("one\n{}two  \n", "\n".repeat(lines));
+        assert_eq!(places(&tall(TALL)), [(4 + TALL, 4 + TALL + 3)]);
+        assert_eq!(places(&tall(TALL - 1)), []);
     }
 }

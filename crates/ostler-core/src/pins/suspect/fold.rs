@@ -137,6 +137,9 @@ mod tests {
             ("a\u{a0}\u{2003}b", "a b"),
             ("Größe, pre\u{301}vious", "große, previous"),
             ("one\n  two \r\n \n three", "one two\nthree"),
+            ("one \ntwo\nthree \nfour", "one two three four"),
+            ("ЖЖ", "жж"),
+            ("a\u{e0020}\u{e0001}\u{e007f}b", "a b"),
         ];
         for (text, expected) in table {
             assert_eq!(Folded::of(text).text(), expected, "{text:?}");
@@ -157,6 +160,9 @@ mod tests {
         assert!(parts.iter().all(|(_, part)| part.len() <= MAX_SENTENCE));
         assert!(parts.iter().any(|(_, part)| part.contains("hello")));
         assert!(parts.windows(2).all(|pair| pair[1].0 < pair[0].0 + pair[0].1.len()));
+        assert_eq!(parts[1].0, MAX_SENTENCE - MAX_MATCH);
+        let longest = "x".repeat(MAX_SENTENCE);
+        assert_eq!(Folded::of(&longest).sentences().collect::<Vec<_>>(), [(0, longest.as_str())]);
         let (at, last) = parts[parts.len() - 1];
         assert_eq!(at + last.len(), folded.text().len());
     }
@@ -167,6 +173,7 @@ mod tests {
         let folded = Folded::of(text);
         let at = folded.text().find("read").unwrap();
         assert_eq!(&text[folded.original(at..at + 4)], "Ｒｅａｄ");
+        assert_eq!(&text[folded.original(at..at + 1)], "Ｒ");
         assert_eq!(folded.original(at..at), 0..0);
     }
 }

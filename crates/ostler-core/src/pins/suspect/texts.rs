@@ -102,3 +102,36 @@ fn apart(key: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles(definition: &str) -> Vec<(String, Role)> {
+        of(&Json::parse(definition).unwrap()).into_iter().map(|text| (text.text, text.role)).collect()
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_is_and_by_its_words() {
+        assert_eq!(apart("readTheFile2Times.now-x_y"), "read The File2 Times now x y");
+        assert_eq!(apart("HTTPServer"), "HTTPServer");
+        assert_eq!(roles(r#"{"aB":1}"#), [("aB".into(), Role::Key), ("a B".into(), Role::Words)]);
+    }
+
+    #[test]
+    fn only_what_is_no_prose_is_a_link() {
+        for key in ["$schema", "$id", "$ref", "src", "mimeType", "pattern"] {
+            assert_eq!(role(&["x".into(), key.into()]), Role::Link, "{key}");
+        }
+        assert_eq!(role(&["src".into(), "description".into()]), Role::Prose);
+        assert_eq!(role(&[]), Role::Prose);
+    }
+
+    #[test]
+    fn another_reading_of_a_text_adds_nothing_to_the_length() {
+        let text = |role| Text { pointer: String::new(), text: "four".into(), role };
+        let lengths = [Role::Key, Role::Words, Role::Parameter, Role::Link, Role::Prose]
+            .map(|role| text(role).length());
+        assert_eq!(lengths, [4, 0, 0, 4, 4]);
+    }
+}
