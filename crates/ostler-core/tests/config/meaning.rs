@@ -267,6 +267,8 @@ fn every_word_of_a_choice_is_understood() {
 fn what_is_exactly_at_a_bound_is_within_it() {
     assert_eq!(good("[audit]\nmax_size = \"1MiB\"\n").audit.max_size, 1 << 20);
     assert_eq!(bad("[audit]\nmax_size = \"1048575B\"\n").len(), 1);
+    assert_eq!(good("[gateway]\nmax_body = \"1KiB\"\n").gateway.max_body, 1_024);
+    assert_eq!(bad("[gateway]\nmax_body = \"1023B\"\n").len(), 1);
     let server = "[servers.a]\ncommand = \"x\"\n";
     let same = good(&format!("{server}restart = {{ first_delay = \"5s\", max_delay = \"5s\" }}\n"));
     assert_eq!(same.servers[0].restart.first_delay, Duration::from_secs(5));
