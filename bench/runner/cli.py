@@ -85,10 +85,10 @@ def main(typed):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.default_int_handler)
     peers_folder = o.peers_dir or Path(os.environ.get("PEERS_DIR", build.target() / "bench-peers"))
-    if not o.no_build:
-        build.build()
-        if o.peers:
-            build.install_peers(peers_folder)
+    try:
+        _prepare(o, peers_folder)
+    except KeyboardInterrupt:
+        return 130
     scratch = Path(tempfile.mkdtemp(prefix="ostler-bench-"))
     place = Place(o.bin or build.target() / "release", o.yard or build.yard(), peers_folder, scratch)
     lacking = [str(path) for path in (place.ostler, place.stub, place.raw) if not path.exists()]
@@ -101,6 +101,14 @@ def main(typed):
         return 130
     finally:
         _clean(o, scratch)
+
+
+def _prepare(o, peers_folder):
+    if o.no_build:
+        return
+    build.build()
+    if o.peers:
+        build.install_peers(peers_folder)
 
 
 def _clean(o, scratch):
