@@ -26,6 +26,7 @@ pub mod policy;
 pub mod pool;
 pub mod repeat;
 pub mod restart;
+pub mod sabotage;
 pub mod secrets;
 pub mod spec;
 pub mod status;

@@ -7,6 +7,7 @@ use ostler_core::breaker::Mark;
 use ostler_core::error::{CallError, RpcAnswer, Unavailable, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
+use ostler_core::sabotage::{self, Sabotage};
 use ostler_core::spec::ToolRules;
 use ostler_core::weigh::{self, Effect, Weight, weigh};
 use ostler_wire::Outcome;
@@ -178,6 +179,7 @@ fn finish(slot: &Slot, generation: u64, outcome: Outcome) -> Result<Answer, Call
 fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> CallError {
     let server = slot.key.server.clone();
     match (&fault.kind, fault.delivery) {
+        (_, Delivery::Unknown) if sabotage::is_on(Sabotage::FalseRefusal) => slot.congested(),
         (FaultKind::TimedOut(_), delivery) => {
             CallError::TimedOut { server, after: clock.began.elapsed(), delivery }
         }

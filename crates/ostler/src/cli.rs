@@ -24,7 +24,7 @@ const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-
 #[derive(Debug, Parser)]
 #[command(
     name = "ostler",
-    version,
+    version = crate::sabotage::VERSION,
     help_template = TEMPLATE,
     before_help = "Examples:
   ostler serve                      one endpoint for all servers

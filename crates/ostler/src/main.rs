@@ -29,6 +29,7 @@ mod pins;
 mod reach;
 mod relay;
 mod rule_check;
+mod sabotage;
 mod spot;
 mod stamps;
 mod stdio;
@@ -45,7 +46,11 @@ fn main() -> ExitCode {
     if let Some(code) = guard::run_if_asked(std::env::args_os().skip(1)) {
         return code;
     }
-    match command::run(cli::Cli::parse()) {
+    let cli = cli::Cli::parse();
+    if let Some(code) = sabotage::refuse_unknown() {
+        return code;
+    }
+    match command::run(cli) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }

@@ -20,6 +20,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::sabotage::{self, Sabotage};
 use crate::spec::BreakerSettings;
 
 /// The longest wait that doubling reaches. A server that is down for hours is
@@ -130,7 +131,9 @@ impl Breaker {
                 Some(retry_after) => return Err(Refused { retry_after }),
                 None => *wait,
             },
-            State::HalfOpen { probe, .. } if is_alive(probe) => {
+            State::HalfOpen { probe, .. }
+                if is_alive(probe) && !sabotage::is_on(Sabotage::BreakerWithoutPermit) =>
+            {
                 return Err(Refused { retry_after: PROBE_RETRY });
             }
             State::HalfOpen { wait, .. } => *wait,

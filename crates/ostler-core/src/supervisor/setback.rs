@@ -6,6 +6,7 @@ use super::{AUTH_RETRY, Failure, Phase, Supervisor};
 use crate::breaker::Circuit;
 use crate::fault::FaultKind;
 use crate::restart::Decision;
+use crate::sabotage::{self, Sabotage};
 
 /// What is known of the session that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,9 @@ impl Supervisor {
     /// How long to wait before the next start. A server that has worked and
     /// fails for the first time is started again at once: its callers wait.
     fn delay(&mut self, past: Past, rng: &mut fastrand::Rng) -> Duration {
+        if sabotage::is_on(Sabotage::StayDown) {
+            return Duration::from_secs(3_600);
+        }
         match past {
             Past::Proven if self.backoff.is_rested() => self.backoff.skip(),
             Past::Proven | Past::Unproven => self.backoff.next(rng),

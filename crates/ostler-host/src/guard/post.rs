@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use ostler_core::fault::Exit;
+use ostler_core::sabotage::{self, Sabotage};
 
 use super::descendants::{Family, signal_all};
 use super::order::{KILL, MAX_ORDER, Order, Pace, Report, no_command};
@@ -132,6 +133,9 @@ impl Post {
     fn signal_everyone(&self, signal: Signal) {
         if self.is_running {
             let _ = killpg(self.server, signal);
+        }
+        if sabotage::is_on(Sabotage::StrayDescendant) {
+            return;
         }
         let everyone = Family::now().descendants_of(getpid().as_raw());
         signal_all(&everyone, signal);

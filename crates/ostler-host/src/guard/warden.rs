@@ -9,6 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
+use ostler_core::sabotage::{self, Sabotage};
 
 use super::descendants::{Family, signal_all};
 use super::post;
@@ -93,6 +94,9 @@ impl Warden {
 
     /// Reaps what has ended; `true` when no child is left.
     fn reap(&mut self) -> bool {
+        if self.control.is_some() && sabotage::is_on(Sabotage::UnreapedChild) {
+            return false;
+        }
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) => return false,

@@ -8,6 +8,7 @@ use ostler_core::caller::Caller;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::name::ServerName;
+use ostler_core::sabotage::{self, Sabotage};
 use ostler_core::spec::CacheScopeRule;
 use ostler_core::supervisor::{Entry, Phase};
 use ostler_core::weigh::{Effect, Outcome, weigh};
@@ -126,6 +127,9 @@ impl Slot {
     /// Whose private answers a caller may be given: those of its own place, or
     /// where everybody shares one, its own.
     pub(crate) fn owner<'a>(&'a self, caller: &'a Caller) -> &'a str {
+        if sabotage::is_on(Sabotage::UnpartitionedCache) {
+            return "";
+        }
         if self.key.partition.is_empty() { caller.principal() } else { &self.key.partition }
     }
 

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::{self, Claim, Note};
-use crate::{folders, pins};
+use crate::{folders, pins, sabotage};
 
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
@@ -173,6 +173,7 @@ fn announce(
         let unwritable = |why: io::Error| Failure::Unwritable { file: file.to_owned(), why };
         spot::write_whole(file, format!("{}\n", address.port()).as_bytes()).map_err(unwritable)?;
     }
+    sabotage::warn();
     let try_it = match daemon.roster.file {
         Some(_) => "ostler tools",
         None => "ostler call demo__add a=2 b=40",
