@@ -134,6 +134,11 @@ pub enum Event {
         failures: u32,
         wait: Micros,
     },
+    /// What a role may not use, as `server__tool`, beside what calls say of that.
+    Forbidden {
+        role: String,
+        tools: Vec<String>,
+    },
     /// The nemesis is done for good: from here on everything works.
     Calm {
         at: Micros,

@@ -68,6 +68,15 @@ struct Run {
     /// Only these ways, by comma: http-legacy, http-modern, http-face, stdio, relay
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Do mostly this: long, forbidden, list, private, sick
+    #[arg(long)]
+    focus: Option<String>,
+    /// How many seconds everything has at the end to recover
+    #[arg(long, default_value_t = 8)]
+    settle: u64,
+    /// For how many seconds after that everything must work
+    #[arg(long, default_value_t = 6)]
+    calm: u64,
     /// Only these acts, by comma; `none` for peace
     #[arg(long, value_delimiter = ',')]
     nemesis: Vec<String>,
@@ -87,6 +96,9 @@ impl Run {
             keep: self.keep,
             only: self.only,
             nemesis: self.nemesis,
+            focus: self.focus,
+            settle: Duration::from_secs(self.settle),
+            calm: Duration::from_secs(self.calm),
             is_json: self.json,
         }
     }

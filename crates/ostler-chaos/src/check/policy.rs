@@ -32,15 +32,9 @@ fn used<'r>(records: &'r Records<'_>) -> impl Iterator<Item = Violation> + 'r {
     })
 }
 
-/// Lists that name what their reader may not use. What that is, the forbidden calls say.
+/// Lists that name what their reader may not use.
 fn shown<'r>(records: &'r Records<'_>) -> impl Iterator<Item = Violation> + 'r {
-    let forbidden: HashSet<(&str, String)> = records
-        .calls()
-        .iter()
-        .map(|call| call.invoke)
-        .filter(|invoke| invoke.purpose == Purpose::Forbidden)
-        .map(|invoke| (&*invoke.role, format!("{}__{}", invoke.server, invoke.tool)))
-        .collect();
+    let forbidden = forbidden(records);
     records.history.iter().filter_map(move |event| {
         let Event::Listed { at, way, principal, role, tools } = event else { return None };
         let seen: Vec<&str> = tools
@@ -61,10 +55,27 @@ fn shown<'r>(records: &'r Records<'_>) -> impl Iterator<Item = Violation> + 'r {
     })
 }
 
+/// What each role may not use: as the run says, and as calls were made for it.
+fn forbidden<'a>(records: &Records<'a>) -> HashSet<(&'a str, String)> {
+    let mut forbidden = HashSet::new();
+    for event in records.history {
+        match event {
+            Event::Forbidden { role, tools } => {
+                forbidden.extend(tools.iter().map(|tool| (&**role, tool.clone())));
+            }
+            Event::Invoke(invoke) if invoke.purpose == Purpose::Forbidden => {
+                forbidden.insert((&*invoke.role, format!("{}__{}", invoke.server, invoke.tool)));
+            }
+            _ => {}
+        }
+    }
+    forbidden
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::story::{MS, Story, call, execution, failed, ok, refused, unknown};
-    use super::*;
+    use super::{Event, Promise, Purpose};
     use crate::history::{Invoke, Way};
     use crate::ledger::Execution;
 
@@ -115,14 +126,14 @@ mod tests {
 
     #[test]
     fn a_list_that_shows_what_is_forbidden_names_its_way_and_reader() {
-        let story = Story::default()
-            .invoke(forbidden(1))
-            .end(1, MS, refused())
-            .event(listed("some", &["a__deed", "a__misdeed"]));
-        story.breaks(
-            Promise::PolicyEverywhere,
-            &[],
-            &["cyd", "role some", "a__misdeed", "http-face", "+0.008000 s"],
-        );
+        let shown = || Story::default().event(listed("some", &["a__deed", "a__misdeed"]));
+        let rule = Event::Forbidden { role: "some".into(), tools: vec!["a__misdeed".into()] };
+        for story in [shown().invoke(forbidden(1)).end(1, MS, refused()), shown().event(rule)] {
+            story.breaks(
+                Promise::PolicyEverywhere,
+                &[],
+                &["cyd", "role some", "a__misdeed", "http-face", " s"],
+            );
+        }
     }
 }

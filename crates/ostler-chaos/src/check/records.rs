@@ -120,7 +120,7 @@ fn time_of(event: &Event) -> Option<Micros> {
         | Event::Nemesis { at, .. }
         | Event::Calm { at }
         | Event::Census { at, .. } => Some(*at),
-        Event::Breaker { .. } => None,
+        Event::Breaker { .. } | Event::Forbidden { .. } => None,
     }
 }
 

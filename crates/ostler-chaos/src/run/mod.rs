@@ -13,15 +13,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::caller::hub::Hub;
-use self::caller::{Caller, Stage};
+use self::caller::{Caller, Focus, Stage};
 use self::nemesis::{Act, Nemesis};
 use self::proxy::Proxy;
 use self::record::{Recorder, now};
 use self::report::{Report, Vitals};
 use self::web::Web;
-use self::world::config::{SICK, SICK_FAILURES, SICK_RESET, Shape};
+use self::world::config::{SERVERS, SICK, SICK_FAILURES, SICK_RESET, Shape};
 use self::world::daemon::Daemon;
 use self::world::family::Family;
+use self::world::people::{NONE, Person, SOME, TOOLS};
 use self::world::site::{Programs, Site};
 
 mod caller;
@@ -36,10 +37,6 @@ mod world;
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Between two looks at all processes.
 const CENSUS: Duration = Duration::from_secs(5);
-/// How long what was hurt last may take to work again: a breaker of this run waits a few seconds.
-const SETTLE: Duration = Duration::from_secs(8);
-/// How long everything must work at the end.
-const CALM: Duration = Duration::from_secs(6);
 /// How long the last calls may take.
 const LAST_CALLS: Duration = Duration::from_secs(30);
 /// The history's name in the folder of a run.
@@ -55,6 +52,12 @@ pub(crate) struct Options {
     pub(crate) keep: Option<PathBuf>,
     pub(crate) only: Vec<String>,
     pub(crate) nemesis: Vec<String>,
+    /// What callers do most of the time.
+    pub(crate) focus: Option<String>,
+    /// How long what was hurt last may take to work again.
+    pub(crate) settle: Duration,
+    /// How long everything must work at the end.
+    pub(crate) calm: Duration,
     pub(crate) is_json: bool,
 }
 
@@ -81,6 +84,9 @@ impl Options {
             if !list.is_empty() {
                 line.push_str(&format!(" {name} {}", list.join(",")));
             }
+        }
+        if let Some(focus) = &self.focus {
+            line.push_str(&format!(" --focus {focus}"));
         }
         line
     }
@@ -175,6 +181,16 @@ async fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0)).await?.local_addr()?.port())
 }
 
+/// What each role may not use, of the tools that the run calls.
+fn forbidden() -> impl Iterator<Item = Event> {
+    [SOME, NONE].map(|role| Person { name: "", role }).into_iter().map(|person| {
+        let names = SERVERS.iter().flat_map(|server| TOOLS.map(|tool| (server.name, tool)));
+        let denied = names.filter(|(server, tool)| !person.may(server, tool));
+        let tools = denied.map(|(server, tool)| format!("{server}__{tool}")).collect();
+        Event::Forbidden { role: person.role.into(), tools }
+    })
+}
+
 /// Lets callers and nemesis loose, then calms down and ends.
 async fn play(
     site: &Arc<Site>,
@@ -191,9 +207,11 @@ async fn play(
         hub: Arc::clone(&nemesis.hub),
         is_up: nemesis.daemon.watch(),
         is_over: is_over.subscribe(),
+        focus: options.focus.as_deref().map(Focus::named).transpose()?,
     });
     let wait = u64::try_from(SICK_RESET.as_micros()).unwrap_or(u64::MAX);
     recorder.add(&Event::Breaker { server: SICK.into(), failures: SICK_FAILURES, wait });
+    forbidden().for_each(|event| recorder.add(&event));
     let mut callers = JoinSet::new();
     for number in 0..options.callers {
         callers.spawn(Caller::new(&stage, options.seed, number, ways).run());
@@ -210,9 +228,11 @@ async fn play(
             take_census(&recorder, &family);
         }
     }
-    sleep(SETTLE).await;
+    sleep(options.settle).await;
     recorder.add(&Event::Calm { at: now() });
-    sleep(CALM).await;
+    sleep(options.calm).await;
+    // What has been dead since the last act has had time to be waited for.
+    take_census(&recorder, &nemesis.daemon.family()?);
     vitals.end(&nemesis.daemon.family()?);
     is_over.send_replace(true);
     let last = timeout(LAST_CALLS, async { while callers.join_next().await.is_some() {} }).await;

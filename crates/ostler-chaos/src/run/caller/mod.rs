@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::http::HttpClient;
 use self::hub::Hub;
+pub(crate) use self::plan::Focus;
 use self::plan::{Call, Plan, Who};
 use super::record::{Recorder, now};
 use super::world::people::{NONE, seated};
@@ -41,6 +42,8 @@ pub(crate) struct Stage {
     /// Whether there is a daemon to call.
     pub(crate) is_up: watch::Receiver<bool>,
     pub(crate) is_over: watch::Receiver<bool>,
+    /// What callers do most of the time.
+    pub(crate) focus: Option<Focus>,
 }
 
 /// One caller.
@@ -76,7 +79,7 @@ impl Caller {
         };
         let rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
         let next = number as u64 * RANGE + 1;
-        Self { stage: Arc::clone(stage), who: Who { person, way }, rng, next, client }
+        Self { stage: Arc::clone(stage), who: Who { person, way, focus: stage.focus }, rng, next, client }
     }
 
     pub(crate) async fn run(mut self) {

@@ -50,10 +50,53 @@ pub(crate) enum Leaving {
 pub(crate) struct Who {
     pub(crate) person: &'static Person,
     pub(crate) way: Way,
+    pub(crate) focus: Option<Focus>,
+}
+
+/// What most calls are made for, where one thing is to be found out soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Focus {
+    /// Calls that are under way when something is hurt.
+    Long,
+    Forbidden,
+    List,
+    Private,
+    Sick,
+}
+
+impl Focus {
+    pub(crate) fn named(name: &str) -> anyhow::Result<Self> {
+        Ok(match name {
+            "long" => Self::Long,
+            "forbidden" => Self::Forbidden,
+            "list" => Self::List,
+            "private" => Self::Private,
+            "sick" => Self::Sick,
+            _ => anyhow::bail!("there is no focus `{name}`; there are long, forbidden, list, private, sick"),
+        })
+    }
+
+    fn draw(self, rng: &mut Rng, who: Who, nonce: u64) -> Plan {
+        let server = any_server(rng);
+        Plan::Call(match self {
+            Self::List => return Plan::List(server),
+            Self::Private => private(who.person, server),
+            Self::Sick => sick(who.person, nonce),
+            Self::Forbidden => plain(rng, who, (server, FORBIDDEN), nonce),
+            Self::Long => {
+                let mut call = plain(rng, who, (server, "deed"), nonce);
+                call.arguments["ms"] = rng.u64(100..600).into();
+                Call { leaving: Leaving::Never, ..call }
+            }
+        })
+    }
 }
 
 impl Plan {
     pub(crate) fn draw(rng: &mut Rng, who: Who, nonce: u64) -> Self {
+        if let Some(focus) = who.focus.filter(|_| rng.u8(..4) > 0) {
+            return focus.draw(rng, who, nonce);
+        }
         if who.person.role == NONE {
             let server = any_server(rng);
             return match rng.u8(..8) {

@@ -90,5 +90,7 @@ impl Nemesis {
 
 fn take(recorder: &Recorder, members: &HashSet<Proc>, mark: &str) {
     let processes = family::left(members, mark);
+    // Once they are on record they need not outlive the run as well.
+    processes.iter().filter_map(|seen| Proc::of(seen.pid)).for_each(Proc::kill);
     recorder.add(&Event::Census { at: now(), occasion: Occasion::Over, processes });
 }

@@ -33,6 +33,8 @@ pub(crate) const WORKERS: [Person; 3] = [
 
 /// The server that the role `some` may not see at all.
 pub(crate) const HIDDEN: &str = "b";
+/// The tools that are called.
+pub(crate) const TOOLS: [&str; 3] = ["deed", FORBIDDEN, "secret"];
 /// The tool that only the role `all` may use.
 pub(crate) const FORBIDDEN: &str = "misdeed";
 
