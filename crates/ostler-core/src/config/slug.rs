@@ -11,8 +11,8 @@ pub(crate) fn free_slug(text: &str, taken: &BTreeSet<ServerName>) -> Option<Serv
     if !taken.contains(&name) {
         return Some(name);
     }
-    // Finitely many names are taken, so one of the numbers is free.
-    (2_u32..).find_map(|number| {
+    // As many numbers as names, and one name has no number: so one is free.
+    (2_u32..).take(taken.len()).find_map(|number| {
         let suffix = format!("-{number}");
         let stem = name.as_str().get(..MAX_LEN - suffix.len()).unwrap_or(name.as_str());
         let name = ServerName::new(&format!("{}{suffix}", stem.trim_end_matches(['-', '_']))).ok()?;

@@ -82,6 +82,14 @@ fn a_resource_is_allowed_only_if_what_its_address_comes_to_is_too() {
 }
 
 #[test]
+fn the_rule_about_an_address_as_it_is_written_is_the_one_that_is_told() {
+    let allow = ["fs/resource:file:///tmp/./*", "fs/resource:file:///tmp/x"];
+    let rules = rules(&[("a", role(&allow, &[]))]);
+    let told = rules.of_use(&caller("a"), "fs", Subject::Resource("file:///tmp/./x")).to_string();
+    assert!(told.contains(allow[0]), "{told}");
+}
+
+#[test]
 fn a_ruling_says_which_rule_decides() {
     let rules = rules(&[("a", role(&["time/*"], &[]))]);
     let said = |caller: &Caller| rules.of_use(caller, "time", Subject::Tool("get")).to_string();

@@ -287,10 +287,10 @@ mod tests {
 
     #[test]
     fn a_match_in_a_later_sentence_is_shown_where_it_stands() {
-        let text = "It adds two numbers and gives their sum. It is quick. <!-- x";
+        let text = "It adds two numbers and gives their grandsummation. It is quick. <!-- x";
         let definition = serde_json::json!({ "name": "a", "description": text }).to_string();
         let found = inspect("s", definition.as_bytes());
-        assert_eq!(found[0].excerpt, "…their sum. It is quick. <!-- x");
+        assert_eq!(found[0].excerpt, "…summation. It is quick. <!-- x");
         assert_eq!(found[0].kind.to_string(), "markup");
     }
 
