@@ -167,6 +167,7 @@ async fn set_up(
         web,
         front,
         back,
+        prober: None,
         rng: fastrand::Rng::with_seed(options.seed),
         shape: Shape::default(),
         acts,
@@ -209,6 +210,7 @@ async fn play(
         is_over: is_over.subscribe(),
         focus: options.focus.as_deref().map(Focus::named).transpose()?,
     });
+    nemesis.prober = Some(Caller::prober(&stage));
     let wait = u64::try_from(SICK_RESET.as_micros()).unwrap_or(u64::MAX);
     recorder.add(&Event::Breaker { server: SICK.into(), failures: SICK_FAILURES, wait });
     forbidden().for_each(|event| recorder.add(&event));

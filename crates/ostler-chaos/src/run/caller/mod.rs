@@ -30,6 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(2);
 /// Calls of one caller; their numbers do not meet those of another.
 const RANGE: u64 = 1_000_000_000;
+/// The number of the nemesis among callers: of somebody who may use everything, and not behind the proxy.
+const PROBER: usize = 1_000_000;
 /// The longest pause between two calls.
 const PAUSE_MS: u64 = 6;
 
@@ -90,12 +92,31 @@ impl Caller {
             let nonce = self.next;
             self.next += 1;
             match Plan::draw(&mut self.rng, self.who, nonce) {
-                Plan::Call(call) => self.call(&call, Nonce(nonce)).await,
+                Plan::Call(call) => {
+                    self.call(&call, Nonce(nonce)).await;
+                }
                 Plan::List(server) => self.list(server).await,
             }
             // Refusals cost nothing, and who gets nothing else would make most of the calls.
             let slower = if self.who.person.role == NONE { 10 } else { 1 };
             tokio::time::sleep(Duration::from_millis(self.rng.u64(..slower * PAUSE_MS))).await;
+        }
+    }
+
+    /// One that only tries whether servers work, for the nemesis.
+    pub(crate) fn prober(stage: &Arc<Stage>) -> Self {
+        Self::new(stage, 0, PROBER, &[Way::HttpModern])
+    }
+
+    /// Calls a server until it answers well, or for as long as a call may take.
+    pub(crate) async fn until_good(&mut self, server: &'static str) {
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end && !*self.stage.is_over.borrow() {
+            let nonce = self.next;
+            self.next += 1;
+            if self.call(&plan::probe(server, nonce), Nonce(nonce)).await {
+                return;
+            }
         }
     }
 
@@ -108,7 +129,8 @@ impl Caller {
         }
     }
 
-    async fn call(&mut self, call: &Call, nonce: Nonce) {
+    /// Makes a call and takes it down; whether it was good.
+    async fn call(&mut self, call: &Call, nonce: Nonce) -> bool {
         let (at, deadline) = (now(), Instant::now() + DEADLINE + GRACE);
         let micros = u64::try_from(DEADLINE.as_micros()).unwrap_or(u64::MAX);
         self.stage.recorder.add(&Event::Invoke(Invoke {
@@ -126,11 +148,12 @@ impl Caller {
             Client::Http(client) => client.call(call, deadline).await,
             Client::Pipe => call_by_pipe(&self.stage.hub, self.who, call, deadline).await,
         };
-        let has_failed = !matches!(end, End::Ok { .. });
+        let is_good = matches!(end, End::Ok { .. });
         self.stage.recorder.add(&Event::End { call: nonce, at: now(), end });
-        if has_failed {
+        if !is_good {
             tokio::time::sleep(Duration::from_millis(self.rng.u64(1..4 * PAUSE_MS))).await;
         }
+        is_good
     }
 
     async fn list(&mut self, server: &'static str) {

@@ -120,6 +120,12 @@ impl Plan {
     }
 }
 
+/// A call that asks nothing but whether a server works.
+pub(crate) fn probe(server: &'static str, nonce: u64) -> Call {
+    let arguments = json!({"nonce": nonce});
+    Call { server, tool: "deed", purpose: Purpose::Once, arguments, leaving: Leaving::Never }
+}
+
 fn any_server(rng: &mut Rng) -> &'static str {
     SERVERS[rng.usize(..SERVERS.len())].name
 }

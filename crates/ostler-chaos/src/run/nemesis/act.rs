@@ -72,9 +72,9 @@ impl Act {
 impl Nemesis {
     pub(super) async fn perform(&mut self, act: Act) -> anyhow::Result<()> {
         match act {
-            Act::KillServer => self.kill_server(),
+            Act::KillServer => self.kill_server().await,
             Act::FreezeServer => self.freeze_server().await,
-            Act::KillGuard => self.kill_guard(),
+            Act::KillGuard => self.kill_guard().await,
             Act::KillWeb => self.kill_web().await,
             Act::Sicken => self.sicken().await,
             Act::Cut | Act::HalfClose | Act::Stall => self.disturb_clients(act).await,

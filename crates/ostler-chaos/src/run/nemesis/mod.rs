@@ -8,6 +8,7 @@ use ostler_testkit::NatsServer;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use super::caller::Caller;
 use super::caller::hub::Hub;
 use super::proxy::Proxy;
 use super::record::Recorder;
@@ -41,6 +42,8 @@ pub(crate) struct Nemesis {
     pub(crate) front: Proxy,
     /// Between the broker and everybody.
     pub(crate) back: Option<Proxy>,
+    /// Tries what was hurt, so that the time it takes to work again is known to the millisecond.
+    pub(crate) prober: Option<Caller>,
     pub(crate) rng: Rng,
     pub(crate) shape: Shape,
     pub(crate) acts: Vec<Act>,
@@ -85,6 +88,12 @@ impl Nemesis {
             self.mishaps.push(format!("{error:#}"));
         }
         self.recorder.act("daemon-died", "daemon", false);
+    }
+
+    async fn probe(&mut self, server: &'static str) {
+        if let Some(prober) = &mut self.prober {
+            prober.until_good(server).await;
+        }
     }
 
     fn millis(&mut self, range: std::ops::Range<u64>) -> Duration {

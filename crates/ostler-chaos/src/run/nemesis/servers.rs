@@ -27,11 +27,12 @@ impl Nemesis {
         Ok(None)
     }
 
-    pub(super) fn kill_server(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn kill_server(&mut self) -> anyhow::Result<()> {
         let Some((name, proc)) = self.victim()? else { return Ok(()) };
         self.recorder.act(Act::KillServer.name(), name, true);
         proc.kill();
         self.recorder.act(Act::KillServer.name(), name, false);
+        self.probe(name).await;
         Ok(())
     }
 
@@ -45,7 +46,7 @@ impl Nemesis {
         Ok(())
     }
 
-    pub(super) fn kill_guard(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn kill_guard(&mut self) -> anyhow::Result<()> {
         let Some((name, proc)) = self.victim()? else { return Ok(()) };
         let mut guard = proc.parent();
         while let Some(parent) = guard.filter(|parent| !is_guard(*parent)) {
@@ -56,6 +57,7 @@ impl Nemesis {
         self.recorder.act(Act::KillGuard.name(), name, true);
         guard.kill();
         self.recorder.act(Act::KillGuard.name(), name, false);
+        self.probe(name).await;
         Ok(())
     }
 
