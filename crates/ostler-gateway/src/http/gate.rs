@@ -14,9 +14,13 @@ use crate::options::GatewayOptions;
 
 /// Refuses requests that a stranger's page makes.
 pub(super) fn check(options: &GatewayOptions, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
-    let host = host(uri, headers);
-    let is_single = headers.get_all(header::HOST).iter().count() <= 1;
-    if !host.is_some_and(|host| is_single && is_known_host(options, host)) {
+    // A target in absolute form counts instead of the header, and whoever looks at the header only must not
+    // be told another one: both have to be known.
+    let mut headers_of_host = headers.get_all(header::HOST).iter();
+    let named = headers_of_host.next().map(|host| host.to_str().unwrap_or_default());
+    let is_single = headers_of_host.next().is_none();
+    let is_known = |host: Option<&str>| host.is_none_or(|host| is_known_host(options, host));
+    if !is_single || host(uri, headers).is_none() || !is_known(named) || !is_known(target(uri)) {
         let why = "the Host header names none of the hosts served here; add it to the allowed hosts";
         return Err(Box::new(refuse(StatusCode::FORBIDDEN, why)));
     }
@@ -28,12 +32,13 @@ pub(super) fn check(options: &GatewayOptions, uri: &Uri, headers: &HeaderMap) ->
     Ok(())
 }
 
-/// The host that a request names. One in absolute form names it in the target.
+/// The host that a request names. One in absolute form names it in the target, which then counts.
 pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    match headers.get(header::HOST).map(HeaderValue::to_str) {
-        Some(host) => host.ok(),
-        None => uri.authority().map(|authority| authority.as_str()),
-    }
+    target(uri).or_else(|| headers.get(header::HOST).map(HeaderValue::to_str)?.ok())
+}
+
+fn target(uri: &Uri) -> Option<&str> {
+    uri.authority().map(|authority| authority.as_str())
 }
 
 fn is_known_host(options: &GatewayOptions, host: &str) -> bool {

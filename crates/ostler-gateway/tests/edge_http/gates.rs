@@ -32,6 +32,21 @@ async fn strange_hosts_and_origins_are_refused() {
 }
 
 #[tokio::test]
+async fn a_target_that_names_a_host_counts_beside_the_header() {
+    let world = World::new().await;
+    for (target, host, status) in [
+        ("http://localhost/mcp", "localhost", 200),
+        ("http://evil.example/mcp", "localhost", 403),
+        ("http://localhost/mcp", "evil.example", 403),
+        ("http://localhost@evil.example/mcp", "localhost", 403),
+        ("http://localhost.evil/mcp", "localhost", 403),
+    ] {
+        let response = world.send(good().to(target).with("Host", host)).await;
+        assert_eq!(response.status, status, "{target} with Host: {host}");
+    }
+}
+
+#[tokio::test]
 async fn hosts_and_origins_can_be_allowed() {
     let options = GatewayOptions {
         allowed_hosts: vec!["box.example".into()],

@@ -1,6 +1,6 @@
 //! Who may come in: programs of this machine's user, never a web page.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 
 /// Knows the admin token.
 #[derive(Debug)]
@@ -33,10 +33,11 @@ impl Door {
     }
 }
 
-/// Whether a request names this machine and comes from no foreign page. A name
-/// of somebody else's domain can be made to point here, so the address alone
-/// says nothing.
-pub(super) fn is_from_here(headers: &HeaderMap) -> bool {
+/// Whether a request names this machine, in its target too if that names one,
+/// and comes from no foreign page. A name of somebody else's domain can be made
+/// to point here, so the address alone says nothing.
+pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
+    let is_target_known = uri.authority().is_none_or(|authority| is_loopback(authority.as_str()));
     let mut hosts = headers.get_all(header::HOST).iter();
     let is_host_known = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().is_ok_and(is_loopback),
@@ -47,7 +48,7 @@ pub(super) fn is_from_here(headers: &HeaderMap) -> bool {
         page.is_some_and(is_loopback)
     };
     let mut origins = headers.get_all(header::ORIGIN).iter();
-    is_host_known && origins.all(|origin| origin.to_str().is_ok_and(is_known))
+    is_target_known && is_host_known && origins.all(|origin| origin.to_str().is_ok_and(is_known))
 }
 
 /// Whether `NAME[:PORT]` means this machine.
@@ -119,8 +120,11 @@ mod tests {
             if let Some(origin) = origin {
                 given.insert(header::ORIGIN, origin.parse().unwrap());
             }
-            assert_eq!(is_from_here(&given), is_let_in, "{host} {origin:?}");
+            assert_eq!(is_from_here(&Uri::from_static("/api"), &given), is_let_in, "{host} {origin:?}");
         }
-        assert!(!is_from_here(&HeaderMap::new()));
+        assert!(!is_from_here(&Uri::from_static("/api"), &HeaderMap::new()));
+        let here = headers(&[(header::HOST, "localhost")]);
+        assert!(is_from_here(&Uri::from_static("http://localhost/api"), &here));
+        assert!(!is_from_here(&Uri::from_static("http://evil.example/api"), &here), "the target counts too");
     }
 }

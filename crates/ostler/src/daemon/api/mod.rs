@@ -68,7 +68,7 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
 
 /// Lets in who shows the admin token, and no web page.
 async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
-    if !door::is_from_here(request.headers()) {
+    if !door::is_from_here(request.uri(), request.headers()) {
         let what = "the Host or Origin header names another machine";
         return refuse(StatusCode::FORBIDDEN, "foreign-origin", what);
     }
