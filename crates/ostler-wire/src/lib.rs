@@ -44,6 +44,7 @@ mod spans;
 mod sse;
 mod text;
 mod translate;
+mod walk;
 mod write;
 
 pub use canonical::{CanonicalError, canonical, canonical_exact};

@@ -11,6 +11,7 @@ use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::text::decode;
+use crate::walk;
 
 /// A member's key as it is written, quotes included.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,18 @@ impl<'a> Key<'a> {
     /// none of the names we look for.
     pub(crate) fn text(self) -> Cow<'a, str> {
         decode(self.0).unwrap_or(Cow::Borrowed(self.0))
+    }
+
+    /// Which of the names it is.
+    pub(crate) fn position(self, names: &[&str]) -> Option<usize> {
+        // None of the names needs an escape, so nearly every key is found as it is written.
+        let written = self.0.get(1..self.0.len() - 1)?;
+        let found = names.iter().position(|name| *name == written);
+        if found.is_some() || !written.as_bytes().contains(&b'\\') {
+            return found;
+        }
+        let text = self.text();
+        names.iter().position(|name| *name == text)
     }
 }
 
@@ -41,6 +54,21 @@ pub(crate) fn is_object(json: &[u8]) -> bool {
 
 /// Calls `visit` with every member of the object `json`, in order, and checks that the whole text is JSON.
 pub(crate) fn members<'a>(
+    json: &'a str,
+    mut visit: impl FnMut(Key<'a>, &'a str),
+) -> Result<(), serde_json::Error> {
+    let mut found = [("", ""); walk::MAX_MEMBERS];
+    match walk::members(json, &mut found) {
+        Some(count) => {
+            found[..count].iter().for_each(|(key, value)| visit(Key(key), value));
+            Ok(())
+        }
+        None => members_in_general(json, visit),
+    }
+}
+
+/// The same for every text, and with words for what is wrong with it.
+pub(crate) fn members_in_general<'a>(
     json: &'a str,
     visit: impl FnMut(Key<'a>, &'a str),
 ) -> Result<(), serde_json::Error> {
@@ -69,8 +97,7 @@ pub(crate) fn open_text<'a, const N: usize>(
     let mut values = [None; N];
     let mut duplicate = None;
     members(text, |key, value| {
-        let key = key.text();
-        let Some(at) = keys.iter().position(|wanted| *wanted == key) else { return };
+        let Some(at) = key.position(keys) else { return };
         if values[at].replace(value).is_some() {
             duplicate.get_or_insert(at);
         }
