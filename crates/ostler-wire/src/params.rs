@@ -177,17 +177,15 @@ impl Params {
     /// Costs one copy of the text. Name and text together stay below 4 GiB.
     #[must_use]
     pub fn with_name(&self, name: &str) -> Params {
-        let mut value = Vec::with_capacity(name.len() + 2);
-        push_string(&mut value, name);
         let key: &[u8] = if self.spans.field(Field::Name).is_some() { b"" } else { b"\"name\":" };
         let comma: &[u8] = if key.is_empty() || !self.spans.has_members { b"" } else { b"," };
         let old = self.spans.field(Field::Name).unwrap_or(Span { start: 1, end: 1 });
 
-        let mut out = Vec::with_capacity(self.raw.len() + key.len() + value.len() + comma.len());
+        let mut out = Vec::with_capacity(self.raw.len() + key.len() + name.len() + 2 + comma.len());
         out.extend_from_slice(&self.raw[..old.start as usize]);
         out.extend_from_slice(key);
         let start = out.len() as u32;
-        out.extend_from_slice(&value);
+        push_string(&mut out, name);
         let end = out.len() as u32;
         out.extend_from_slice(comma);
         out.extend_from_slice(&self.raw[old.end as usize..]);

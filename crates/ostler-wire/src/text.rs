@@ -115,6 +115,13 @@ pub(crate) fn decode_lossy(raw: &str) -> Option<String> {
 
 /// Appends `text` as a JSON string, quotes included.
 pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
+    if !text.bytes().any(|byte| matches!(byte, b'"' | b'\\' | ..b' ')) {
+        out.reserve(text.len() + 2);
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
     let written = serde_json::to_writer(out, text);
     debug_assert!(written.is_ok(), "a Vec takes every byte and a str is always a JSON string");
 }

@@ -39,11 +39,27 @@ fn typed(raw: &Bytes) -> Bytes {
 pub fn to_legacy(raw: &Bytes) -> Bytes {
     static NEEDLES: LazyLock<[Finder<'static>; 4]> =
         LazyLock::new(|| ["\"resultType\"", "\"ttlMs\"", "\"cacheScope\"", "\\u00"].map(Finder::new));
-    if NEEDLES.iter().all(|needle| needle.find(raw).is_none()) {
+    let is_plain = |text: &[u8]| NEEDLES.iter().all(|needle| needle.find(text).is_none());
+    if let Some(plain) = untyped(raw, is_plain) {
+        return plain;
+    }
+    if is_plain(raw) {
         return raw.clone();
     }
     let gone = ["resultType", "ttlMs", "cacheScope"].map(|key| (key, Change::Remove));
     edit(raw, &gone).map_or_else(|| raw.clone(), Bytes::from)
+}
+
+/// A result without its type, where that stands first or last and says the usual: most results of modern servers
+/// have nothing else that is modern. There it can only be a member of the result itself, for a quote inside a string
+/// is escaped.
+fn untyped(raw: &[u8], is_plain: impl Fn(&[u8]) -> bool) -> Option<Bytes> {
+    let (front, rest): (&[u8], &[u8]) = match raw.strip_prefix(b"{\"resultType\":\"complete\",") {
+        Some(rest) => (b"{", rest),
+        None => (raw.strip_suffix(b",\"resultType\":\"complete\"}")?, b"}"),
+    };
+    let is_usual = is_plain(front) && is_plain(rest);
+    is_usual.then(|| [front, rest].concat().into())
 }
 
 #[cfg(test)]
@@ -88,6 +104,15 @@ mod tests {
         let legacy = |raw: &'static str| to_legacy(&Bytes::from_static(raw.as_bytes()));
         assert_eq!(legacy(r#"{"ttlMs":1,"a":{"ttlMs":1},"resultType":"complete"}"#), r#"{"a":{"ttlMs":1}}"#);
         assert_eq!(legacy(r#"{"\u0074tlMs":1}"#), "{}");
+        let plain = r#"{"content":[{"type":"text"}]}"#;
+        assert_eq!(legacy(r#"{"resultType":"complete","content":[{"type":"text"}]}"#), plain);
+        assert_eq!(legacy(r#"{"content":[{"type":"text"}],"resultType":"complete"}"#), plain);
+        assert_eq!(legacy(r#"{"resultType":"complete","a":1,"resultType":"complete"}"#), r#"{"a":1}"#);
+        assert_eq!(legacy(r#"{"ttlMs":1,"a":1,"resultType":"complete"}"#), r#"{"a":1}"#);
+        assert_eq!(
+            legacy(r#"{"a":{"b":1,"resultType":"complete"}}"#),
+            r#"{"a":{"b":1,"resultType":"complete"}}"#
+        );
         assert_eq!(legacy(r#"{ "content" : [] }"#), r#"{ "content" : [] }"#);
     }
 }
