@@ -206,3 +206,65 @@ async fn upgrade(request: axum::extract::Request) -> axum::response::Response {
     response.headers_mut().insert("connection", "upgrade".parse().unwrap());
     response
 }
+
+/// Requests of a crowd that are under way at most for every step of another one.
+const BETWEEN_STEPS: usize = 64;
+
+#[test]
+fn what_is_under_way_goes_on_beside_a_crowd_that_never_stops_asking() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const CROWD: usize = 400;
+    const STEPS: usize = 20;
+    let served = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&served);
+    let turned_down = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { "no" }
+    };
+    let counted = Arc::clone(&served);
+    let steps = move || async move {
+        let before = counted.load(Ordering::Relaxed);
+        for _ in 0..STEPS {
+            tokio::task::yield_now().await;
+        }
+        (counted.load(Ordering::Relaxed) - before).to_string()
+    };
+    let app = Router::new().route("/no", get(turned_down)).route("/steps", get(steps));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = std::thread::spawn(move || {
+        serving.block_on(async {
+            let listener = TcpListener::from_std(listener).unwrap();
+            let until = async {
+                let _ = stopped.await;
+            };
+            let limits = Limits { drain: Duration::ZERO, ..Limits::default() };
+            ostler_gateway::serve(listener, app, limits, until).await;
+        });
+    });
+    let asking = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let meanwhile = asking.block_on(async {
+        for _ in 0..CROWD {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            tokio::spawn(async move {
+                let ask = b"GET /no HTTP/1.1\r\nHost: localhost\r\n\r\n";
+                let mut heard = vec![0; 65_536];
+                while stream.write_all(ask).await.is_ok() && stream.read(&mut heard).await.is_ok() {}
+            });
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let ask = b"GET /steps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(ask).await.unwrap();
+        let said = until_closed(&mut stream).await;
+        said.rsplit("\r\n").next().unwrap().parse::<usize>().unwrap()
+    });
+    drop(stop);
+    drop(asking);
+    server.join().unwrap();
+    assert!(meanwhile <= STEPS * BETWEEN_STEPS, "{meanwhile} requests of others in {STEPS} steps");
+}

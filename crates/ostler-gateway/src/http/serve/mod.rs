@@ -3,11 +3,12 @@
 //! ```text
 //! listener ─ accept ─ a seat, or the longest idle connection leaves, or 503
 //!                       │
-//!                     task: hyper on a watched socket ─ router
+//!                     task: hyper on a watched socket ─ door ─ router
 //! sweep ─ connections that idle, dawdle or do not read leave
 //! ```
 
 mod body;
+mod door;
 mod seat;
 mod socket;
 
@@ -33,6 +34,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::body::Guarded;
+use self::door::Door;
 use self::seat::{Seat, Seats};
 use self::socket::Watched;
 use super::long::LongStream;
@@ -89,13 +91,15 @@ pub async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown:
     let mut connections = JoinSet::new();
     let mut sweep = tokio::time::interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
     let app = TowerToHyperService::new(app);
+    let door = Door::new();
     let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => match seats.take() {
                     Some(seat) => {
-                        let connection = Connection { app: app.clone(), seat, peer, stop: stop.clone() };
+                        let door = Arc::clone(&door);
+                        let connection = Connection { app: app.clone(), door, seat, peer, stop: stop.clone() };
                         connections.spawn(connection.run(stream));
                     }
                     None => refuse(stream),
@@ -128,6 +132,7 @@ fn refuse(stream: TcpStream) {
 
 struct Connection {
     app: TowerToHyperService<Router>,
+    door: Arc<Door>,
     seat: Arc<Seat>,
     peer: SocketAddr,
     stop: watch::Receiver<bool>,
@@ -137,12 +142,10 @@ impl Connection {
     async fn run(self, stream: TcpStream) {
         // Answers are small and awaited: waiting for more to send only costs time.
         let _ = stream.set_nodelay(true);
-        let Self { app, seat, peer, mut stop } = self;
+        let (seat, mut stop) = (Arc::clone(&self.seat), self.stop.clone());
         let socket = TokioIo::new(Watched::new(stream, Arc::clone(&seat)));
-        let stopping = stop.clone();
-        let at = Arc::clone(&seat);
-        let service =
-            service_fn(move |request| respond(app.clone(), Arc::clone(&at), peer, request, stopping.clone()));
+        let connection = Arc::new(self);
+        let service = service_fn(move |request| Arc::clone(&connection).respond(request));
         let served =
             http1::Builder::new().max_buf_size(HEAD).serve_connection(socket, service).with_upgrades();
         let mut served = pin!(served);
@@ -158,27 +161,25 @@ impl Connection {
             () = seat.evicted() => {}
         }
     }
-}
 
-async fn respond(
-    app: TowerToHyperService<Router>,
-    seat: Arc<Seat>,
-    peer: SocketAddr,
-    mut request: Request<Incoming>,
-    stop: watch::Receiver<bool>,
-) -> Result<Response<Guarded>, Infallible> {
-    let Some(guard) = seat.begin() else {
-        // The connection was just told to leave.
-        let mut refusal = Response::new(Guarded::empty());
-        *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        return Ok(refusal);
-    };
-    request.extensions_mut().insert(ConnectInfo(peer));
-    let response = app.call(request).await.unwrap_or_else(|never| match never {});
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        guard.stay();
-        return Ok(response.map(|body| Guarded::new(body, None, None)));
+    async fn respond(
+        self: Arc<Self>,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Guarded>, Infallible> {
+        let Some(guard) = self.seat.begin() else {
+            // The connection was just told to leave.
+            let mut refusal = Response::new(Guarded::empty());
+            *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return Ok(refusal);
+        };
+        self.door.pass().await;
+        request.extensions_mut().insert(ConnectInfo(self.peer));
+        let response = self.app.call(request).await.unwrap_or_else(|never| match never {});
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            guard.stay();
+            return Ok(response.map(|body| Guarded::new(body, None, None)));
+        }
+        let stop = response.extensions().get::<LongStream>().map(|_| self.stop.clone());
+        Ok(response.map(|body| Guarded::new(body, Some(guard), stop)))
     }
-    let stop = response.extensions().get::<LongStream>().map(|_| stop);
-    Ok(response.map(|body| Guarded::new(body, Some(guard), stop)))
 }

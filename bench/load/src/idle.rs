@@ -1,0 +1,48 @@
+//! What a daemon takes that does nothing.
+
+use std::time::Duration;
+
+use crate::daemon::{Daemon, Setup};
+use crate::mcp;
+use crate::page::Row;
+use crate::process::{Weight, mib};
+
+const PART: &str = "idle";
+
+/// A daemon is at rest after a second without work; with other work on the
+/// machine that may take a while.
+const REST: Duration = Duration::from_secs(15);
+
+pub(crate) async fn run() -> Vec<Row> {
+    let one = Setup::new().start().await;
+    let setup = (1..20).fold(Setup::new().config("[pool]\nmax_processes = 32"), |setup, number| {
+        setup.server(&format!("stub{number}"), &["--raw-echo"])
+    });
+    let twenty = setup.start().await;
+    for daemon in [&one, &twenty] {
+        ask_once(daemon).await;
+    }
+    tokio::time::sleep(REST).await;
+    [("1 server", &one, 8), ("20 servers, all running", &twenty, 12)]
+        .into_iter()
+        .flat_map(|(what, daemon, aim)| {
+            let (alone, all) = (Weight::of(daemon.pid()), Weight::with_guards(daemon.pid()));
+            let found = format!(
+                "{} resident, {} proportional; daemon alone {} and {}, {} threads, {} descriptors",
+                mib(all.rss_kib),
+                mib(all.pss_kib),
+                mib(alone.rss_kib),
+                mib(alone.pss_kib),
+                alone.threads,
+                alone.descriptors
+            );
+            let row = Row::new(PART, format!("daemon with {what}, warden and guards included"), found);
+            [row.aim(format!("at most {aim} MiB resident"), all.rss_kib <= aim * 1_024)]
+        })
+        .collect()
+}
+
+async fn ask_once(daemon: &Daemon) {
+    let answer = daemon.connect().await.ask(&mcp::call("good", "echo", "{}")).await;
+    assert!(answer.unwrap().is_result());
+}
