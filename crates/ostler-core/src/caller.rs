@@ -56,7 +56,8 @@ impl Caller {
 
     /// A caller on this machine that showed no credential.
     pub fn local() -> Self {
-        Self::new(LOCAL, LOCAL)
+        let name: Arc<str> = LOCAL.into();
+        Self::new(Arc::clone(&name), name)
     }
 
     /// Whoever runs the host. The rules of roles are for others: who could

@@ -15,8 +15,9 @@ const MAX_SAID: usize = 8 * 1024;
 /// What a client that does not name itself is called.
 const NAMELESS: &str = "unnamed";
 
-/// What a legacy client says in `initialize`, checked.
-#[derive(Debug)]
+/// What a legacy client says in `initialize`, checked. Clients of one kind say
+/// the same, and their sessions share it.
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Introduction {
     /// The revision that both speak: the client's, or else our newest.
     pub(crate) version: &'static str,

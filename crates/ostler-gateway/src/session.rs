@@ -7,12 +7,13 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use ostler_core::caller::Caller;
-use ostler_wire::{ClientIdentity, Id, MODERN_VERSION, Outcome, SessionMeta, code};
+use ostler_wire::{Id, MODERN_VERSION, Outcome, SessionMeta, code};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::calls::Calls;
 use crate::face::Face;
+use crate::opening::Introduction;
 use crate::outlet::Outlet;
 use crate::streams::Streams;
 
@@ -25,14 +26,11 @@ const UNSAID_LEVEL: &str = "info";
 /// whatever is not always needed is boxed.
 #[derive(Debug)]
 pub(crate) struct Session {
-    id: Box<str>,
+    /// Knows the id of the session.
     caller: Caller,
     face: Face,
-    /// The revision agreed on.
-    version: &'static str,
-    /// What the client declared, a JSON object.
-    capabilities: Box<str>,
-    identity: ClientIdentity,
+    /// What the client said of itself.
+    said: Arc<Introduction>,
     /// What a modern server reads of this client; written when first needed,
     /// since an abandoned session never needs it.
     meta: ArcSwapOption<SessionMeta>,
@@ -63,9 +61,7 @@ pub(crate) struct Opening {
     pub(crate) id: Box<str>,
     pub(crate) caller: Caller,
     pub(crate) face: Face,
-    pub(crate) version: &'static str,
-    pub(crate) capabilities: Box<str>,
-    pub(crate) identity: ClientIdentity,
+    pub(crate) said: Arc<Introduction>,
 }
 
 impl Session {
@@ -79,15 +75,12 @@ impl Session {
     }
 
     fn with_streams(opening: Opening, streams: Streams) -> Arc<Self> {
-        let Opening { id, caller, face, version, capabilities, identity } = opening;
-        let caller = caller.in_session(&*id);
+        let Opening { id, caller, face, said } = opening;
+        let caller = caller.in_session(id);
         Arc::new(Self {
-            id,
             caller,
             face,
-            version,
-            capabilities,
-            identity,
+            said,
             meta: ArcSwapOption::empty(),
             state: Mutex::default(),
             next_question: AtomicU64::new(1),
@@ -99,7 +92,8 @@ impl Session {
     }
 
     pub(crate) fn id(&self) -> &str {
-        &self.id
+        // It was given one when it was made.
+        self.caller.session().unwrap_or_default()
     }
 
     pub(crate) fn caller(&self) -> &Caller {
@@ -111,7 +105,7 @@ impl Session {
     }
 
     pub(crate) fn version(&self) -> &'static str {
-        self.version
+        self.said.version
     }
 
     /// What a modern server reads of this client in `_meta`.
@@ -126,7 +120,8 @@ impl Session {
     }
 
     fn write_meta(&self, level: &str) -> SessionMeta {
-        SessionMeta::modern(MODERN_VERSION, &self.capabilities, &self.identity).with_log_level(level)
+        SessionMeta::modern(MODERN_VERSION, &self.said.capabilities, &self.said.identity)
+            .with_log_level(level)
     }
 
     /// Whether the client said that it answers requests of this method.
@@ -137,7 +132,7 @@ impl Session {
             "roots/list" => "roots",
             _ => return false,
         };
-        ostler_wire::has_capability(&self.capabilities, capability)
+        ostler_wire::has_capability(&self.said.capabilities, capability)
     }
 
     pub(crate) fn set_log_level(&self, level: &str) {
@@ -272,6 +267,8 @@ fn refusal(why: &str) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use ostler_wire::ClientIdentity;
+
     use super::*;
 
     fn session() -> Arc<Session> {
@@ -279,9 +276,11 @@ mod tests {
             id: "id".into(),
             caller: Caller::local(),
             face: Face::All,
-            version: "2025-11-25",
-            capabilities: r#"{"elicitation":{}}"#.into(),
-            identity: ClientIdentity { name: "test".into(), version: "1".into() },
+            said: Arc::new(Introduction {
+                version: "2025-11-25",
+                capabilities: r#"{"elicitation":{}}"#.into(),
+                identity: ClientIdentity { name: "test".into(), version: "1".into() },
+            }),
         })
     }
 

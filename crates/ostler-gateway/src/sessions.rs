@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::answer;
 use crate::gateway::{Gateway, Shared};
+use crate::opening::Introduction;
 use crate::session::Session;
 
 /// Sessions are looked through this often within the time they may idle, so
@@ -35,6 +36,8 @@ struct Open {
     sessions: HashMap<u128, Owned>,
     /// Who has sessions, or had some when they were last looked through.
     owners: HashSet<Arc<str>>,
+    /// What the clients of sessions have said of themselves, each once.
+    said: HashSet<Arc<Introduction>>,
     is_swept: bool,
 }
 
@@ -79,6 +82,21 @@ impl Sessions {
             open.sessions.values().map(|owned| Arc::clone(&owned.session)).collect()
         };
         all.iter().for_each(visit);
+    }
+
+    /// What a client has said of itself, shared with all that have said the same.
+    pub(crate) fn share(&self, said: Introduction) -> Arc<Introduction> {
+        let mut open = self.lock();
+        if let Some(known) = open.said.get(&said) {
+            return Arc::clone(known);
+        }
+        // What those have said who left between two sweeps must not add up.
+        if open.said.len() > 2 * open.sessions.len() {
+            open.forget_said();
+        }
+        let said = Arc::new(said);
+        open.said.insert(Arc::clone(&said));
+        said
     }
 
     /// Adds a session that was given an id of [`fresh_id`]. Where there is no
@@ -143,6 +161,7 @@ impl Sessions {
             |session: &Session| session.idle_since().is_some_and(|since| now.saturating_sub(since) >= idle);
         let expired = open.take_out(is_over);
         open.forget_owners();
+        open.forget_said();
         let moment = Instant::now();
         for owned in open.sessions.values() {
             owned.session.streams.sweep(moment);
@@ -172,6 +191,10 @@ impl Open {
 
     fn forget_owners(&mut self) {
         self.owners.retain(|owner| Arc::strong_count(owner) > 1);
+    }
+
+    fn forget_said(&mut self) {
+        self.said.retain(|said| Arc::strong_count(said) > 1);
     }
 
     /// Of the sessions that idle, the one whose owner has the most; of those

@@ -16,7 +16,7 @@ pub enum Era {
 }
 
 /// Who we say we are: `clientInfo` in both eras.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientIdentity {
     /// The program's name.
     pub name: String,

@@ -46,8 +46,8 @@ pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
     let Ok(header) = HeaderValue::from_str(&session_id) else {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "the session id is no header");
     };
-    let Introduction { version, capabilities, identity } = introduction;
-    let session = Session::new(Opening { id: session_id, caller, face, version, capabilities, identity });
+    let said = gateway.0.sessions.share(introduction);
+    let session = Session::new(Opening { id: session_id, caller, face, said });
     if gateway.0.sessions.add(&gateway, &session).is_err() {
         return overloaded("too many sessions are in use", Some(&id));
     }

@@ -204,10 +204,9 @@ impl Link {
                 let reply = answer::initialize(&gateway, &caller, &face, introduction.version).await;
                 let _ = line.send(reply.frame(Some(&id)).into()).await;
                 let Reply::Result(_) = reply else { return Over::Answered(key) };
-                let Introduction { version, capabilities, identity } = introduction;
                 // Only tells sessions apart here; nobody can use it from elsewhere.
                 let id = sessions::fresh_id().unwrap_or_default();
-                Over::Opened(key, Opening { id, caller, face, version, capabilities, identity })
+                Over::Opened(key, Opening { id, caller, face, said: Arc::new(introduction) })
             }
         });
         self.under_way.insert(key, running);
