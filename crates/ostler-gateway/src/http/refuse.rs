@@ -37,6 +37,22 @@ pub(super) fn overloaded(what: &str, id: Option<&Id>) -> Response {
     response
 }
 
+/// What is said to a connection that finds no room, before it has asked anything.
+pub(super) fn full() -> Vec<u8> {
+    let what = "too many connections are open".into();
+    let error = CallError::Overloaded { what, retry_after: RETRY_AFTER };
+    let body = Reply::of_table(&error).frame(None);
+    let mut text = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: {}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        RETRY_AFTER.as_secs(),
+        body.len()
+    )
+    .into_bytes();
+    text.extend(body);
+    text
+}
+
 /// Goes with an answer that refuses a request before it is a message: why, for
 /// whoever keeps a record of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -66,7 +66,11 @@ async fn a_connection_that_works_is_not_made_to_leave() {
     streaming.start(Request::new("GET", "/mcp").in_session(&session)).await;
     assert_eq!(streaming.head().await.status, 200);
     let mut refused = TcpStream::connect(world.address).await.unwrap();
-    assert!(until_closed(&mut refused).await.starts_with("HTTP/1.1 503 "));
+    let said = until_closed(&mut refused).await;
+    assert!(said.starts_with("HTTP/1.1 503 ") && said.contains("\r\nretry-after: 1\r\n"), "{said}");
+    let body: serde_json::Value = serde_json::from_str(said.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(body["error"]["data"]["code"], "overloaded", "{said}");
+    assert_eq!(body["error"]["data"]["retryAfterMs"], 1_000);
     drop(streaming);
     let freed = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -79,6 +83,28 @@ async fn a_connection_that_works_is_not_made_to_leave() {
         }
     });
     freed.await.expect("its place is free again");
+}
+
+#[tokio::test]
+async fn of_connections_that_idle_the_longest_idle_one_makes_room() {
+    let world = limited(Limits { max_connections: 3, ..Limits::default() }).await;
+    let mut first = world.connect().await;
+    let mut second = world.connect().await;
+    let mut third = world.connect().await;
+    for client in [&mut first, &mut second, &mut third] {
+        assert_eq!(client.send(good()).await.status, 200);
+    }
+    let mut fourth = world.connect().await;
+    assert_eq!(fourth.send(good()).await.status, 200);
+    until_closed(&mut first.stream).await;
+    // It is not the one that has idled longest any more.
+    assert_eq!(second.send(good()).await.status, 200);
+    let mut fifth = world.connect().await;
+    assert_eq!(fifth.send(good()).await.status, 200);
+    until_closed(&mut third.stream).await;
+    for client in [&mut second, &mut fourth, &mut fifth] {
+        assert_eq!(client.send(good()).await.status, 200);
+    }
 }
 
 #[tokio::test]

@@ -38,9 +38,10 @@ use self::door::Door;
 use self::seat::{Seat, Seats};
 use self::socket::Watched;
 use super::long::LongStream;
+use super::refuse;
 
-/// What is said to a connection that finds no room.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// Connections that are accepted in a row, before what is under way has its turn.
+const ACCEPTS: u32 = 16;
 
 /// Before the next try when no connection can be accepted, as when there are
 /// no descriptors left.
@@ -92,17 +93,23 @@ pub async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown:
     let mut sweep = tokio::time::interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
     let app = TowerToHyperService::new(app);
     let door = Door::new();
+    let full = refuse::full();
+    let mut accepts = 0;
     let mut shutdown = pin!(shutdown);
     loop {
+        if accepts == ACCEPTS {
+            accepts = 0;
+            tokio::task::yield_now().await;
+        }
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listener.accept() => match accepted.inspect(|_| accepts += 1) {
                 Ok((stream, peer)) => match seats.take() {
                     Some(seat) => {
                         let door = Arc::clone(&door);
                         let connection = Connection { app: app.clone(), door, seat, peer, stop: stop.clone() };
                         connections.spawn(connection.run(stream));
                     }
-                    None => refuse(stream),
+                    None => turn_away(stream, &full),
                 },
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be accepted");
@@ -123,10 +130,10 @@ pub async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown:
     }
 }
 
-fn refuse(stream: TcpStream) {
+fn turn_away(stream: TcpStream, full: &[u8]) {
     // A client that can't even take this in its empty buffer learns it by the end of the connection.
     if let Ok(mut stream) = stream.into_std() {
-        let _ = stream.write(FULL);
+        let _ = stream.write(full);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who is connected, and who has to leave.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hashbrown::HashMap;
@@ -7,6 +8,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Limits;
+
+/// Connections that are remembered as those that idle longest, so that a crowd
+/// of newcomers does not have all of them looked through for each.
+const IDLEST: usize = 64;
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -19,6 +24,9 @@ pub(super) struct Seats {
 struct Taken {
     seats: HashMap<u64, Weak<Seat>>,
     last: u64,
+    /// Those that idled longest when all were last looked through, and since
+    /// when. Whoever else idles does so for less long.
+    idlest: VecDeque<(Instant, Weak<Seat>)>,
 }
 
 /// One connection. It lives as long as the socket does, also when that has
@@ -82,8 +90,29 @@ impl Seats {
     }
 
     fn longest_idle(&self) -> Option<Arc<Seat>> {
+        if let Some(known) = self.next_idlest() {
+            return Some(known);
+        }
         let idle = self.all().into_iter().filter_map(|seat| Some((seat.idle_since()?, seat)));
-        idle.min_by_key(|(since, _)| *since).map(|(_, seat)| seat)
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable_by_key(|(since, _)| *since);
+        let idlest = idle.iter().take(IDLEST).map(|(since, seat)| (*since, Arc::downgrade(seat))).collect();
+        self.lock().idlest = idlest;
+        self.next_idlest()
+    }
+
+    /// The next of those that were found to idle longest, if it has done so since.
+    fn next_idlest(&self) -> Option<Arc<Seat>> {
+        loop {
+            // A statement of its own: a seat that is dropped takes the lock.
+            let next = self.lock().idlest.pop_front();
+            let (since, seat) = next?;
+            if let Some(seat) = seat.upgrade()
+                && seat.idle_since() == Some(since)
+            {
+                return Some(seat);
+            }
+        }
     }
 
     /// Everybody. A seat that is dropped takes the lock, so none is while it
