@@ -294,3 +294,87 @@ fn what_is_under_way_goes_on_beside_a_crowd_that_never_stops_asking() {
     server.join().unwrap();
     assert!(meanwhile <= STEPS * BETWEEN_STEPS, "{meanwhile} requests of others in {STEPS} steps");
 }
+
+/// An endpoint that answers with so many bytes.
+async fn serve_bytes(size: usize, limits: Limits) -> std::net::SocketAddr {
+    let app = Router::new().route("/", get(move || async move { "x".repeat(size) }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(ostler_gateway::serve(listener, app, limits, std::future::pending()));
+    address
+}
+
+/// A client with a small window that has asked and not read.
+async fn ask_narrowly(address: std::net::SocketAddr) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn a_client_that_reads_a_little_now_and_then_is_given_up() {
+    let limits = Limits {
+        header_timeout: Duration::from_millis(40),
+        write_timeout: Duration::from_millis(500),
+        ..Limits::default()
+    };
+    let address = serve_bytes(64 << 20, limits).await;
+    let mut stream = ask_narrowly(address).await;
+    let gone = tokio::time::timeout(PATIENCE, async {
+        // A kilobyte in a second or so, which is something, but not enough.
+        while stream.read(&mut [0; 100]).await.is_ok_and(|read| read > 0) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    gone.await.expect("the connection is closed");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_on_gets_all_of_it_though_it_takes_longer_than_a_connection_may_idle() {
+    const SIZE: usize = 16 << 20;
+    let limits = Limits {
+        header_timeout: Duration::from_millis(40),
+        idle_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let address = serve_bytes(SIZE, limits).await;
+    let mut stream = ask_narrowly(address).await;
+    let (mut read, mut pauses, mut piece) = (0, 5, vec![0; 512 * 1024]);
+    while read < SIZE {
+        let more = tokio::time::timeout(PATIENCE, stream.read(&mut piece)).await.unwrap().unwrap();
+        assert!(more > 0, "cut off after {read} bytes");
+        read += more;
+        // Long pauses, as on a bad connection.
+        if pauses > 0 && read > SIZE / 8 {
+            pauses -= 1;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_clients_leave_unread_is_bounded_and_those_who_read_get_theirs() {
+    const SIZE: usize = 8 << 20;
+    let limits = Limits { max_unread: 2 * SIZE, ..Limits::default() };
+    let address = serve_bytes(SIZE, limits).await;
+    let mut deaf = Vec::new();
+    for _ in 0..8 {
+        deaf.push(ask_narrowly(address).await);
+    }
+    let gone = tokio::time::timeout(PATIENCE, async {
+        // Two fit; the others make room for those that came after them.
+        for stream in &mut deaf[..5] {
+            while stream.write_all(&[b'\n'; 65_536]).await.is_ok() {}
+        }
+    });
+    gone.await.expect("the first are closed, long before their time is over");
+    let mut reading = ask_narrowly(address).await;
+    let (mut read, mut piece) = (0, vec![0; 65_536]);
+    while read < SIZE {
+        let more = tokio::time::timeout(PATIENCE, reading.read(&mut piece)).await.unwrap().unwrap();
+        assert!(more > 0, "cut off after {read} bytes");
+        read += more;
+    }
+}

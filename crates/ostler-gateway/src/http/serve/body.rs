@@ -17,7 +17,7 @@ type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// shuts down if it would not end by itself.
 pub(super) struct Guarded {
     body: Body,
-    _busy: Option<Busy>,
+    busy: Option<Busy>,
     stop: Option<Stop>,
 }
 
@@ -29,7 +29,7 @@ impl Guarded {
                 let _ = stop.wait_for(|stop| *stop).await;
             })
         });
-        Self { body, _busy: busy, stop }
+        Self { body, busy, stop }
     }
 
     pub(super) fn empty() -> Self {
@@ -51,7 +51,13 @@ impl http_body::Body for Guarded {
             self.body = Body::empty();
             self.stop = None;
         }
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(busy)) = (&frame, &self.busy)
+            && let Some(part) = frame.data_ref()
+        {
+            busy.owes(part.len());
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -61,8 +61,12 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How long a connection may stay open between requests.
     pub idle_timeout: Duration,
-    /// How long a client may leave what we say unread.
+    /// How long a client may leave what we say unread, or take less of it than
+    /// 8 KiB in a second.
     pub write_timeout: Duration,
+    /// Bytes of large answers that clients may leave unread together. Beyond it
+    /// those leave that have taken nothing for longest.
+    pub max_unread: usize,
     /// How long requests may go on when the program shuts down.
     pub drain: Duration,
 }
@@ -74,6 +78,7 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
             write_timeout: Duration::from_secs(30),
+            max_unread: 128 << 20,
             drain: Duration::from_secs(5),
         }
     }
@@ -87,7 +92,7 @@ impl Default for Limits {
 /// [`ConnectInfo`]. Upgrades work; an upgraded connection is its handler's
 /// and is not waited for.
 pub async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
-    let seats = Arc::new(Seats::new(limits.max_connections));
+    let seats = Arc::new(Seats::new(&limits));
     let (stopping, stop) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut sweep = tokio::time::interval((limits.header_timeout / 4).max(Duration::from_millis(10)));

@@ -1,6 +1,7 @@
 //! Who is connected, and who has to leave.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hashbrown::HashMap;
@@ -13,10 +14,20 @@ use super::Limits;
 /// of newcomers does not have all of them looked through for each.
 const IDLEST: usize = 64;
 
+/// What a client that has to be waited for must take at least, in bytes per second.
+const MIN_RATE: f64 = 8.0 * 1024.0;
+
+/// Parts of answers that are smaller fit what the kernel keeps for a client, and
+/// are not counted.
+const LARGE: usize = 64 * 1024;
+
 /// The connections of one listener.
 #[derive(Debug)]
 pub(super) struct Seats {
     max: usize,
+    max_unread: usize,
+    /// Bytes of large answers that their clients have not taken yet.
+    unread: AtomicUsize,
     taken: Mutex<Taken>,
 }
 
@@ -36,6 +47,8 @@ pub(super) struct Seat {
     seats: Weak<Seats>,
     number: u64,
     standing: Mutex<Standing>,
+    /// Its part of the unread bytes of all.
+    unread: AtomicUsize,
     evicted: Notify,
 }
 
@@ -47,14 +60,22 @@ struct Standing {
     /// while it has users.
     since: Instant,
     is_sending_head: bool,
-    /// Since when the client does not read.
-    blocked: Option<Instant>,
+    /// What the client has taken since it first had to be waited for.
+    stalled: Option<Stalled>,
     is_evicted: bool,
 }
 
+/// A client that has to be waited for.
+#[derive(Debug, Clone, Copy)]
+struct Stalled {
+    since: Instant,
+    taken: usize,
+}
+
 impl Seats {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max, taken: Mutex::default() }
+    pub(super) fn new(limits: &Limits) -> Self {
+        let Limits { max_connections, max_unread, .. } = *limits;
+        Self { max: max_connections, max_unread, unread: AtomicUsize::new(0), taken: Mutex::default() }
     }
 
     /// A seat for a new connection. If all are taken, the connection that
@@ -74,6 +95,7 @@ impl Seats {
             seats: Arc::downgrade(self),
             number,
             standing: Mutex::new(Standing::new()),
+            unread: AtomicUsize::new(0),
             evicted: Notify::new(),
         });
         taken.seats.insert(number, Arc::downgrade(&seat));
@@ -83,9 +105,33 @@ impl Seats {
     /// Makes those leave whose time is over.
     pub(super) fn sweep(&self, now: Instant, limits: &Limits) {
         for seat in self.all() {
-            if seat.standing().is_over(now, limits) {
+            if seat.is_over(now, limits) {
                 seat.leave();
             }
+        }
+    }
+
+    /// Makes those leave that take nothing, the one first that has taken nothing
+    /// for longest, until what is unread is within its bound.
+    fn bound_unread(&self) {
+        let excess = self.unread.load(Ordering::Relaxed).saturating_sub(self.max_unread);
+        if excess == 0 {
+            return;
+        }
+        let stalled = |seat: Arc<Seat>| {
+            let since = seat.standing().stalled?.since;
+            Some((since, seat))
+        };
+        let mut stalled: Vec<_> = self.all().into_iter().filter_map(stalled).collect();
+        stalled.sort_unstable_by_key(|(since, _)| *since);
+        let mut freed = 0;
+        for (_, seat) in stalled {
+            if freed >= excess {
+                return;
+            }
+            freed += seat.unread.load(Ordering::Relaxed);
+            seat.take_unread(usize::MAX);
+            seat.leave();
         }
     }
 
@@ -129,13 +175,22 @@ impl Seats {
 impl Standing {
     /// A client that connects is about to send the head of a request.
     fn new() -> Self {
-        Self { users: 0, since: Instant::now(), is_sending_head: true, blocked: None, is_evicted: false }
+        Self { users: 0, since: Instant::now(), is_sending_head: true, stalled: None, is_evicted: false }
     }
 
-    fn is_over(&self, now: Instant, limits: &Limits) -> bool {
-        if self.blocked.is_some_and(|since| now >= since + limits.write_timeout) {
-            return true;
+    /// Whether the client takes too little; a new time begins when it has taken enough.
+    fn is_dawdling(&mut self, now: Instant, limits: &Limits) -> bool {
+        let Some(stalled) = &mut self.stalled else { return false };
+        if now < stalled.since + limits.write_timeout {
+            return false;
         }
+        let least = MIN_RATE * limits.write_timeout.as_secs_f64();
+        let is_dawdling = (stalled.taken as f64) < least;
+        *stalled = Stalled { since: now, taken: 0 };
+        is_dawdling
+    }
+
+    fn is_idle_for_too_long(&self, now: Instant, limits: &Limits) -> bool {
         let patience = if self.is_sending_head { limits.header_timeout } else { limits.idle_timeout };
         self.users == 0 && now >= self.since + patience
     }
@@ -163,19 +218,65 @@ impl Seat {
         }
     }
 
-    /// Whether the client reads what is written.
-    pub(super) fn wrote(&self, is_blocked: bool) {
+    /// The client has taken so many bytes, or none for now.
+    pub(super) fn wrote(&self, taken: Option<usize>) {
         let mut standing = self.standing();
-        match (is_blocked, standing.blocked) {
-            (true, None) => standing.blocked = Some(Instant::now()),
-            (false, Some(_)) => standing.blocked = None,
+        match (taken, &mut standing.stalled) {
+            (None, None) => standing.stalled = Some(Stalled { since: Instant::now(), taken: 0 }),
+            (Some(taken), Some(stalled)) => stalled.taken += taken,
             _ => {}
+        }
+        drop(standing);
+        self.take_unread(taken.unwrap_or(0));
+    }
+
+    /// The client has taken everything.
+    pub(super) fn flushed(&self) {
+        let mut standing = self.standing();
+        standing.stalled = None;
+        if self.take_unread(usize::MAX) > 0 && standing.users == 0 {
+            standing.since = Instant::now();
         }
     }
 
+    /// Whether the client has to be waited for.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.standing().stalled.is_some()
+    }
+
+    /// So many bytes are to be written.
+    fn owes(&self, bytes: usize) {
+        let Some(seats) = self.seats.upgrade() else { return };
+        self.unread.fetch_add(bytes, Ordering::Relaxed);
+        seats.unread.fetch_add(bytes, Ordering::Relaxed);
+        seats.bound_unread();
+    }
+
+    /// Up to so many bytes are not unread any more; how many that are.
+    fn take_unread(&self, bytes: usize) -> usize {
+        // Small answers were never counted, and need nothing here.
+        if bytes == 0 || self.unread.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let less = |unread: usize| Some(unread.saturating_sub(bytes));
+        let before = self.unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
+        let taken = before.min(bytes);
+        if let Some(seats) = self.seats.upgrade() {
+            seats.unread.fetch_sub(taken, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn is_over(&self, now: Instant, limits: &Limits) -> bool {
+        let has_unread = self.unread.load(Ordering::Relaxed) > 0;
+        let mut standing = self.standing();
+        standing.is_dawdling(now, limits) || !has_unread && standing.is_idle_for_too_long(now, limits)
+    }
+
     fn idle_since(&self) -> Option<Instant> {
+        let has_unread = self.unread.load(Ordering::Relaxed) > 0;
         let standing = self.standing();
-        (standing.users == 0 && !standing.is_evicted).then_some(standing.since)
+        (standing.users == 0 && !has_unread && !standing.is_evicted).then_some(standing.since)
     }
 
     /// Waits until the connection has to leave.
@@ -208,6 +309,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.take_unread(usize::MAX);
         if let Some(seats) = self.seats.upgrade() {
             seats.lock().seats.remove(&self.number);
         }
@@ -219,6 +321,13 @@ impl Drop for Seat {
 pub(super) struct Busy(Option<Arc<Seat>>);
 
 impl Busy {
+    /// A part of the answer is to be written.
+    pub(super) fn owes(&self, bytes: usize) {
+        if let Some(seat) = self.0.as_ref().filter(|_| bytes >= LARGE) {
+            seat.owes(bytes);
+        }
+    }
+
     /// The connection is its handler's from now on, which never idles.
     pub(super) fn stay(mut self) {
         self.0 = None;

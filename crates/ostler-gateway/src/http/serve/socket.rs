@@ -21,6 +21,23 @@ impl Watched {
     pub(super) fn new(stream: TcpStream, seat: Arc<Seat>) -> Self {
         Self { stream, seat }
     }
+
+    fn note(&self, wrote: &Poll<io::Result<usize>>) {
+        match wrote {
+            Poll::Pending => self.seat.wrote(None),
+            Poll::Ready(Ok(taken)) => self.seat.wrote(Some(*taken)),
+            Poll::Ready(Err(_)) => {}
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // What a client did not take would stay in the kernel until it does.
+        if self.seat.is_stalled() {
+            let _ = self.stream.set_zero_linger();
+        }
+    }
 }
 
 impl AsyncRead for Watched {
@@ -41,7 +58,7 @@ impl AsyncRead for Watched {
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.seat.wrote(wrote.is_pending());
+        self.note(&wrote);
         wrote
     }
 
@@ -51,7 +68,7 @@ impl AsyncWrite for Watched {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.seat.wrote(wrote.is_pending());
+        self.note(&wrote);
         wrote
     }
 
@@ -60,6 +77,8 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Asked for once everything has been written.
+        self.seat.flushed();
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
