@@ -37,12 +37,12 @@ async fn flood(options: &Options) -> Vec<Row> {
         .server("loud", &[])
         .raw("bomb", &format!("url = \"http://{bomb}/mcp\"\nlazy = true\nrestart = {{ max = 100 }}"));
     let daemon = setup.start().await;
-    let line = format!(r#"{{"bytes":{},"id":"nowhere","newline":true}}"#, options.scaled(1_000_000_000));
+    let line = format!(r#"{{"bytes":{},"id":"none","newline":true}}"#, options.scaled(1_000_000_000));
     let news = format!(r#"{{"count":{}}}"#, options.scaled(1_000_000));
     let mut rows = Vec::new();
     for (what, ask) in [
         ("a line of 1 GB", mcp::call("loud", "huge_line", &line)),
-        ("a million notifications", mcp::call("loud", "flood", &news)),
+        ("a million notifications", mcp::call("loud", "flood_notifications", &news)),
         ("1 GiB of zeros in a gzip body", mcp::call("bomb", "echo", "{}")),
     ] {
         rows.push(measure(&daemon, what, &ask).await);

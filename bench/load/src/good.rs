@@ -65,18 +65,16 @@ async fn ask_on(address: SocketAddr, seen: Rc<RefCell<Seen>>) {
             }
         });
         let asked = asked.await.unwrap_or_else(|_| Err("no answer".into()));
-        let mut seen_now = seen.borrow_mut();
         match asked {
             Ok(open) => {
                 connection = Some(open);
-                seen_now.times.push(began.elapsed());
+                seen.borrow_mut().times.push(began.elapsed());
             }
             Err(why) => {
-                seen_now.errors += 1;
-                seen_now.last_error = Some(why);
+                seen.borrow_mut().errors += 1;
+                seen.borrow_mut().last_error = Some(why);
             }
         }
-        drop(seen_now);
         tokio::time::sleep(PAUSE).await;
     }
 }

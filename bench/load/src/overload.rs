@@ -9,7 +9,7 @@ use tokio::task::LocalSet;
 
 use crate::daemon::Setup;
 use crate::good::{GoodClient, ms, quantile};
-use crate::http::Connection;
+use crate::http::{Answer, Connection};
 use crate::mcp;
 use crate::options::Options;
 use crate::page::Row;
@@ -31,6 +31,23 @@ struct Got {
     rejects: Vec<Duration>,
     other: usize,
     example: Option<String>,
+}
+
+impl Got {
+    fn note(&mut self, answer: std::io::Result<Answer>, took: Duration) {
+        self.asked += 1;
+        match answer {
+            Ok(answer) if answer.is_result() => self.results += 1,
+            Ok(answer) if answer.is_overloaded() => self.rejects.push(took),
+            other => {
+                self.other += 1;
+                self.example.get_or_insert_with(|| match other {
+                    Ok(answer) => String::from_utf8_lossy(&answer.body).into_owned(),
+                    Err(error) => error.to_string(),
+                });
+            }
+        }
+    }
 }
 
 pub(crate) async fn run(_options: &Options) -> Vec<Row> {
@@ -140,30 +157,12 @@ async fn drive(load: &Load) -> Got {
                     }
                     let answer = connection.ask(&ask).await;
                     let took = began.elapsed();
-                    let now = Instant::now();
-                    if now < begin || now >= end {
-                        if answer.is_err() {
-                            connection = Connection::open(address).await.expect("reached again");
-                        }
-                        continue;
+                    let is_broken = answer.is_err();
+                    if (begin..end).contains(&Instant::now()) {
+                        got.borrow_mut().note(answer, took);
                     }
-                    let mut got = got.borrow_mut();
-                    got.asked += 1;
-                    match answer {
-                        Ok(answer) if answer.is_result() => got.results += 1,
-                        Ok(answer) if answer.is_overloaded() => got.rejects.push(took),
-                        other => {
-                            got.other += 1;
-                            let is_broken = other.is_err();
-                            got.example.get_or_insert_with(|| match other {
-                                Ok(answer) => String::from_utf8_lossy(&answer.body).into_owned(),
-                                Err(error) => error.to_string(),
-                            });
-                            drop(got);
-                            if is_broken {
-                                connection = Connection::open(address).await.expect("reached again");
-                            }
-                        }
+                    if is_broken {
+                        connection = Connection::open(address).await.expect("reached again");
                     }
                 }
             })

@@ -27,7 +27,7 @@ enum Era {
 pub(crate) async fn run(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
     for era in [Era::Legacy, Era::Modern] {
-        rows.extend(LocalSet::new().run_until(open(era, options.scaled(1_000))).await);
+        rows.extend(LocalSet::new().run_until(open(era, options.scaled(500))).await);
     }
     rows
 }
