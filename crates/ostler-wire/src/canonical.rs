@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 
 use crate::exact::inexact_number;
+use crate::plain;
 
 /// Why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +30,11 @@ pub enum CanonicalError {
 /// The canonical form of a JSON text: keys sorted, no whitespace, numbers as ECMAScript writes a double.
 /// Numbers that a double cannot keep are rounded; where that matters there is [`canonical_exact`].
 pub fn canonical(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
+    plain::canonical(json).map_or_else(|| by_parsing(json), Ok)
+}
+
+/// The form of any text, by way of a tree.
+pub(crate) fn by_parsing(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     let value = read(json)?;
     serde_json_canonicalizer::to_vec(&value).map_err(not_json)
 }
@@ -36,7 +42,10 @@ pub fn canonical(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
 /// As [`canonical`], but refuses a text in which a number would change its value: two texts with the same
 /// exact form mean the same. So 9007199254740993 and 9007199254740992 never share a cache entry.
 pub fn canonical_exact(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
-    let form = canonical(json)?;
+    if let Some(form) = plain::canonical(json) {
+        return Ok(form);
+    }
+    let form = by_parsing(json)?;
     match inexact_number(json) {
         Some(number) => Err(CanonicalError::NotExact(number)),
         None => Ok(form),

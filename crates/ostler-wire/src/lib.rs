@@ -37,6 +37,7 @@ mod message;
 mod meta;
 mod object;
 mod params;
+mod plain;
 mod progress;
 mod result;
 mod scan;
