@@ -18,6 +18,9 @@ const ARGUMENTS: usize = 16;
 /// The same for sessions, of which there are few.
 const SESSION: usize = 4;
 
+/// What is kept of arguments.
+pub(super) type Fingerprint = [u8; ARGUMENTS];
+
 /// Makes hashes.
 pub(super) struct Fingerprints(Hmac<Sha256>);
 
@@ -40,25 +43,27 @@ impl Fingerprints {
     /// Of arguments: over their canonical form (RFC 8785), so that neither the
     /// order of keys nor white space matters. Text that has no such form is
     /// taken as it is.
-    pub(super) fn of_arguments(&self, text: &[u8]) -> String {
+    pub(super) fn of_arguments(&self, text: &[u8]) -> Fingerprint {
         match ostler_wire::canonical_exact(text) {
-            Ok(form) => self.hash("arguments", &form, ARGUMENTS),
-            Err(_) => self.hash("arguments", text, ARGUMENTS),
+            Ok(form) => self.hash("arguments", &form),
+            Err(_) => self.hash("arguments", text),
         }
     }
 
     /// Of a client's session. Its name lets whoever has it speak in its place,
     /// so it is not written down.
     pub(super) fn of_session(&self, name: &str) -> String {
-        self.hash("session", name.as_bytes(), SESSION)
+        spot::hex(&self.hash::<SESSION>("session", name.as_bytes()))
     }
 
-    fn hash(&self, purpose: &str, text: &[u8], bytes: usize) -> String {
+    /// The first so many bytes of a hash.
+    fn hash<const BYTES: usize>(&self, purpose: &str, text: &[u8]) -> [u8; BYTES] {
         let mut mac = self.0.clone();
         mac.update(purpose.as_bytes());
         mac.update(&[0]);
         mac.update(text);
-        spot::hex(&mac.finalize().into_bytes()[..bytes])
+        let whole = mac.finalize().into_bytes();
+        std::array::from_fn(|n| whole[n])
     }
 }
 
@@ -97,7 +102,6 @@ mod tests {
         let (one, same) = (Fingerprints::open(&file).unwrap(), Fingerprints::open(&file).unwrap());
         let other = Fingerprints::open(&folder.path().join("b.audit.key")).unwrap();
         let hash = one.of_arguments(br#"{"a": 1, "b": [true]}"#);
-        assert_eq!(hash.len(), 32);
         assert_eq!(hash, same.of_arguments(br#"{"b":[true],"a":1.0}"#));
         assert_ne!(hash, one.of_arguments(br#"{"a":2,"b":[true]}"#));
         assert_ne!(hash, other.of_arguments(br#"{"a":1,"b":[true]}"#));

@@ -1,7 +1,7 @@
 //! The audit: who called what, and what came of it.
 //!
 //! ```text
-//! a call ends ──▶ Record ─┐                         ┌─ store.rs, retention.rs: SQLite
+//! a call ends ──▶ Record ─┐                         ┌─ store.rs, layout.rs, batch.rs, retention.rs: SQLite
 //! a server ends ▶ Happening┼─▶ row.rs ─▶ queue.rs ─▶ writer.rs, one thread
 //! an operator acts, somebody is refused ─┘           └─ fingerprint.rs, redact.rs: arguments
 //!
@@ -12,9 +12,11 @@
 //! hash included, is done by the writer; what the writer can't keep up with is
 //! counted and not waited for.
 
+mod batch;
 mod fingerprint;
 mod flood;
 pub(crate) mod http;
+mod layout;
 pub(crate) mod query;
 mod queue;
 mod redact;

@@ -1,11 +1,13 @@
 //! Reading the file: who asks gets rows one by one, however many there are.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, named_params};
 use serde::Serialize;
 
+use super::layout::{self, LATE};
 use crate::clock;
 
 /// How long another process may hold the file.
@@ -100,8 +102,7 @@ impl QueryError {
 const COLUMNS: &str = "id, at, kind, principal, role, session, server, action, subject, outcome, rule, delivery, \
     generation, took, count, arguments_hash, arguments, detail";
 
-const WHERE: &str = "at >= :since AND at < :until AND id > :after
-    AND (:last IS NULL OR at > :since OR id > :last) AND (kind = 'gap' OR (
+const WHERE: &str = "id > :after AND id < :end AND at >= :since AND at < :until AND (kind = 'gap' OR (
     (:role IS NULL OR role = :role)
     AND (:caller IS NULL OR principal IN (:caller, 'token:' || :caller, 'jwt:' || :caller))
     AND (:server IS NULL OR server = :server)
@@ -136,12 +137,12 @@ impl Reader {
     }
 
     fn each_row(&self, filter: &Filter, mut take: impl FnMut(Event) -> bool) -> Result<(), QueryError> {
-        let mut last = None;
+        let mut after = filter.after.unwrap_or(-1);
         loop {
-            let rows = self.batch(filter, last)?;
+            let rows = self.batch(filter, after)?;
             let is_all = filter.limit.is_some() || rows.len() < BATCH as usize;
-            last = rows.last().map(|(at, event)| (*at, event.id));
-            for (_, event) in rows {
+            after = rows.last().map_or(after, |event| event.id);
+            for event in rows {
                 if !take(event) {
                     return Err(QueryError::Taker);
                 }
@@ -152,22 +153,22 @@ impl Reader {
         }
     }
 
-    /// Reads rows after the last one that was read, by time and number.
-    fn batch(&self, filter: &Filter, last: Option<(i64, i64)>) -> Result<Vec<(i64, Event)>, QueryError> {
-        // The order is that of the index, so nothing is gathered to be sorted;
-        // only the last so many rows are, which are few.
-        let newest =
-            format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY at DESC, id DESC LIMIT :limit");
+    /// Reads rows after the last one that was read, in the order of their numbers.
+    fn batch(&self, filter: &Filter, after: i64) -> Result<Vec<Event>, QueryError> {
+        let newest = format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY id DESC LIMIT :limit");
         let text = match filter.limit {
-            Some(_) => format!("SELECT * FROM ({newest}) ORDER BY at, id"),
-            None => format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY at, id LIMIT :limit"),
+            Some(_) => format!("SELECT * FROM ({newest}) ORDER BY id"),
+            None => format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY id LIMIT :limit"),
         };
+        let (since, until) = (filter.since.unwrap_or(i64::MIN), filter.until.unwrap_or(i64::MAX));
+        let numbers = self.numbers(since..until)?;
         let mut statement = self.connection.prepare_cached(&text)?;
         let mut rows = statement.query(named_params! {
-            ":since": last.map(|(at, _)| at).or(filter.since).unwrap_or(i64::MIN),
-            ":last": last.map(|(_, id)| id),
-            ":until": filter.until.unwrap_or(i64::MAX),
-            ":after": filter.after.unwrap_or(-1),
+            // One bound below: SQLite looks for the first row by one of them only.
+            ":after": after.max(numbers.start.saturating_sub(1)),
+            ":end": numbers.end,
+            ":since": since,
+            ":until": until,
             ":role": filter.role,
             ":caller": filter.caller,
             ":server": filter.server,
@@ -178,9 +179,20 @@ impl Reader {
         })?;
         let mut events = Vec::new();
         while let Some(row) = rows.next()? {
-            events.push((row.get(1)?, Event::of(row)?));
+            events.push(Event::of(row)?);
         }
         Ok(events)
+    }
+
+    /// The numbers that rows of a time can have. None is before its row's time,
+    /// and none is later than the latest.
+    fn numbers(&self, times: Range<i64>) -> Result<Range<i64>, QueryError> {
+        if !layout::is_timed(&self.connection)? {
+            return Ok(i64::MIN..i64::MAX);
+        }
+        let latest = format!("SELECT coalesce(max(late), {LATE}) FROM entries WHERE late > {LATE}");
+        let latest: i64 = self.connection.prepare_cached(&latest)?.query_row([], |row| row.get(0))?;
+        Ok(times.start..times.end.saturating_add(latest))
     }
 }
 

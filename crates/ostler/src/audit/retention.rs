@@ -3,6 +3,8 @@
 
 use rusqlite::params;
 
+use super::batch::BATCH;
+use super::layout::LATE;
 use super::store::{Store, StoreError};
 
 /// Rows that are deleted at a time.
@@ -14,15 +16,12 @@ impl Store {
     /// Deletes rows older than `oldest`, and the oldest ones while the file is
     /// larger than `max_size`. True if there is more to do.
     pub(super) fn trim(&mut self, oldest: i64, max_size: u64) -> Result<bool, StoreError> {
-        let mut deleted = self.connection.execute(
-            "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at < ?1 ORDER BY at LIMIT ?2)",
-            params![oldest, STEP],
-        )?;
+        let mut deleted = self.delete_before(oldest)? + self.delete_late(oldest)?;
         if deleted == 0 && self.used()? > max_size {
-            deleted = self.connection.execute(
-                "DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT ?1)",
-                params![STEP],
-            )?;
+            deleted = self.delete_before(i64::MAX)?;
+        }
+        if deleted > 0 {
+            self.delete_unused()?;
         }
         let free = self.pragma("freelist_count")?;
         if free > 0 {
@@ -32,6 +31,30 @@ impl Store {
             while pages.next()?.is_some() {}
         }
         Ok(deleted > 0 || free > PAGES)
+    }
+
+    /// Deletes the first rows before a number; those of any time before are among them.
+    fn delete_before(&self, number: i64) -> rusqlite::Result<usize> {
+        const DELETE: &str = "DELETE FROM entries WHERE id < min(?1, coalesce(
+            (SELECT id FROM entries ORDER BY id LIMIT 1 OFFSET ?2), 9223372036854775807))";
+        self.connection.prepare_cached(DELETE)?.execute(params![number, STEP])
+    }
+
+    /// Deletes rows of before a time that are numbered as much later ones.
+    fn delete_late(&self, oldest: i64) -> rusqlite::Result<usize> {
+        let delete = format!(
+            "DELETE FROM entries WHERE id IN
+                (SELECT id FROM entries WHERE late > {LATE} AND id - late < ?1 LIMIT ?2)"
+        );
+        self.connection.prepare_cached(&delete)?.execute(params![oldest, STEP])
+    }
+
+    /// Deletes what no row is about any more. Later batches use later numbers,
+    /// so no row beyond a batch's length uses one before those.
+    fn delete_unused(&self) -> rusqlite::Result<usize> {
+        const DELETE: &str = "DELETE FROM abouts WHERE id < coalesce(
+            (SELECT min(about) FROM (SELECT about FROM entries ORDER BY id LIMIT ?1)), 9223372036854775807)";
+        self.connection.prepare_cached(DELETE)?.execute([BATCH as i64])
     }
 
     /// Writes the log into the file, as far as readers let it.

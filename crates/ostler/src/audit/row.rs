@@ -11,7 +11,7 @@ const LONGEST_WORD: usize = 1 << 10;
 const CUT: &str = "…";
 
 /// What a row is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// A request of a caller.
     Call,
@@ -61,7 +61,7 @@ pub(super) struct Said<'a> {
 const WORDS: usize = 8;
 
 /// The same, in one piece of memory: a row is made on the path of a call.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Words {
     text: String,
     ends: [u32; WORDS],
@@ -113,6 +113,17 @@ pub(super) enum Arguments {
     LeftOut,
 }
 
+/// What rows can have in common: everything but when, how long and with what.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct About<'r> {
+    pub(super) kind: Kind,
+    pub(super) words: &'r Words,
+    pub(super) outcome: &'static str,
+    pub(super) delivery: Option<&'static str>,
+    pub(super) generation: Option<u64>,
+    pub(super) count: Option<u64>,
+}
+
 /// One row, as it waits to be written.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -143,6 +154,12 @@ impl Row {
             count: None,
             arguments: Arguments::None,
         }
+    }
+
+    pub(super) fn about(&self) -> About<'_> {
+        let Self { kind, words, outcome, delivery, generation, count, .. } = self;
+        let (kind, outcome, delivery) = (*kind, *outcome, *delivery);
+        About { kind, words, outcome, delivery, generation: *generation, count: *count }
     }
 
     /// What it takes of the memory that rows may take.

@@ -8,60 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::batch::Ink;
 use super::fingerprint::Fingerprints;
-use super::redact::{Veil, redact};
-use super::row::{Arguments, Row, micros};
+use super::layout;
+use super::redact::Veil;
 use crate::spot;
 
 /// How long another process may hold the file before writing has failed for now.
 const BUSY: Duration = Duration::from_secs(1);
-/// What the file looks like; raised when that changes.
-const VERSION: i64 = 1;
-
-/// Deleted pages are given back in small steps, so the file must be made for it.
-const SETTINGS: &str = "
-    PRAGMA auto_vacuum = INCREMENTAL;
-    PRAGMA journal_mode = WAL;
-    PRAGMA synchronous = NORMAL;
-    PRAGMA wal_autocheckpoint = 256;
-    PRAGMA journal_size_limit = 1048576;
-    PRAGMA cache_size = -1024;
-    PRAGMA temp_store = MEMORY;
-";
-
-const SCHEMA: &str = "
-    CREATE TABLE IF NOT EXISTS events (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        at INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        principal TEXT,
-        role TEXT,
-        session TEXT,
-        server TEXT,
-        action TEXT NOT NULL,
-        subject TEXT,
-        outcome TEXT NOT NULL,
-        rule TEXT,
-        delivery TEXT,
-        generation INTEGER,
-        took INTEGER,
-        count INTEGER,
-        arguments_hash TEXT,
-        arguments TEXT,
-        detail TEXT
-    );
-    CREATE INDEX IF NOT EXISTS events_at ON events (at);
-    PRAGMA user_version = 1;
-";
-
-const INSERT: &str = "
-    INSERT INTO events (at, kind, principal, role, session, server, action, subject, outcome, rule, delivery,
-        generation, took, count, arguments_hash, arguments, detail)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-";
-
 /// Why the file can't be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreError {
@@ -116,9 +72,7 @@ pub(super) struct Place {
 /// The open file.
 pub(super) struct Store {
     pub(super) connection: Connection,
-    fingerprints: Fingerprints,
-    is_full: bool,
-    veil: Arc<Veil>,
+    pub(super) ink: Ink,
     /// The number of the file that was opened.
     inode: u64,
 }
@@ -140,21 +94,12 @@ impl Store {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(&place.file, flags)?;
         connection.busy_timeout(BUSY)?;
-        connection.execute_batch(SETTINGS)?;
+        layout::prepare(&mut connection)?;
         if place.is_passing {
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         }
-        match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? {
-            VERSION => {}
-            version if version > VERSION => return Err(StoreError::Newer),
-            _ => {
-                let making = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                making.execute_batch(SCHEMA)?;
-                making.commit()?;
-            }
-        }
-        let (veil, inode) = (Arc::clone(&place.veil), std::fs::metadata(&place.file)?.ino());
-        Ok(Self { connection, fingerprints, is_full: place.is_full, veil, inode })
+        let ink = Ink { fingerprints, is_full: place.is_full, veil: Arc::clone(&place.veil) };
+        Ok(Self { connection, ink, inode: std::fs::metadata(&place.file)?.ino() })
     }
 
     /// Whether the file is still the one of that name. Into one that was moved
@@ -162,54 +107,6 @@ impl Store {
     pub(super) fn is_in_place(&self, place: &Place) -> bool {
         std::fs::metadata(&place.file).is_ok_and(|meta| meta.ino() == self.inode)
     }
-
-    /// Writes rows, all or none.
-    pub(super) fn write<'r>(&mut self, rows: impl Iterator<Item = &'r Row>) -> Result<(), StoreError> {
-        let writing = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        {
-            let mut insert = writing.prepare_cached(INSERT)?;
-            for row in rows {
-                let said = row.words.said();
-                let veil = |text: &str| self.veil.hide(text);
-                let (hash, text) = match &row.arguments {
-                    Arguments::None => (None, None),
-                    Arguments::LeftOut => (Some("left-out".into()), None),
-                    Arguments::Kept(text) => {
-                        let hash = self.fingerprints.of_arguments(text);
-                        (Some(hash), self.is_full.then(|| redact(text, veil)))
-                    }
-                };
-                let (subject, detail) = (self.veil.hide(said.subject), self.veil.hide(said.detail));
-                let session = (!said.session.is_empty()).then(|| self.fingerprints.of_session(said.session));
-                let values: [&dyn ToSql; 17] = [
-                    &row.at,
-                    &row.kind.as_str(),
-                    &word(said.principal),
-                    &word(said.role),
-                    &session,
-                    &word(said.server),
-                    &said.action,
-                    &word(&subject),
-                    &row.outcome,
-                    &word(said.rule),
-                    &row.delivery,
-                    &row.generation.map(u64::cast_signed),
-                    &row.took.map(micros),
-                    &row.count.map(u64::cast_signed),
-                    &hash,
-                    &text,
-                    &word(&detail),
-                ];
-                insert.execute(values)?;
-            }
-        }
-        Ok(writing.commit()?)
-    }
-}
-
-/// An empty word is none.
-fn word(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
 }
 
 /// Puts a spoilt file aside under a name that says so; gives the name.

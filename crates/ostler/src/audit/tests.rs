@@ -207,6 +207,81 @@ fn rows_that_are_too_old_go_and_the_rest_stays() {
 }
 
 #[test]
+fn a_row_that_was_written_late_is_found_by_its_time_and_goes_in_time() {
+    let hour = 3_600_000_000;
+    for keep in [Duration::from_secs(3 * 3600), Duration::from_secs(3600)] {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = config::Audit { keep, ..config::Audit::default() };
+        let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+        let newer = call("newer");
+        let at = newer.at;
+        audit.push(newer);
+        audit.push(Row { at: at - 2 * hour, ..call("older") });
+        audit.close(PATIENCE);
+        let filter = Filter { since: Some(at - 3 * hour), until: Some(at - hour), ..Filter::default() };
+        let mut found = Vec::new();
+        let reader = Reader::open(&Spot::within(folder.path()).audit_file()).unwrap().unwrap();
+        let read = reader.each(&filter, |event| {
+            found.extend(event.subject);
+            true
+        });
+        read.unwrap();
+        let is_kept = keep > Duration::from_secs(2 * 3600);
+        assert_eq!(found, if is_kept { vec!["older"] } else { vec![] });
+        assert_eq!(events(folder.path()).len(), if is_kept { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn what_rows_have_in_common_is_written_once_and_goes_with_the_last_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = begin(folder.path());
+    for n in 0..100 {
+        audit.push(call(if n < 50 { "one" } else { "other" }));
+    }
+    audit.close(PATIENCE);
+    let file = Spot::within(folder.path()).audit_file();
+    let count = |what: &str| {
+        let connection = Connection::open(&file).unwrap();
+        connection.query_row(&format!("SELECT count(*) FROM {what}"), [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!((count("entries"), count("abouts"), count("events")), (100, 2, 100));
+    let connection = Connection::open(&file).unwrap();
+    connection.execute("DELETE FROM entries WHERE id < (SELECT max(id) FROM entries)", []).unwrap();
+    let settings = config::Audit { keep: Duration::ZERO, ..config::Audit::default() };
+    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+    audit.push(Row { at: i64::MAX / 2, ..call("last") });
+    audit.close(PATIENCE);
+    assert_eq!((count("entries"), count("abouts"), count("events")), (1, 1, 1));
+}
+
+#[test]
+fn rows_of_the_first_version_are_readable_and_move_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Spot::within(folder.path()).audit_file();
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let old = Connection::open(&file).unwrap();
+    old.execute_batch(layout::SCHEMA_OF_ONE_TABLE).unwrap();
+    // Out of order, and two at the same moment.
+    let now = call("").at;
+    for (before, subject) in [(10, "third"), (30, "first"), (30, "second"), (5, "fourth")] {
+        let insert = "INSERT INTO events (at, kind, action, subject, outcome, arguments_hash, took)
+            VALUES (?, 'call', 'tools/call', ?, 'ok', '00ff', 7)";
+        old.execute(insert, rusqlite::params![now - before, subject]).unwrap();
+    }
+    assert_eq!(events(folder.path()).len(), 4);
+    let audit = begin(folder.path());
+    audit.push(call("fifth"));
+    audit.close(PATIENCE);
+    let events = events(folder.path());
+    let subjects: Vec<_> = events.iter().filter_map(|event| event.subject.as_deref()).collect();
+    assert_eq!(subjects, ["first", "second", "third", "fourth", "fifth"]);
+    assert!(events.is_sorted_by_key(|event| event.id));
+    assert_eq!(events[0].at, events[1].at);
+    assert_eq!((events[0].arguments_hash.as_deref(), events[0].took_ms), (Some("00ff"), Some(0.007)));
+}
+
+#[test]
 fn a_file_grows_to_its_size_and_no_further() {
     let max_size = 2 << 20;
     let folder = tempfile::tempdir().unwrap();
@@ -250,7 +325,7 @@ fn who_reads_slowly_gets_every_row_and_does_not_hold_up_the_log() {
     let other = Connection::open(&file).unwrap();
     other.busy_timeout(Duration::ZERO).unwrap();
     let write = || {
-        other.execute("UPDATE events SET detail = 'later' WHERE id = 1", []).unwrap();
+        other.execute("UPDATE abouts SET detail = 'later' WHERE id = 1", []).unwrap();
         other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)).unwrap()
     };
     let mut seen = Vec::new();

@@ -141,7 +141,7 @@ impl Writer {
             Some(store) => store,
             none => none.insert(Store::open(place)?),
         };
-        store.write(self.rows.iter())
+        store.write(&self.rows)
     }
 
     /// Puts a spoilt file aside; the next attempt makes a new one, in which a

@@ -1,0 +1,165 @@
+//! Rows on their way into the file. What the rows of a batch have in common is
+//! written once, and rows are handed to SQLite many at a time: most of what a
+//! row costs is the way there.
+
+use hashbrown::HashMap;
+use rusqlite::types::{Null, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Statement, ToSql, TransactionBehavior, params};
+use std::sync::Arc;
+
+use super::fingerprint::{Fingerprint, Fingerprints};
+use super::redact::{Veil, redact};
+use super::row::{About, Arguments, Row, micros};
+use super::store::{Store, StoreError};
+
+/// Rows that share what they have in common. Whoever deletes rows looks at so
+/// many to know what is still in use.
+pub(super) const BATCH: usize = 1_024;
+/// Rows of one statement.
+const MANY: usize = 64;
+/// Columns of an entry.
+const COLUMNS: usize = 6;
+
+const LAST: &str = "SELECT coalesce(max(id), 0) FROM entries";
+const INSERT_ABOUT: &str = "INSERT INTO abouts VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const INSERT: &str = "INSERT INTO entries VALUES ";
+const PLACES: &str = "(?, ?, ?, ?, ?, ?)";
+
+/// What turns words into what may be written down.
+pub(super) struct Ink {
+    pub(super) fingerprints: Fingerprints,
+    /// Whether the text of arguments is kept.
+    pub(super) is_full: bool,
+    pub(super) veil: Arc<Veil>,
+}
+
+/// One row, but for what it has in common with others.
+struct Entry {
+    id: i64,
+    late: i64,
+    about: i64,
+    took: Option<i64>,
+    hash: Hash,
+    text: Option<String>,
+}
+
+/// What is kept of arguments.
+enum Hash {
+    None,
+    LeftOut,
+    Of(Fingerprint),
+}
+
+impl ToSql for Hash {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::None => ValueRef::Null,
+            Self::LeftOut => ValueRef::Text(b"left-out"),
+            Self::Of(hash) => ValueRef::Blob(hash),
+        }))
+    }
+}
+
+impl Store {
+    /// Writes rows, all or none.
+    pub(super) fn write(&mut self, rows: &[Row]) -> Result<(), StoreError> {
+        let writing = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut last = writing.prepare_cached(LAST)?.query_row([], |row| row.get(0))?;
+        for batch in rows.chunks(BATCH) {
+            let entries = self.ink.entries(&writing, batch, last)?;
+            last = entries.last().map_or(last, |entry| entry.id);
+            insert(&writing, &entries)?;
+        }
+        Ok(writing.commit()?)
+    }
+}
+
+impl Ink {
+    /// What is to be written of the rows of a batch. What they are about is
+    /// written here.
+    fn entries(&self, writing: &Connection, batch: &[Row], last: i64) -> rusqlite::Result<Vec<Entry>> {
+        let mut abouts = HashMap::<About<'_>, i64>::new();
+        let mut entries = Vec::with_capacity(batch.len());
+        let mut id = last;
+        for row in batch {
+            id = row.at.max(id + 1);
+            let about = match abouts.get(&row.about()) {
+                Some(about) => *about,
+                None => {
+                    let about = self.insert_about(writing, &row.about())?;
+                    abouts.insert(row.about(), about);
+                    about
+                }
+            };
+            let (hash, text) = match &row.arguments {
+                Arguments::None => (Hash::None, None),
+                Arguments::LeftOut => (Hash::LeftOut, None),
+                Arguments::Kept(text) => {
+                    let redacted = self.is_full.then(|| redact(text, |text| self.veil.hide(text)));
+                    (Hash::Of(self.fingerprints.of_arguments(text)), redacted)
+                }
+            };
+            entries.push(Entry { id, late: id - row.at, about, took: row.took.map(micros), hash, text });
+        }
+        Ok(entries)
+    }
+
+    fn insert_about(&self, writing: &Connection, about: &About<'_>) -> rusqlite::Result<i64> {
+        let said = about.words.said();
+        let (subject, detail) = (self.veil.hide(said.subject), self.veil.hide(said.detail));
+        let session = (!said.session.is_empty()).then(|| self.fingerprints.of_session(said.session));
+        writing.prepare_cached(INSERT_ABOUT)?.insert(params![
+            about.kind.as_str(),
+            word(said.principal),
+            word(said.role),
+            session,
+            word(said.server),
+            said.action,
+            word(&subject),
+            about.outcome,
+            word(said.rule),
+            about.delivery,
+            about.generation.map(u64::cast_signed),
+            about.count.map(u64::cast_signed),
+            word(&detail),
+        ])
+    }
+}
+
+fn insert(writing: &Connection, entries: &[Entry]) -> rusqlite::Result<()> {
+    let (many, rest) = entries.as_chunks::<MANY>();
+    if !many.is_empty() {
+        let mut statement = writing.prepare_cached(&statement_for(MANY))?;
+        many.iter().try_for_each(|entries| execute(&mut statement, entries))?;
+    }
+    if !rest.is_empty() {
+        let mut statement = writing.prepare_cached(&statement_for(1))?;
+        rest.chunks(1).try_for_each(|entry| execute(&mut statement, entry))?;
+    }
+    Ok(())
+}
+
+fn statement_for(rows: usize) -> String {
+    format!("{INSERT}{}", vec![PLACES; rows].join(","))
+}
+
+fn execute(statement: &mut Statement<'_>, entries: &[Entry]) -> rusqlite::Result<()> {
+    for (n, entry) in entries.iter().enumerate() {
+        let first = n * COLUMNS + 1;
+        statement.raw_bind_parameter(first, entry.id)?;
+        statement.raw_bind_parameter(first + 1, entry.late)?;
+        statement.raw_bind_parameter(first + 2, entry.about)?;
+        statement.raw_bind_parameter(first + 3, entry.took)?;
+        statement.raw_bind_parameter(first + 4, &entry.hash)?;
+        match &entry.text {
+            Some(text) => statement.raw_bind_parameter(first + 5, text)?,
+            None => statement.raw_bind_parameter(first + 5, Null)?,
+        }
+    }
+    statement.raw_execute().map(|_| ())
+}
+
+/// An empty word is none.
+fn word(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
