@@ -111,3 +111,25 @@ async fn progress_gives_a_call_more_time_and_silence_does_not() {
     assert_eq!(beats.try_iter().count(), 8);
     assert_eq!(code(&stage.call("echo").await), "timed-out");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_endpoint_is_not_connected_to_again_and_again() {
+    const AT_ONCE: usize = 32;
+    const ROUNDS: usize = 8;
+    let remote = Remote::start(modern(|_| None));
+    let stage = std::sync::Arc::new(Stage::of(&remote).await);
+    for _ in 0..ROUNDS {
+        let calls: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                let stage = std::sync::Arc::clone(&stage);
+                tokio::spawn(async move { stage.text("echo").await })
+            })
+            .collect();
+        for call in calls {
+            assert_eq!(call.await.unwrap(), "echo");
+        }
+    }
+    let peers: std::collections::HashSet<_> = remote.got().into_iter().map(|got| got.peer).collect();
+    // Some more than are in use at once may be made when a place is free a moment later.
+    assert!(peers.len() <= 2 * AT_ONCE, "{} connections", peers.len());
+}

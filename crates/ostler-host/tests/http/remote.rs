@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
 use http_body::Frame;
@@ -25,6 +25,8 @@ pub(crate) struct Got {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
+    /// The connection that it came on, by its far end.
+    pub(crate) peer: SocketAddr,
 }
 
 impl Got {
@@ -162,6 +164,7 @@ impl Remote {
         let seen = Arc::clone(&log);
         let app =
             Router::new().fallback(move |request: Request| take(request, Arc::clone(&seen), script.clone()));
+        let app = app.into_make_service_with_connect_info::<SocketAddr>();
         runtime.spawn(async move { axum::serve(listener, app).await });
         Self { address, log, runtime: Some(runtime) }
     }
@@ -212,6 +215,7 @@ async fn take(request: Request, log: Arc<Mutex<Vec<Got>>>, script: Arc<Script>) 
         path: parts.uri.path().to_owned(),
         headers: parts.headers,
         body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+        peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().unwrap().0,
     };
     log.lock().unwrap().push(got.clone());
     script(&got)

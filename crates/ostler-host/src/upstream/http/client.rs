@@ -12,8 +12,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept. Common servers close theirs after
 /// five seconds, and a request that crosses with that has an unknown outcome.
 const KEEP: Duration = Duration::from_secs(4);
-/// Unused connections that are kept; more are in use only under load.
-const KEPT: usize = 8;
+/// Unused connections that are kept: as many as calls may be under way. Were there
+/// fewer, a busy server would be connected to again and again between two calls.
+const KEPT: usize = 64;
 /// Redirects that are followed.
 const MAX_REDIRECTS: usize = 3;
 
