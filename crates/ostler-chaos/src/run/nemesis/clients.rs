@@ -9,11 +9,10 @@ use tokio::net::TcpStream;
 
 use super::{Act, Nemesis};
 
-/// What the deaf client asks for: as many answers, of that many bytes. On a busy machine each 64 KiB
-/// of them cost a turn of the server and one of the daemon, so it is little, and of a process that
-/// only one person uses.
-const ASKED: usize = 2;
-const SIZE: usize = 1 << 20;
+/// What the deaf client asks for: as many answers, of that many bytes. More than sockets hold, and
+/// no more than the server makes in a moment, which is slow at it.
+const ASKED: usize = 12;
+const SIZE: usize = 256 << 10;
 
 impl Nemesis {
     pub(super) async fn disturb_clients(&mut self, act: Act) -> anyhow::Result<()> {
@@ -46,12 +45,12 @@ impl Nemesis {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let params = json!({"name": "own__blob", "arguments": {"size": SIZE}, "_meta": meta});
+        let params = json!({"name": "a__blob", "arguments": {"size": SIZE}, "_meta": meta});
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
         let request = format!(
             "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
              Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
-             Mcp-Method: tools/call\r\nMcp-Name: own__blob\r\nContent-Length: {}\r\n\r\n{body}",
+             Mcp-Method: tools/call\r\nMcp-Name: a__blob\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         let mut streams = Vec::new();
