@@ -53,19 +53,16 @@ fn lie_of_result(records: &Records<'_>, call: &Call<'_>, run: &Execution, end: u
     None
 }
 
-/// Executions of calls that nobody made, and such as began when their callers had long given up.
+/// Executions of calls that nobody made. One that begins long after its caller
+/// was told that nobody knows is none of them: what is in the pipe of a server
+/// that stands still can't be taken back.
 fn strays(records: &Records<'_>) -> impl Iterator<Item = Violation> {
     records.executions.iter().filter_map(|run| {
         let number = run.call?;
-        let Some(call) = records.call(number) else {
-            let what = format!("nobody made the call {number}, and it ran: {}", records.tell_execution(run));
-            return Some(violation(number, what));
-        };
-        if run.began <= call.invoke.deadline + CLOCK {
+        if records.call(number).is_some() {
             return None;
         }
-        let (deadline, run) = (records.at(call.invoke.deadline), records.tell_execution(run));
-        let what = format!("{} ran after its deadline {deadline}: {run}", records.tell(call));
+        let what = format!("nobody made the call {number}, and it ran: {}", records.tell_execution(run));
         Some(violation(number, what))
     })
 }
@@ -138,17 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_or_wants_any_more_must_not_run() {
+    fn what_nobody_asked_for_must_not_run() {
         Story::default().good(call(1, 0)).ran(execution(9, MS, 2 * MS)).breaks(
             Promise::TruthfulEnd,
             &[9],
             &["nobody made", "#9"],
         );
-        let late = Story::default().invoke(call(1, 0)).end(1, 5_000 * MS, unknown()).ran(execution(
-            1,
-            30_000 * MS,
-            30_001 * MS,
-        ));
-        late.breaks(Promise::TruthfulEnd, &[1], &["after its deadline +20.000000 s"]);
     }
 }
