@@ -9,6 +9,7 @@ use ostler_host::Host;
 use tokio::sync::watch;
 
 use crate::answer::{Hub, Lot, Names, Subscriptions};
+use crate::beat::Beat;
 use crate::options::GatewayOptions;
 use crate::seal::Seal;
 use crate::sessions::Sessions;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) long_per_caller: Arc<Shares>,
     /// What one caller may hold open over HTTP.
     pub(crate) per_caller: Arc<Shares>,
+    /// Runs while requests set timers.
+    pub(crate) beat: Arc<Beat>,
     /// True once the gateway winds up: long streams end by themselves.
     pub(crate) is_draining: watch::Sender<bool>,
 }
@@ -58,6 +61,7 @@ impl Gateway {
             long_streams: Slots::new(options.max_streams),
             long_per_caller: Shares::new(options.max_streams.div_ceil(2)),
             per_caller: Shares::new(options.max_per_caller),
+            beat: Arc::default(),
             is_draining: watch::Sender::new(false),
             host,
             options,

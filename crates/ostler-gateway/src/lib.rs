@@ -16,6 +16,7 @@
 
 mod answer;
 mod auth;
+mod beat;
 mod calls;
 mod cursor;
 mod exchange;

@@ -1,5 +1,8 @@
 //! Reading the body of a request, within bounds.
 
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,7 +20,12 @@ pub(super) async fn read(body: Body, cap: usize, time: Duration) -> Result<Bytes
     if body.size_hint().lower() > cap as u64 {
         return Err(too_large(cap));
     }
-    match tokio::time::timeout(time, collect(body, cap)).await {
+    let mut reading = pin!(collect(body, cap));
+    let read = match at_once(reading.as_mut()).await {
+        Some(read) => Ok(read),
+        None => tokio::time::timeout(time, reading).await,
+    };
+    match read {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(Broken::TooLarge)) => Err(too_large(cap)),
         Ok(Err(Broken::Off)) => Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the body broke off"))),
@@ -26,6 +34,23 @@ pub(super) async fn read(body: Body, cap: usize, time: Duration) -> Result<Bytes
             Err(Box::new(refuse(StatusCode::REQUEST_TIMEOUT, &why)))
         }
     }
+}
+
+/// What the future comes to if it is ready at the second look. A body is only
+/// read once somebody has asked for it, and then mostly has come with its head:
+/// it needs no timer.
+async fn at_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let mut is_second = false;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if is_second => Poll::Ready(None),
+        Poll::Pending => {
+            is_second = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 enum Broken {

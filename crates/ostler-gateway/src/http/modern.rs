@@ -48,6 +48,7 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
     let (outlet, mut frames) = Outlet::new();
     let Visit { gateway, caller, pass, face, headers, accepts, .. } = visit;
     let keep_alive = gateway.0.options.keep_alive;
+    gateway.0.beat.keep();
     let mut exchange = Exchange {
         caller,
         face,
