@@ -169,7 +169,8 @@ fn is_loopback_host(host: &str) -> bool {
 
 /// Names that reach this machine from this machine only.
 pub(crate) fn is_loopback(name: &str) -> bool {
-    if name.eq_ignore_ascii_case("localhost") {
+    // The usual ones, which need no parsing.
+    if name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost") {
         return true;
     }
     let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);

@@ -31,6 +31,8 @@ pub(crate) struct Session {
     face: Face,
     /// What the client said of itself.
     said: Arc<Introduction>,
+    /// Whether the client declared that it answers anything.
+    can_be_asked: bool,
     /// What a modern server reads of this client; written when first needed,
     /// since an abandoned session never needs it.
     meta: ArcSwapOption<SessionMeta>,
@@ -77,10 +79,14 @@ impl Session {
     fn with_streams(opening: Opening, streams: Streams) -> Arc<Self> {
         let Opening { id, caller, face, said } = opening;
         let caller = caller.in_session(id);
+        let can_be_asked = ["elicitation", "sampling", "roots"]
+            .iter()
+            .any(|capability| ostler_wire::has_capability(&said.capabilities, capability));
         Arc::new(Self {
             caller,
             face,
             said,
+            can_be_asked,
             meta: ArcSwapOption::empty(),
             state: Mutex::default(),
             next_question: AtomicU64::new(1),
@@ -133,6 +139,11 @@ impl Session {
             _ => return false,
         };
         ostler_wire::has_capability(&self.said.capabilities, capability)
+    }
+
+    /// Whether the client said that it answers anything at all.
+    pub(crate) fn can_be_asked(&self) -> bool {
+        self.can_be_asked
     }
 
     pub(crate) fn set_log_level(&self, level: &str) {

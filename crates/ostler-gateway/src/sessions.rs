@@ -239,6 +239,15 @@ pub(crate) fn fresh_id() -> Option<Box<str>> {
 }
 
 fn key(id: &str) -> Option<u128> {
-    let is_hex = id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    is_hex.then(|| u128::from_str_radix(id, 16).ok()).flatten()
+    if id.len() != 32 {
+        return None;
+    }
+    id.bytes().try_fold(0, |key: u128, byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        Some(key << 4 | u128::from(digit))
+    })
 }

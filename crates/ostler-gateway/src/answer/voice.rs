@@ -58,7 +58,7 @@ impl ClientVoice {
                 }
             }
             Client::Legacy(session) => {
-                let asks = match may_ask(session) {
+                let asks = match session.can_be_asked() {
                     true => Asks::Session(Arc::clone(session)),
                     false => Asks::Nobody,
                 };
@@ -92,12 +92,6 @@ fn level_of(raw: &[u8]) -> Option<LogLevel> {
 /// A quick look: whether capabilities name anything that answers questions.
 fn may_answer(raw: &[u8]) -> bool {
     ["elicitation", "sampling", "roots"].iter().any(|capability| can(raw, capability))
-}
-
-fn may_ask(session: &Session) -> bool {
-    ["elicitation/create", "sampling/createMessage", "roots/list"]
-        .iter()
-        .any(|method| session.can_answer(method))
 }
 
 fn can(raw: &[u8], capability: &str) -> bool {

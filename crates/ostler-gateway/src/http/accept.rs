@@ -2,6 +2,9 @@
 
 use http::{HeaderMap, header};
 
+/// What clients say that keep to the specification, most of them letter by letter.
+const USUAL: &str = "application/json, text/event-stream";
+
 /// What a client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Accepts {
@@ -19,6 +22,9 @@ impl Accepts {
         let mut is_named = false;
         for value in headers.get_all(header::ACCEPT) {
             is_named = true;
+            if value == USUAL {
+                return Self::ALL;
+            }
             for range in value.to_str().unwrap_or_default().split(',') {
                 let range = range.split(';').next().unwrap_or_default().trim();
                 if range == "*/*" {
@@ -34,8 +40,10 @@ impl Accepts {
 
 /// Whether the body is said to be JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    is_one_of(said.split(';').next().unwrap_or_default().trim(), &["application/json"])
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };
+    let said = value.to_str().unwrap_or_default();
+    value == "application/json"
+        || is_one_of(said.split(';').next().unwrap_or_default().trim(), &["application/json"])
 }
 
 fn is_one_of(said: &str, wanted: &[&str]) -> bool {

@@ -36,6 +36,8 @@ pub(crate) struct Keeper {
     clock: Arc<Clock>,
     /// Whether callers on this machine without a credential are `local`.
     is_open_here: bool,
+    /// Cloned for each of them, which allocates nothing.
+    local: Admitted,
     store: Store,
     tokens: ArcSwap<Table>,
     /// Held while tokens are read, so that none that is older than another
@@ -52,7 +54,8 @@ impl Keeper {
         let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(Jwt::new(jwt, Arc::clone(&clock))));
         let (tokens, turn) = (ArcSwap::default(), Mutex::default());
         let is_open_here = config.auth.local.unwrap_or(address.ip().to_canonical().is_loopback());
-        let keeper = Self { clock, is_open_here, store, tokens, turn, jwt };
+        let local = Admitted::from(Caller::local());
+        let keeper = Self { clock, is_open_here, local, store, tokens, turn, jwt };
         keeper.set_roles(config);
         keeper
     }
@@ -130,7 +133,7 @@ impl Authenticate for Keeper {
         let is_open = self.is_open_here && knock.is_local();
         match knock.bearer() {
             Ok(Some(token)) => self.check_token(token),
-            Ok(None) if is_open => Check::Admitted(Admitted::from(Caller::local())),
+            Ok(None) if is_open => Check::Admitted(self.local.clone()),
             Ok(None) => {
                 let why = match self.is_open_here && knock.is_passed_on() {
                     true => {
