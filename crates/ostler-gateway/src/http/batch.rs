@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use ostler_wire::{Message, Params, code};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
+use super::payload::Response;
 use super::refuse::{body, empty, refuse};
 use super::{Ask, Visit, legacy};
 use crate::answer::answer;

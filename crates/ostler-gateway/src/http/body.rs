@@ -5,18 +5,20 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use http_body::Body as _;
+use http_body::Body;
 use http_body_util::BodyExt;
 
+use super::payload::Response;
 use super::refuse::refuse;
 
 /// The whole body. More than `cap` bytes are never held, and after `time` the
 /// client is told that it is too slow.
-pub(super) async fn read(body: Body, cap: usize, time: Duration) -> Result<Bytes, Box<Response>> {
+pub(super) async fn read<B>(body: B, cap: usize, time: Duration) -> Result<Bytes, Box<Response>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     if body.size_hint().lower() > cap as u64 {
         return Err(too_large(cap));
     }
@@ -59,7 +61,10 @@ enum Broken {
 }
 
 /// A body that comes in one piece, as nearly all do, is not copied.
-async fn collect(mut body: Body, cap: usize) -> Result<Bytes, Broken> {
+async fn collect<B>(mut body: B, cap: usize) -> Result<Bytes, Broken>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     let announced = body.size_hint().exact().unwrap_or(0).min(cap as u64);
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();

@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
-use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use ostler_core::name::ServerName;
 use ostler_wire::code;
 
+use super::payload::Response;
 use super::refuse::refuse;
 use super::{gate, metadata};
 use crate::auth::{Admitted, Check, Knock, Unauthorized};
@@ -24,12 +23,12 @@ const LONGEST_CHECK: Duration = Duration::from_secs(5);
 pub(super) async fn enter(
     gateway: &Gateway,
     server: Option<&str>,
+    peer: Option<SocketAddr>,
     parts: &Parts,
 ) -> Result<Admitted, Box<Response>> {
-    gateway.admit(&parts.uri, &parts.headers)?;
+    gate::check(&gateway.0.options, &parts.uri, &parts.headers)?;
     // The gate has seen that there is one, and that it is served.
     let host = gate::host(&parts.uri, &parts.headers).unwrap_or_default();
-    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let knock = Knock { headers: &parts.headers, peer, host };
     let checked = match gateway.0.options.authenticate.check(&knock) {
         Check::Admitted(admitted) => return Ok(admitted),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
 
 use super::hold::LongPlace;
 use super::long::LongStream;
+use super::payload::Response;
 use super::sse::{self, KeepAlive};
 use crate::pass::Over;
 use crate::queue::Reader;

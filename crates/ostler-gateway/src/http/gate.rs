@@ -6,8 +6,7 @@
 
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
-use axum::response::Response;
-
+use super::payload::Response;
 use super::refuse::refuse;
 use crate::auth::{is_loopback, split_port};
 use crate::options::GatewayOptions;

@@ -1,10 +1,10 @@
 //! GET and DELETE: what legacy clients do with a session beside asking.
 
-use axum::response::Response;
 use http::{HeaderName, StatusCode};
 
 use super::events::{Events, Resumed};
 use super::hold::long_place;
+use super::payload::Response;
 use super::refuse::{PROTOCOL_VERSION, empty, refuse};
 use super::{Visit, not_allowed, sse};
 use crate::pass::Over;

@@ -1,15 +1,9 @@
 //! What a caller holds open, counted until the last byte of its answer.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use axum::body::Body;
-use axum::response::Response;
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use ostler_core::caller::Caller;
 use ostler_wire::Id;
 
+use super::payload::Response;
 use super::refuse::overloaded;
 use crate::gateway::Gateway;
 use crate::shares::Share;
@@ -49,30 +43,5 @@ pub(super) fn place(gateway: &Gateway, caller: &Caller) -> Result<Share, Box<Res
 
 /// The response, which keeps the place until its body is over.
 pub(super) fn keep(response: Response, share: Share) -> Response {
-    response.map(|body| Body::new(Kept { body, _share: share }))
-}
-
-struct Kept {
-    body: Body,
-    _share: Share,
-}
-
-impl http_body::Body for Kept {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    response.map(|payload| payload.holding(share))
 }

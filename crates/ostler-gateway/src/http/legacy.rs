@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use ostler_wire::{Id, Outcome, code};
 
 use super::events::Events;
+use super::payload::Response;
 use super::refuse::{SESSION_ID, empty, json, overloaded, refuse};
 use super::wait::{Answering, First, first};
 use super::{Ask, Visit};

@@ -10,6 +10,7 @@ use axum::routing::get;
 use http::StatusCode;
 use serde_json::json;
 
+use super::payload::Payload;
 use super::{gate, refuse};
 use crate::gateway::Gateway;
 use crate::options::ResourceMetadata;
@@ -34,7 +35,8 @@ async fn tell(State(gateway): State<Gateway>, request: Request) -> Response {
         return *refusal;
     }
     let Some(metadata) = &gateway.0.options.resource_metadata else {
-        return refuse::refuse(StatusCode::NOT_FOUND, "there is nothing to tell about tokens");
+        let refusal = refuse::refuse(StatusCode::NOT_FOUND, "there is nothing to tell about tokens");
+        return refusal.map(Payload::into_body);
     };
     let host = gate::host(request.uri(), request.headers()).unwrap_or_default();
     // The resource is named as it was asked for, which is what its clients compare.
@@ -44,7 +46,7 @@ async fn tell(State(gateway): State<Gateway>, request: Request) -> Response {
         "authorization_servers": metadata.authorization_servers,
         "bearer_methods_supported": ["header"],
     });
-    refuse::body(StatusCode::OK, told.to_string().into_bytes())
+    refuse::body(StatusCode::OK, told.to_string().into_bytes()).map(Payload::into_body)
 }
 
 fn base(metadata: &ResourceMetadata, host: &str) -> String {

@@ -18,25 +18,28 @@ mod legacy;
 mod long;
 mod metadata;
 mod modern;
+mod payload;
 mod post;
 mod refuse;
 mod serve;
 mod sse;
 mod wait;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
-use axum::response::Response;
+use axum::extract::{ConnectInfo, Path, State};
 use axum::routing::any;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
 use ostler_host::{Refused, Unknown};
 use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
 
 use self::accept::Accepts;
+use self::payload::{Payload, Response};
 use self::refuse::{PROTOCOL_VERSION, SESSION_ID, refuse};
 use crate::auth::Admitted;
 use crate::face::Face;
@@ -46,7 +49,7 @@ use crate::session::{InUse, Session};
 
 pub use self::long::LongStream;
 pub use self::refuse::Refusal;
-pub use self::serve::{Limits, serve};
+pub use self::serve::{Limits, OnRefusal, Site, serve};
 
 impl Gateway {
     /// The endpoints `/mcp` and `/servers/{name}/mcp`, to be served alone or
@@ -63,17 +66,32 @@ impl Gateway {
 
     /// Refuses a request that a stranger's page makes, as the endpoints do: for
     /// routes that are served beside them.
-    pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<axum::response::Response>> {
         gate::check(&self.0.options, uri, headers)
+            .map_err(|refusal| Box::new(refusal.map(Payload::into_body)))
     }
 }
 
-async fn all(State(gateway): State<Gateway>, request: Request) -> Response {
-    endpoint(gateway, None, request).await
+async fn all(State(gateway): State<Gateway>, request: axum::extract::Request) -> axum::response::Response {
+    routed(gateway, None, request).await
 }
 
-async fn one(State(gateway): State<Gateway>, Path(name): Path<String>, request: Request) -> Response {
-    endpoint(gateway, Some(&name), request).await
+async fn one(
+    State(gateway): State<Gateway>,
+    Path(name): Path<String>,
+    request: axum::extract::Request,
+) -> axum::response::Response {
+    routed(gateway, Some(&name), request).await
+}
+
+/// A request that has come through a router.
+async fn routed(
+    gateway: Gateway,
+    server: Option<&str>,
+    request: axum::extract::Request,
+) -> axum::response::Response {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    endpoint(gateway, server, peer, request).await.map(Payload::into_body)
 }
 
 /// One HTTP request, from its headers on.
@@ -95,9 +113,17 @@ struct Ask {
     params: Params,
 }
 
-async fn endpoint(gateway: Gateway, server: Option<&str>, request: Request) -> Response {
+async fn endpoint<B>(
+    gateway: Gateway,
+    server: Option<&str>,
+    peer: Option<SocketAddr>,
+    request: Request<B>,
+) -> Response
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
     let (parts, body) = request.into_parts();
-    let Admitted { caller, pass } = match enter::enter(&gateway, server, &parts).await {
+    let Admitted { caller, pass } = match enter::enter(&gateway, server, peer, &parts).await {
         Ok(admitted) => admitted,
         Err(refusal) => return *refusal,
     };

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Frame;
@@ -12,6 +11,7 @@ use ostler_wire::{Id, Params, code, headers};
 
 use super::hold::{LongPlace, long_place};
 use super::long::LongStream;
+use super::payload::Response;
 use super::refuse::{METHOD, NAME, PROTOCOL_VERSION, json, modern_status};
 use super::sse::{self, KeepAlive};
 use super::wait::{Answering, First, first};

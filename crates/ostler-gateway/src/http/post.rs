@@ -1,17 +1,19 @@
 //! POST: one message, and which era it is of.
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use ostler_wire::{MODERN_VERSION, Malformed, Message, Params, code};
 
 use super::accept::is_json;
+use super::payload::Response;
 use super::refuse::{PROTOCOL_VERSION, SESSION_ID, empty, json, refuse};
 use super::{Ask, Visit, batch, body, legacy, modern};
 use crate::exchange::Reply;
 
-pub(super) async fn post(visit: Visit, body: Body) -> Response {
+pub(super) async fn post<B>(visit: Visit, body: B) -> Response
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
     if !is_json(&visit.headers) {
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json");
     }

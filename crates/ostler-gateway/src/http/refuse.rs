@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use ostler_core::error::CallError;
 use ostler_wire::{Id, code};
 
+use super::payload::{Payload, Response};
 use crate::exchange::Reply;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -65,7 +65,7 @@ pub(super) fn json(status: StatusCode, reply: &Reply, id: Option<&Id>) -> Respon
 
 /// A body that is JSON text already.
 pub(super) fn body(status: StatusCode, text: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(text));
+    let mut response = Response::new(Payload::whole(text));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
@@ -73,7 +73,7 @@ pub(super) fn body(status: StatusCode, text: Vec<u8>) -> Response {
 
 /// A status without a body.
 pub(super) fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(Payload::whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }

@@ -5,10 +5,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use tokio::time::{Instant, Sleep};
+
+use super::payload::{Payload, Response};
 
 /// Keeps a connection alive that has nothing to say.
 const COMMENT: &[u8] = b": \n\n";
@@ -59,7 +60,7 @@ pub(super) fn respond<B>(body: B) -> Response
 where
     B: http_body::Body<Data = Bytes, Error = std::convert::Infallible> + Send + 'static,
 {
-    let mut response = Response::new(Body::new(body));
+    let mut response = Response::new(Payload::stream(Body::new(body)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

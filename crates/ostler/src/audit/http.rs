@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use ostler_gateway::Refusal;
+use ostler_gateway::{OnRefusal, Refusal};
 
 use super::Audit;
 use super::flood::Passage;
@@ -17,20 +17,28 @@ use super::row::{Kind, Row, Said};
 pub(crate) async fn note_refusals(State(audit): State<Arc<Audit>>, request: Request, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let response = next.run(request).await;
-    let outcome = match response.status() {
-        StatusCode::UNAUTHORIZED => "unauthorized",
-        StatusCode::FORBIDDEN => "forbidden",
-        _ => return response,
-    };
-    audit.refused(
-        outcome,
-        &format!("{method} {}", uri.path()),
-        response.extensions().get::<Refusal>().map_or("", |refusal| &refusal.0),
-    );
+    let why = response.extensions().get::<Refusal>().map_or("", |refusal| &refusal.0);
+    audit.answered(&method, uri.path(), response.status(), why);
     response
 }
 
+/// The same for the endpoints that no layer sees.
+pub(crate) fn noting_refusals(audit: &Arc<Audit>) -> OnRefusal {
+    let audit = Arc::clone(audit);
+    Arc::new(move |method, path, status, why| audit.answered(method, path, status, why))
+}
+
 impl Audit {
+    /// Notes an answer that lets nobody in.
+    fn answered(&self, method: &Method, path: &str, status: StatusCode, why: &str) {
+        let outcome = match status {
+            StatusCode::UNAUTHORIZED => "unauthorized",
+            StatusCode::FORBIDDEN => "forbidden",
+            _ => return,
+        };
+        self.refused(outcome, &format!("{method} {path}"), why);
+    }
+
     /// Notes that somebody was not let in, or counts it if there are too many.
     fn refused(&self, outcome: &'static str, what: &str, why: &str) {
         let Passage::Row { others } = self.flood.pass(Instant::now()) else { return };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use ostler_core::config::{self, Config};
-use ostler_gateway::{Admitted, Face, Gateway, GatewayOptions, Limits, ResourceMetadata};
+use ostler_gateway::{Admitted, Face, Gateway, GatewayOptions, Limits, ResourceMetadata, Site};
 use ostler_host::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -65,9 +65,9 @@ pub(super) async fn serve_stream(
 /// Serves connections until the shutdown, and then what they have begun.
 pub(super) async fn serve(
     listener: TcpListener,
-    app: Router,
+    site: Site,
     limits: Limits,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    ostler_gateway::serve(listener, app, limits, shutdown).await;
+    ostler_gateway::serve(listener, site, limits, shutdown).await;
 }

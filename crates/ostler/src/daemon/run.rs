@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::routing::get;
 use axum::{Router, middleware};
 use nix::sys::signal::Signal;
+use ostler_gateway::Site;
 use ostler_host::guard::GuardCommand;
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,8 +88,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     }
 
     let (stop, stopped) = oneshot::channel::<()>();
-    let app = router(&daemon, linger.is_some());
-    let serving = tokio::spawn(edge::serve(listener, app, limits, async {
+    let site = site(&daemon, linger.is_some());
+    let serving = tokio::spawn(edge::serve(listener, site, limits, async {
         let _ = stopped.await;
     }));
     announce(&claim, &daemon, address, port_file.as_deref())?;
@@ -134,6 +135,19 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     }
     drop(claim);
     ended
+}
+
+/// What is served. Where visitors are counted, the endpoints are routes like
+/// all others, for a layer counts.
+fn site(daemon: &Arc<Daemon>, is_counted: bool) -> Site {
+    let site = Site::from(router(daemon, is_counted));
+    match is_counted {
+        true => site,
+        false => {
+            let on_refusal = daemon.audit.as_ref().map(audit::http::noting_refusals);
+            site.with_endpoints(daemon.gateway.clone(), on_refusal)
+        }
+    }
 }
 
 fn router(daemon: &Arc<Daemon>, is_counted: bool) -> Router {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ostler_gateway::{Face, Gateway, Limits};
+use ostler_gateway::{Face, Gateway, Limits, Site};
 use ostler_host::Caller;
 use tokio::net::TcpListener;
 
@@ -67,7 +67,8 @@ impl Door {
                 }
                 voice(&format!("listening at {}/mcp", spot::url_of(address)));
                 let limits = Limits::default();
-                ostler_gateway::serve(listener, gateway.router(), limits, std::future::pending()).await;
+                let site = Site::from(gateway.router()).with_endpoints(gateway.clone(), None);
+                ostler_gateway::serve(listener, site, limits, std::future::pending()).await;
                 Ok(())
             }
         }

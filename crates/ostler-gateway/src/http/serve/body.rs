@@ -4,11 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::sync::watch;
 
+use super::super::payload::Payload;
 use super::seat::Busy;
 
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -16,13 +16,13 @@ type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A body that keeps its connection busy, and that ends when the program
 /// shuts down if it would not end by itself.
 pub(super) struct Guarded {
-    body: Body,
+    body: Payload,
     busy: Option<Busy>,
     stop: Option<Stop>,
 }
 
 impl Guarded {
-    pub(super) fn new(body: Body, busy: Option<Busy>, stop: Option<watch::Receiver<bool>>) -> Self {
+    pub(super) fn new(body: Payload, busy: Option<Busy>, stop: Option<watch::Receiver<bool>>) -> Self {
         let stop = stop.map(|mut stop| -> Stop {
             Box::pin(async move {
                 // A sender that is gone is a program that is gone.
@@ -33,7 +33,7 @@ impl Guarded {
     }
 
     pub(super) fn empty() -> Self {
-        Self::new(Body::empty(), None, None)
+        Self::new(Payload::whole(Bytes::new()), None, None)
     }
 }
 
@@ -48,7 +48,7 @@ impl http_body::Body for Guarded {
         if let Some(stop) = &mut self.stop
             && stop.as_mut().poll(cx).is_ready()
         {
-            self.body = Body::empty();
+            self.body = Payload::whole(Bytes::new());
             self.stop = None;
         }
         let frame = Pin::new(&mut self.body).poll_frame(cx);

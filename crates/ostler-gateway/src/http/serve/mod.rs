@@ -10,24 +10,23 @@
 mod body;
 mod door;
 mod seat;
+mod site;
 mod socket;
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -39,6 +38,8 @@ use self::seat::{Seat, Seats};
 use self::socket::Watched;
 use super::long::LongStream;
 use super::refuse;
+
+pub use self::site::{OnRefusal, Site};
 
 /// Connections that are accepted in a row, before what is under way has its turn.
 const ACCEPTS: u32 = 16;
@@ -84,19 +85,24 @@ impl Default for Limits {
     }
 }
 
-/// Serves `app` over HTTP/1.1 until `shutdown`. Then nothing is accepted any
+/// Serves a site over HTTP/1.1 until `shutdown`. Then nothing is accepted any
 /// more, streams that last end at once, and requests under way get the time to
 /// finish that the limits allow.
 ///
-/// The peer's address is in the extensions of every request as
-/// [`ConnectInfo`]. Upgrades work; an upgraded connection is its handler's
+/// The peer's address is in the extensions of every request to its routes as
+/// [`ConnectInfo`](axum::extract::ConnectInfo). Upgrades work; an upgraded connection is its handler's
 /// and is not waited for.
-pub async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
+pub async fn serve(
+    listener: TcpListener,
+    site: impl Into<Site>,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) {
     let seats = Arc::new(Seats::new(&limits));
     let (stopping, stop) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut sweep = tokio::time::interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
-    let app = TowerToHyperService::new(app);
+    let site = Arc::new(site.into());
     let door = Door::new();
     let full = refuse::full();
     let mut accepts = 0;
@@ -110,8 +116,8 @@ pub async fn serve(listener: TcpListener, app: Router, limits: Limits, shutdown:
             accepted = listener.accept() => match accepted.inspect(|_| accepts += 1) {
                 Ok((stream, peer)) => match seats.take() {
                     Some(seat) => {
-                        let door = Arc::clone(&door);
-                        let connection = Connection { app: app.clone(), door, seat, peer, stop: stop.clone() };
+                        let (site, door) = (Arc::clone(&site), Arc::clone(&door));
+                        let connection = Connection { site, door, seat, peer, stop: stop.clone() };
                         connections.spawn(connection.run(stream));
                     }
                     None => turn_away(stream, &full),
@@ -143,11 +149,18 @@ fn turn_away(stream: TcpStream, full: &[u8]) {
 }
 
 struct Connection {
-    app: TowerToHyperService<Router>,
+    site: Arc<Site>,
     door: Arc<Door>,
     seat: Arc<Seat>,
     peer: SocketAddr,
     stop: watch::Receiver<bool>,
+}
+
+/// How a connection ends.
+enum Leaving {
+    Now,
+    /// After what it has begun.
+    InOrder,
 }
 
 impl Connection {
@@ -161,11 +174,29 @@ impl Connection {
         let served =
             http1::Builder::new().max_buf_size(HEAD).serve_connection(socket, service).with_upgrades();
         let mut served = pin!(served);
-        tokio::select! {
+        let told = stop.clone();
+        let mut leaving = pin!(async {
+            tokio::select! {
+                () = seat.evicted() => Leaving::Now,
+                _ = stop.wait_for(|stop| *stop) => Leaving::InOrder,
+            }
+        });
+        let mut is_awaited = false;
+        let leaving = poll_fn(|cx| {
             // What goes wrong on a connection is its client's affair.
-            _ = served.as_mut() => return,
-            () = seat.evicted() => return,
-            _ = stop.wait_for(|stop| *stop) => {}
+            if served.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Leaving::Now);
+            }
+            // Looked at once, so that it wakes this task; then only if it has something to say.
+            let has_news = seat.is_evicted() || told.has_changed().unwrap_or(true);
+            if is_awaited && !has_news {
+                return Poll::Pending;
+            }
+            is_awaited = true;
+            leaving.as_mut().poll(cx)
+        });
+        if let Leaving::Now = leaving.await {
+            return;
         }
         served.as_mut().graceful_shutdown();
         tokio::select! {
@@ -174,10 +205,7 @@ impl Connection {
         }
     }
 
-    async fn respond(
-        self: Arc<Self>,
-        mut request: Request<Incoming>,
-    ) -> Result<Response<Guarded>, Infallible> {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Guarded>, Infallible> {
         let Some(guard) = self.seat.begin() else {
             // The connection was just told to leave.
             let mut refusal = Response::new(Guarded::empty());
@@ -185,8 +213,7 @@ impl Connection {
             return Ok(refusal);
         };
         self.door.pass().await;
-        request.extensions_mut().insert(ConnectInfo(self.peer));
-        let response = self.app.call(request).await.unwrap_or_else(|never| match never {});
+        let response = self.site.answer(self.peer, request).await;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             guard.stay();
             return Ok(response.map(|body| Guarded::new(body, None, None)));

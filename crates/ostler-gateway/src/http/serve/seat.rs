@@ -284,6 +284,11 @@ impl Seat {
         self.evicted.notified().await;
     }
 
+    /// Whether the connection has to leave.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.standing().is_evicted
+    }
+
     /// Makes the connection leave if nothing is being answered.
     fn evict(&self) -> bool {
         let mut standing = self.standing();

@@ -1,0 +1,119 @@
+//! What is served: routes, and endpoints that need none.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+
+use super::super::payload::{Payload, Response};
+use super::super::{Refusal, endpoint};
+use crate::gateway::Gateway;
+
+/// Hears of requests to the endpoints that were answered with 401 or 403: what
+/// was asked for, and why it was refused.
+pub type OnRefusal = Arc<dyn Fn(&Method, &str, StatusCode, &str) + Send + Sync>;
+
+/// What is served: routes, and perhaps the endpoints of a gateway beside them.
+pub struct Site {
+    routes: TowerToHyperService<Router>,
+    endpoints: Option<Endpoints>,
+}
+
+struct Endpoints {
+    gateway: Gateway,
+    on_refusal: Option<OnRefusal>,
+}
+
+impl From<Router> for Site {
+    fn from(routes: Router) -> Self {
+        Self { routes: TowerToHyperService::new(routes), endpoints: None }
+    }
+}
+
+impl Site {
+    /// Answers the endpoints of the gateway without going through the routes,
+    /// where a request is boxed and moved from layer to layer. No layer of the
+    /// routes sees these requests.
+    #[must_use]
+    pub fn with_endpoints(self, gateway: Gateway, on_refusal: Option<OnRefusal>) -> Self {
+        Self { endpoints: Some(Endpoints { gateway, on_refusal }), ..self }
+    }
+
+    pub(super) async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Response {
+        if let Some(endpoints) = &self.endpoints
+            && let Some(server) = endpoint_of(request.uri().path())
+        {
+            // Boxed: what it needs is needed only while there is a request, and
+            // most connections have none.
+            let server = server.map(Box::from);
+            return Box::pin(endpoints.answer(server, peer, request)).await;
+        }
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let response = self.routes.call(request).await.unwrap_or_else(|never| match never {});
+        response.map(Payload::stream)
+    }
+}
+
+impl Endpoints {
+    async fn answer(
+        &self,
+        server: Option<Box<str>>,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response {
+        let asked = self.on_refusal.as_ref().map(|_| (request.method().clone(), request.uri().clone()));
+        let response = endpoint(self.gateway.clone(), server.as_deref(), Some(peer), request).await;
+        let is_refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if let (true, Some(on_refusal), Some((method, uri))) = (is_refused, &self.on_refusal, asked) {
+            let why = response.extensions().get::<Refusal>().map_or("", |refusal| &refusal.0);
+            on_refusal(&method, uri.path(), response.status(), why);
+        }
+        response
+    }
+}
+
+/// The server of an endpoint's path, or `None` within for all of them. A name
+/// that is written in another way is left to the routes.
+fn endpoint_of(path: &str) -> Option<Option<&str>> {
+    if path == "/mcp" {
+        return Some(None);
+    }
+    let name = path.strip_prefix("/servers/")?.strip_suffix("/mcp")?;
+    (!name.is_empty() && !name.contains(['/', '%'])).then_some(Some(name))
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("has_endpoints", &self.endpoints.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_told_by_their_paths() {
+        assert_eq!(endpoint_of("/mcp"), Some(None));
+        assert_eq!(endpoint_of("/servers/time/mcp"), Some(Some("time")));
+        let others = [
+            "/",
+            "/mcp/",
+            "/MCP",
+            "//mcp",
+            "/servers//mcp",
+            "/servers/a/b/mcp",
+            "/servers/mcp",
+            "/servers/%61/mcp",
+        ];
+        for path in others {
+            assert_eq!(endpoint_of(path), None, "{path}");
+        }
+    }
+}
