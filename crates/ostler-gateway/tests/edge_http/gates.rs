@@ -1,9 +1,11 @@
 //! Who is let in, before any message is read.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ostler_gateway::{Authenticate, Check, GatewayOptions, Knock, Limits, Unauthorized};
+use ostler_gateway::{
+    Authenticate, Check, Gateway, GatewayOptions, Knock, Limits, OnRefusal, Site, Unauthorized,
+};
 use ostler_host::Caller;
 use tokio::io::AsyncWriteExt;
 
@@ -160,4 +162,49 @@ async fn a_body_that_does_not_arrive_is_given_up() {
     );
     client.stream.write_all(head.as_bytes()).await.unwrap();
     assert_eq!(client.head().await.status, 408);
+}
+
+#[tokio::test]
+async fn refusals_at_the_endpoints_are_told_and_nothing_else_is() {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noting = Arc::clone(&told);
+    let site = |gateway: &Gateway| {
+        let on_refusal: OnRefusal = Arc::new(move |method, path, status, why| {
+            noting.lock().unwrap().push(format!("{method} {path} {} {}", status.as_u16(), !why.is_empty()));
+        });
+        Site::from(gateway.router()).with_endpoints(gateway.clone(), Some(on_refusal))
+    };
+    let world = World::serving(GatewayOptions::default(), Limits::default(), site).await;
+    assert_eq!(world.send(good()).await.status, 200);
+    assert_eq!(world.send(good().to("/servers/nobody/mcp")).await.status, 404);
+    assert_eq!(world.send(good().to("/nowhere")).await.status, 404);
+    assert!(told.lock().unwrap().is_empty());
+    assert_eq!(world.send(good().with("Origin", "http://evil")).await.status, 403);
+    assert_eq!(world.send(good().to("/servers/a/mcp?x=1").with("Host", "evil")).await.status, 403);
+    assert_eq!(*told.lock().unwrap(), ["POST /mcp 403 true", "POST /servers/a/mcp 403 true"]);
+}
+
+#[tokio::test]
+async fn an_endpoint_behind_routes_answers_as_one_without() {
+    let routes = |gateway: &Gateway| Site::from(gateway.router());
+    let routed = World::serving(GatewayOptions::default(), Limits::default(), routes).await;
+    let direct = World::new().await;
+    for request in [
+        good(),
+        good().to("/servers/nobody/mcp"),
+        good().to("/servers/no%62ody/mcp"),
+        good().to("/mcp?x=1"),
+        good().to("/mcp/"),
+        good().with("Origin", "null"),
+        Request::post("{"),
+        Request::new("GET", "/mcp"),
+        Request::new("DELETE", "/mcp"),
+        Request::new("PUT", "/mcp"),
+    ] {
+        let (one, other) = (routed.send(request.clone()).await, direct.send(request).await);
+        assert_eq!((one.status, &one.body), (other.status, &other.body));
+        for header in ["content-type", "content-length", "allow"] {
+            assert_eq!(one.header(header), other.header(header), "{header}");
+        }
+    }
 }
