@@ -11,6 +11,8 @@
 // See the License for the specific language governing permissions and
 // limitations under the License.
 
+// Changed by Ostler: see ../../README.md.
+
 //! This module provides a connection implementation for communicating with a NATS server.
 
 use std::collections::VecDeque;
@@ -33,9 +35,9 @@ use {
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{self, AsyncRead, AsyncReadExt, AsyncWrite};
-use tracing::trace;
+use tracing::{debug, trace};
 
-use crate::header::{HeaderMap, HeaderName, IntoHeaderValue};
+use crate::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::status::StatusCode;
 use crate::subject::Subject;
 use crate::{ClientOp, ServerError, ServerOp, Statistics};
@@ -92,6 +94,78 @@ pub(crate) struct Connection {
     flattened_writes: BytesMut,
     can_flush: bool,
     statistics: Arc<Statistics>,
+}
+
+/// Parses the head of a message: its version, status and headers.
+fn parse_head(
+    header: &[u8],
+) -> Result<(HeaderMap, Option<StatusCode>, Option<String>), io::Error> {
+    let mut lines = std::str::from_utf8(header)
+        .map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidInput, "header isn't valid utf-8")
+        })?
+        .lines()
+        .peekable();
+    let version_line = lines.next().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "no header version line found")
+    })?;
+
+    let version_line_suffix = version_line
+        .strip_prefix("NATS/1.0")
+        .map(str::trim)
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "header version line does not begin with `NATS/1.0`",
+            )
+        })?;
+
+    let (status, description) = version_line_suffix
+        .split_once(' ')
+        .map(|(status, description)| (status.trim(), description.trim()))
+        .unwrap_or((version_line_suffix, ""));
+    let status = if !status.is_empty() {
+        Some(
+            status
+                .parse::<StatusCode>()
+                .map_err(|_| std::io::Error::other("could not parse status parameter"))?,
+        )
+    } else {
+        None
+    };
+    let description = if !description.is_empty() {
+        Some(description.to_owned())
+    } else {
+        None
+    };
+
+    let mut headers = HeaderMap::new();
+    while let Some(line) = lines.next() {
+        if line.is_empty() {
+            continue;
+        }
+
+        let (name, value) = line.split_once(':').ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "no header version line found")
+        })?;
+
+        let name = HeaderName::from_str(name)
+            .map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, err))?;
+
+        // Read the header value, which might have been split into multiple lines
+        // `trim_start` and `trim_end` do the same job as doing `value.trim().to_owned()` at the end, but without a reallocation
+        let mut value = value.trim_start().to_owned();
+        while let Some(v) = lines.next_if(|s| s.starts_with(char::is_whitespace)) {
+            value.push_str(v);
+        }
+        value.truncate(value.trim_end().len());
+
+        let value = HeaderValue::from_str(&value)
+            .map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, err))?;
+        headers.append(name, value);
+    }
+
+    Ok((headers, status, description))
 }
 
 /// Internal representation of the connection.
@@ -177,8 +251,8 @@ impl Connection {
         }
 
         if self.read_buf.starts_with(b"MSG ") {
-            let line = str::from_utf8(&self.read_buf[4..len])
-                .map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, err))?;
+            // A subject may hold any bytes but spaces: whoever publishes chooses them.
+            let line = String::from_utf8_lossy(&self.read_buf[4..len]);
             let mut args = line.split(' ').filter(|s| !s.is_empty());
 
             // Parse the operation syntax: MSG <subject> <sid> [reply-to] <#bytes>
@@ -251,9 +325,9 @@ impl Connection {
 
         if self.read_buf.starts_with(b"HMSG ") {
             // Extract whitespace-delimited arguments that come after "HMSG".
-            let line = std::str::from_utf8(&self.read_buf[5..len])
-                .map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, err))?;
-            let mut args = line.split_whitespace().filter(|s| !s.is_empty());
+            // A subject may hold any bytes but spaces: whoever publishes chooses them.
+            let line = String::from_utf8_lossy(&self.read_buf[5..len]);
+            let mut args = line.split(' ').filter(|s| !s.is_empty());
 
             // <subject> <sid> [reply-to] <# header bytes><# total bytes>
             let (subject, sid, reply_to, header_len, total_len) = match (
@@ -331,68 +405,12 @@ impl Connection {
             let payload = self.read_buf.split_to(total_len - header_len).freeze();
             self.read_buf.advance(2);
 
-            let mut lines = std::str::from_utf8(&header)
-                .map_err(|_| {
-                    io::Error::new(io::ErrorKind::InvalidInput, "header isn't valid utf-8")
-                })?
-                .lines()
-                .peekable();
-            let version_line = lines.next().ok_or_else(|| {
-                io::Error::new(io::ErrorKind::InvalidInput, "no header version line found")
-            })?;
-
-            let version_line_suffix = version_line
-                .strip_prefix("NATS/1.0")
-                .map(str::trim)
-                .ok_or_else(|| {
-                    io::Error::new(
-                        io::ErrorKind::InvalidInput,
-                        "header version line does not begin with `NATS/1.0`",
-                    )
-                })?;
-
-            let (status, description) = version_line_suffix
-                .split_once(' ')
-                .map(|(status, description)| (status.trim(), description.trim()))
-                .unwrap_or((version_line_suffix, ""));
-            let status = if !status.is_empty() {
-                Some(
-                    status
-                        .parse::<StatusCode>()
-                        .map_err(|_| std::io::Error::other("could not parse status parameter"))?,
-                )
-            } else {
-                None
-            };
-            let description = if !description.is_empty() {
-                Some(description.to_owned())
-            } else {
-                None
-            };
-
-            let mut headers = HeaderMap::new();
-            while let Some(line) = lines.next() {
-                if line.is_empty() {
-                    continue;
-                }
-
-                let (name, value) = line.split_once(':').ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::InvalidInput, "no header version line found")
-                })?;
-
-                let name = HeaderName::from_str(name)
-                    .map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, err))?;
-
-                // Read the header value, which might have been split into multiple lines
-                // `trim_start` and `trim_end` do the same job as doing `value.trim().to_owned()` at the end, but without a reallocation
-                let mut value = value.trim_start().to_owned();
-                while let Some(v) = lines.next_if(|s| s.starts_with(char::is_whitespace)) {
-                    value.push_str(v);
-                }
-                value.truncate(value.trim_end().len());
-
-                headers.append(name, value.into_header_value());
-            }
+            // Whoever publishes chooses these bytes, and the server passes them on
+            // as they are: a head that is none must not end the connection.
+            let (headers, status, description) = parse_head(&header).unwrap_or_else(|err| {
+                debug!(subject = %subject, error = %err, "message with a malformed head");
+                (HeaderMap::new(), None, None)
+            });
 
             trace!(
                 subject = %subject,

@@ -5,6 +5,7 @@ mod gate;
 mod journal;
 mod life;
 mod rights;
+mod rude;
 mod talk;
 
 use std::sync::Arc;

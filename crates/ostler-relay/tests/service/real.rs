@@ -1,7 +1,7 @@
 //! The same with a real NATS server, set up by the config that Ostler prints.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ostler_relay::broker::nats::{Credentials, NatsBroker, NatsOptions};
 use ostler_relay::broker::{Broker as _, Message, Subscription};
@@ -14,7 +14,8 @@ use ostler_relay::nats_config::{
 use ostler_relay::service::{Service, ServiceOptions, ServiceState};
 use ostler_relay::subject::{Inbox, Subjects};
 use ostler_relay::{Instance, WallClock};
-use ostler_testkit::{NatsServer, NatsSetup, NatsVersion, Reply, Script, World};
+use ostler_testkit::{BROKEN_HEADS, BROKEN_TOKENS, NatsServer, NatsSetup, NatsVersion};
+use ostler_testkit::{Reply, RudeNats, Script, World};
 
 use crate::stage::{Peer, call_id, name, text, world};
 
@@ -39,13 +40,14 @@ impl Relay {
             tenant: name("acme"),
             hosts: vec![HostUser { name: name("h1"), login: Login::Password }],
             roles: vec![name("dev")],
-            workers: vec![WorkerUser { name: name("w1"), role: name("dev"), login: Login::Password }],
+            workers: ["w1", "w2"].map(|worker| user(worker, "dev")).into(),
             max_call_time: Duration::from_secs(600),
             has_kv: false,
             store: None,
         });
         let config = format!("{more}\n{config}");
-        let env = ["HOST_H1", "WORKER_W1"].map(|user| (format!("OSTLER_{user}_PASSWORD"), "secret".into()));
+        let env = ["HOST_H1", "WORKER_W1", "WORKER_W2"]
+            .map(|user| (format!("OSTLER_{user}_PASSWORD"), "secret".into()));
         let server = NatsServer::start(NatsSetup { which, config, env: env.into(), jetstream: false }).await;
         let world = world().server("a", script).open().await;
         let clock = WallClock::new();
@@ -77,6 +79,10 @@ impl Relay {
         next(&mut peer.heartbeat).await;
         peer
     }
+}
+
+fn user(worker: &str, role: &str) -> WorkerUser {
+    WorkerUser { name: name(worker), role: name(role), login: Login::Password }
 }
 
 fn options_of(server: &NatsServer, user: String) -> NatsOptions {
@@ -198,4 +204,27 @@ async fn a_drained_host_has_said_everything_before_it_leaves() {
     }
     worker.call(17, "a", "echo").await;
     assert!(next(&mut worker.answers).await.is_unheard);
+}
+
+#[tokio::test]
+async fn a_worker_that_sends_nonsense_cuts_nobody_off() {
+    for which in [NatsVersion::Core, NatsVersion::Current] {
+        let relay = Relay::start(which, Script::echo()).await;
+        let mut worker = relay.worker().await;
+        let mut rude = RudeNats::connect(&relay.server, Some((&worker_user(&name("w2")), "secret"))).await;
+        let began = Instant::now();
+        let mut calls = 1..;
+        let messages = BROKEN_HEADS.iter().map(|head| (&b"x"[..], *head));
+        for (token, head) in
+            messages.chain(BROKEN_TOKENS.iter().map(|token| (*token, &b"NATS/1.0\r\n\r\n"[..])))
+        {
+            rude.publish(&[b"ostler.acme.call.dev.w2.x.", token].concat(), head, b"{}").await;
+            worker.call(calls.next().unwrap(), "a", "echo").await;
+            assert_eq!(text(&answer(&mut worker).await), "{}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        let status = relay.service.status();
+        let refused = (BROKEN_HEADS.len() + BROKEN_TOKENS.len()) as u64;
+        assert_eq!((status.state, status.refused), (ServiceState::Connected, refused));
+    }
 }
