@@ -41,7 +41,8 @@ class RelayWorld(World):
         self.url = f"nats://127.0.0.1:{self.port}"
         try:
             wait_for(self.port)
-            super().__init__(folder, remote_url, f'[relay]\nnats = "{self.url}"\nhost = "mill"\n')
+            relay = f'[relay]\nnats = "{self.url}"\nhost = "mill"\n'
+            super().__init__(folder, remote_url, relay, {"OSTLER_LOG": "ostler_relay=warn"})
         except BaseException:
             self.broker.kill()
             raise
@@ -190,16 +191,23 @@ def damaged_values(top, rng):
 
 
 def broken_heads(world, count, rng):
-    """messages whose head is no head: the connection may be lost, and comes back"""
+    """messages whose head is no head: they are refused with their worker's name, and no connection is lost"""
     nats = Nats(world.port)
     nats.subscribe("_INBOX_w1.>")
-    for _ in range(max(5, count // 2_000)):
-        call = call_id()
-        # A carriage return inside of a value makes the library that reads it panic.
-        top = hostile_bytes.mutated(call_head(call), rng).replace(b"\r", b"")
-        nats.publish(ECHO.encode(), f"_INBOX_w1.00000000000000ff.{call}".encode(), top, BODY)
+    for _ in range(0, count, STEP):
+        for top in [b"NATS/1.0\r\nOstler-Relay: 1\rx\r\n\r\n", *(broken(call_head(call_id()), rng) for _ in range(min(count, STEP)))]:
+            nats.publish(ECHO.encode(), f"_INBOX_w1.00000000000000ff.{call_id()}".encode(), top, BODY)
         settled(nats)
         good_call(nats)
+    if "was lost" in world.said:
+        raise Broken(f"a connection was lost:\n{world.said[-2_000:]}")
+    if 'worker="w1"' not in world.said:
+        raise Broken(f"nobody is named:\n{world.said[-2_000:]}")
+
+
+def broken(top, rng):
+    """A head that may be none."""
+    return hostile_bytes.mutated(top, rng) or b"x"
 
 
 def settled(nats):
@@ -259,8 +267,9 @@ def to_worker(world, count, rng):
         worker.stdin.close()
         if worker.wait(PATIENCE) != 0:
             raise Broken(f"the worker ended with {worker.returncode}")
-        if "panicked" in (world.folder / "worker.log").read_text(errors="replace"):
-            raise Broken((world.folder / "worker.log").read_text(errors="replace")[-2_000:])
+        said = (world.folder / "worker.log").read_text(errors="replace")
+        if "panicked" in said or "was lost" in said:
+            raise Broken(said[-2_000:])
     finally:
         worker.kill()
         worker.wait()
@@ -280,8 +289,11 @@ def lie(nats, inbox, call, number, rng):
         ("ostler.default.progress.w2.manifest", head(Kind="changed"), b""),
     ]
     subject, top, body = rng.choice(choices)
-    if rng.random() < 0.5:
+    which = rng.randrange(3)
+    if which == 0:
         top = damaged_values(top, rng)
+    elif which == 1:
+        top = broken(top, rng)
     else:
         body = hostile_bytes.mutated(body, rng)
     nats.publish(subject.encode(), None, top, body)

@@ -79,6 +79,17 @@ pub enum ToHost {
     },
 }
 
+impl ToHost {
+    /// Who says it.
+    pub fn worker(&self) -> &Name {
+        match self {
+            Self::Manifest { worker, .. } | Self::Call { worker, .. } | Self::Control { worker, .. } => {
+                worker
+            }
+        }
+    }
+}
+
 /// What a subject that a worker listens to says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToWorker {

@@ -105,9 +105,11 @@ impl Intake {
             Arrival::End => return false,
             Arrival::Denial(denial) => self.on_denial(denial),
             Arrival::Message(message) => {
-                if let Err(why) = self.take(message, tasks) {
+                let to_host = self.service.subjects.read_to_host(&message.subject);
+                let worker = to_host.as_ref().map(|to_host| to_host.worker().clone());
+                if let Err(why) = self.take(to_host, message, tasks) {
                     self.service.count_refusal();
-                    complaints.add(&why);
+                    complaints.add(worker.as_ref(), &why);
                 }
             }
         }
@@ -150,9 +152,9 @@ impl Intake {
     }
 
     /// Deals with a message, or says what is wrong with it.
-    fn take(&self, message: Message, tasks: &mut JoinSet<()>) -> Result<(), String> {
-        let to_host = self.service.subjects.read_to_host(&message.subject);
-        let to_host = to_host.ok_or("its subject can't be read")?;
+    fn take(&self, to_host: Option<ToHost>, message: Message, tasks: &mut JoinSet<()>) -> Result<(), String> {
+        // Whose it is stands there all the same: the broker lets nobody use another's name.
+        let to_host = to_host.ok_or_else(|| format!("its subject can't be read: {:?}", message.subject))?;
         match to_host {
             ToHost::Call { role, worker, server, what } => {
                 self.take_call(Subject { role, worker, server, what }, message, tasks)
@@ -248,12 +250,13 @@ fn too_many() -> String {
 }
 
 impl Complaints {
-    fn add(&mut self, why: &str) {
+    fn add(&mut self, worker: Option<&Name>, why: &str) {
         self.unsaid += 1;
         if self.last.is_some_and(|last| last.elapsed() < COMPLAIN) {
             return;
         }
-        tracing::warn!(why, count = self.unsaid, "a message of a worker was not taken");
+        let worker = worker.map(Name::as_str);
+        tracing::warn!(worker, why, count = self.unsaid, "a message of a worker was not taken");
         (self.last, self.unsaid) = (Some(Instant::now()), 0);
     }
 }
