@@ -92,7 +92,7 @@ pub(crate) fn close_others_on_exec() {
     }
 }
 
-/// The program's code in this process's memory.
+/// The program's code and constants in this process's memory.
 ///
 /// A process that waits for years needs none of it mapped: what is needed
 /// again comes back from the page cache, which all guards share.
@@ -100,10 +100,9 @@ pub(crate) fn close_others_on_exec() {
 pub(crate) struct Code(Vec<(usize, usize)>);
 
 impl Code {
-    /// Finds where the program and its libraries are mapped.
+    /// Finds where the code and the constants of the program and its libraries are mapped.
     pub(crate) fn find() -> Self {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        Self(maps.lines().filter_map(|line| file_range(line, &["r-xp"])).collect())
+        Self(unwritten(&std::fs::read_to_string("/proc/self/smaps").unwrap_or_default()))
     }
 
     /// Waits like `poll`, with the code taken out of memory first. There is
@@ -111,8 +110,8 @@ impl Code {
     /// would bring its surroundings back.
     pub(crate) fn poll_lean(&self, fds: &mut [PollFd<'_>], timeout: PollTimeout) -> nix::Result<libc::c_int> {
         for (start, length) in &self.0 {
-            // SAFETY: the range is executable and not writable, so it holds a
-            // file's bytes and nothing of ours: dropping its pages loses
+            // SAFETY: the range can't be written to and never was, so it holds
+            // a file's bytes and nothing of ours: dropping its pages loses
             // nothing, and the next access, from this very loop too, reads
             // them again.
             unsafe {
