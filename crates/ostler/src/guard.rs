@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use ostler_core::fault::Exit;
 use ostler_host::guard::{run_command, run_warden};
 
+use crate::descriptors;
 use crate::output::tell;
 
 /// A command that was found and could not be executed, as shells say it.
@@ -27,10 +28,15 @@ pub(crate) fn run_if_asked(mut args: impl Iterator<Item = OsString>) -> Option<E
     }
     let first = args.next()?;
     match first.to_str()? {
-        "--warden" => Some(match run_warden() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        }),
+        "--warden" => {
+            if let Some(told) = args.next().and_then(|word| word.into_string().ok()) {
+                descriptors::lower(&told);
+            }
+            Some(match run_warden() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            })
+        }
         "--" => {
             let argv = args.map(OsString::into_string).collect::<Result<Vec<_>, _>>().ok()?;
             (!argv.is_empty()).then(|| run(argv))

@@ -19,6 +19,7 @@ mod config_file;
 mod content;
 mod daemon;
 mod demo;
+mod descriptors;
 mod environment;
 mod failure;
 mod folders;

@@ -41,9 +41,13 @@ mod warden;
 
 pub use client::GuardCommand;
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{run_command, run_warden, shed_code};
+pub use elsewhere::{run_command, run_warden, shed_code, trim_heap};
 #[cfg(target_os = "linux")]
-pub use {post::run_command, sys::shed_code, warden::run as run_warden};
+pub use {
+    post::run_command,
+    sys::{shed_code, trim_heap},
+    warden::run as run_warden,
+};
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) use elsewhere::close_others_in_child;

@@ -16,12 +16,14 @@ const AT_REST: Duration = Duration::from_secs(10);
 /// Less than this is the ticking of clocks, ours included.
 const NOTHING: Duration = Duration::from_millis(2);
 
-/// Sheds the program's code after the start, and whenever the daemon comes to rest.
+/// Gives back what was freed and sheds the program's code, after the start and
+/// whenever the daemon comes to rest.
 pub(super) async fn run() {
     let mut quiet = SETTLED;
     loop {
         // Whatever was computed meanwhile brings a new round.
         while used_within(quiet).await > NOTHING {}
+        ostler_host::guard::trim_heap();
         ostler_host::guard::shed_code();
         quiet = AT_REST;
         while used_within(quiet).await <= NOTHING {}

@@ -10,7 +10,6 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use nix::sys::signal::Signal;
 use ostler_gateway::Site;
-use ostler_host::guard::GuardCommand;
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -22,6 +21,7 @@ use super::roster::Roster;
 use super::{Daemon, api, attendance, edge, health, relay, rest, tokens, watch};
 use crate::audit::{self, Audit, Stay};
 use crate::auth::Keeper;
+use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
@@ -48,7 +48,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let token = claim.token().map_err(Failure::Machine)?;
     let seal_key = claim.seal_key().map_err(Failure::Machine)?;
 
-    let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
+    let descriptors = Descriptors::raise();
+    let guard = cfg!(target_os = "linux").then(|| descriptors.guard());
     let options = HostOptions {
         guard,
         state_dir: folders::state(),
@@ -66,10 +67,11 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
             ..Default::default()
         });
     }
-    let limits = edge::limits(&chosen.config);
+    let fitting = descriptors.fit(&chosen.config);
+    let limits = edge::limits(&fitting);
     let relay = relay::prepare(chosen.config.relay.as_ref(), claim.spot()).await?;
     let daemon = Arc::new(Daemon {
-        gateway: edge::gateway(&host, &chosen.config, Arc::clone(&keeper), seal_key),
+        gateway: edge::gateway(&host, &fitting, Arc::clone(&keeper), seal_key),
         host,
         operator: Caller::operator(),
         local: Caller::local(),

@@ -13,6 +13,7 @@ mod canary;
 mod config;
 mod crowd;
 mod daemon;
+mod descriptors;
 mod edit;
 mod exits;
 mod help;

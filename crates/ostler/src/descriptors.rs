@@ -1,0 +1,67 @@
+//! How many descriptors the daemon may have, and what it does with them.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use ostler_core::config::Config;
+use ostler_host::guard::GuardCommand;
+
+use crate::output::tell;
+
+/// Kept for everything that is no connection of a client: files, the audit, the
+/// broker, the watch of the config.
+const OWN: u64 = 64;
+
+/// What one server takes: its pipes and its lifeline, or its connections.
+const PER_SERVER: u64 = 8;
+
+/// The limits of this process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Descriptors {
+    /// What it was started with, and what servers are started with.
+    before: u64,
+    /// What it may have now.
+    now: u64,
+}
+
+impl Descriptors {
+    /// Takes as many as the machine allows. What a shell gives its programs by
+    /// default is made for programs with few connections.
+    pub(crate) fn raise() -> Self {
+        let (before, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, u64::MAX));
+        // Without a guard, servers would inherit the higher limit.
+        let may_raise = cfg!(target_os = "linux") && before < hard;
+        let is_raised = may_raise && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+        Self { before, now: if is_raised { hard } else { before } }
+    }
+
+    /// The warden, which gives servers the limit that there was before: some
+    /// programs can't bear a higher one.
+    pub(crate) fn guard(self) -> GuardCommand {
+        let mut command = GuardCommand::this_program();
+        command.args.push(self.before.to_string());
+        command
+    }
+
+    /// The config with no more connections than there are descriptors for.
+    pub(crate) fn fit(self, config: &Config) -> Config {
+        let mut config = config.clone();
+        let servers = config.servers.len().max(config.pool.max_processes) as u64;
+        let room = self.now.saturating_sub(OWN + PER_SERVER * servers).max(1);
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        if room < config.gateway.max_connections {
+            tell(&format!(
+                "warning: this machine allows {} open files, so at most {room} connections are served\n  \
+                 hint: raise the limit (`ulimit -Hn`, or LimitNOFILE= of a systemd service), or lower gateway.max_connections",
+                self.now
+            ));
+            config.gateway.max_connections = room;
+        }
+        config
+    }
+}
+
+/// Goes back to the limit that a warden was told.
+pub(crate) fn lower(told: &str) {
+    let (Ok(soft), Ok((_, hard))) = (told.parse::<u64>(), getrlimit(Resource::RLIMIT_NOFILE)) else { return };
+    // A server with more than it should have is better than none.
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard);
+}

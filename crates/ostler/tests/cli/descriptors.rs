@@ -1,0 +1,62 @@
+//! How many descriptors the daemon takes, and what it leaves its servers.
+
+use std::process::Command;
+
+use ostler_testkit::fake_mcp;
+
+use crate::daemon::Daemon;
+use crate::home::Home;
+
+/// Runs the command with another limit of open files.
+fn limit(command: &mut Command, ulimit: &str) {
+    let script = format!("{ulimit} && exec \"$0\" \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            shell.env(name, value);
+        }
+    }
+    if let Some(folder) = command.get_current_dir() {
+        shell.current_dir(folder);
+    }
+    shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    shell.stderr(std::process::Stdio::piped());
+    *command = shell;
+}
+
+/// The soft and the hard limit of a process.
+fn limits(pid: u64) -> (String, String) {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut words = line.split_whitespace().map(str::to_owned);
+    (words.next().unwrap(), words.next().unwrap())
+}
+
+#[test]
+fn the_daemon_takes_what_there_is_and_its_servers_get_what_it_was_started_with() {
+    let home = Home::new();
+    home.write("ostler.toml", &format!("[servers.fake]\ncommand = {:?}\nlazy = false\n", fake_mcp()));
+    let daemon = Daemon::start_as(&home, |command| limit(command, "ulimit -Sn 300 && ulimit -Hn 2000"));
+    assert_eq!(limits(u64::from(daemon.pid())), ("2000".into(), "2000".into()));
+    assert_eq!(home.run(&["call", "fake__pid"]).code, Some(0));
+    let server = daemon.server("fake")["pid"].as_u64().unwrap();
+    assert_eq!(limits(server), ("300".into(), "2000".into()));
+    let (_, _, said) = daemon.end();
+    assert!(!said.contains("open files"), "{said}");
+}
+
+#[test]
+fn a_machine_with_few_descriptors_is_told_of_and_the_daemon_serves_as_many_connections_as_fit() {
+    let home = Home::new();
+    let daemon = Daemon::start_as(&home, |command| limit(command, "ulimit -n 300"));
+    let port = daemon.port;
+    // More than there are descriptors: the longest idle ones make room.
+    let crowd: Vec<_> =
+        (0..600).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    assert_eq!(home.run(&["call", "demo__add", "a=2", "b=40"]).stdout, "42\n");
+    drop(crowd);
+    let (_, _, said) = daemon.end();
+    assert!(said.contains("this machine allows 300 open files, so at most 108 connections"), "{said}");
+    assert!(!said.contains("no connection can be accepted"), "{said}");
+}
