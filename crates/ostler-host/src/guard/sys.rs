@@ -138,9 +138,9 @@ pub fn trim_heap() {
 pub fn shed_code() {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     for (start, length) in unwritten(&maps) {
-        // SAFETY: nothing was ever written to these pages, which the kernel
-        // counts as no anonymous memory, and nothing can be: they hold a file's
-        // bytes, which the next access reads again.
+        // SAFETY: nothing was ever written to these pages, of which the kernel
+        // counts none as anonymous or swapped out, and nothing can be: they hold
+        // a file's bytes, which the next access reads again.
         unsafe {
             libc::madvise(start as *mut libc::c_void, length, libc::MADV_DONTNEED);
         }
@@ -148,17 +148,21 @@ pub fn shed_code() {
 }
 
 /// Mappings of files that can't be written to and never were, from the text of
-/// `/proc/self/smaps`. Constants that the linker has filled in are not among them.
+/// `/proc/self/smaps`. Constants that the linker has filled in are not among them, be they in memory or
+/// swapped out: of these two counts, the second comes later in the text.
 fn unwritten(maps: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut current = None;
+    let is_none = |kilobytes: &str| kilobytes.trim() == "0 kB";
     for line in maps.lines() {
         if let Some(range) = file_range(line, &["r-xp", "r--p"]) {
             current = Some(range);
         } else if line.starts_with(|c: char| c.is_ascii_hexdigit() && !c.is_ascii_uppercase()) {
             current = None;
         } else if let Some(kilobytes) = line.strip_prefix("Anonymous:") {
-            found.extend(current.take().filter(|_| kilobytes.trim() == "0 kB"));
+            current = current.filter(|_| is_none(kilobytes));
+        } else if let Some(kilobytes) = line.strip_prefix("Swap:") {
+            found.extend(current.take().filter(|_| is_none(kilobytes)));
         }
     }
     found
@@ -204,11 +208,12 @@ mod tests {
 
     #[test]
     fn only_what_was_never_written_is_shed() {
-        let maps = "55f0-55f1 r--p 0 fe:00 1 /a\nRss: 4 kB\nAnonymous:   0 kB\n\
-                    55f2-55f4 r-xp 0 fe:00 1 /a\nAnonymous:   0 kB\n\
-                    55f5-55f6 r--p 0 fe:00 1 /a\nAnonymous:   8 kB\n\
-                    55f7-55f8 rw-p 0 fe:00 1 /a\nAnonymous:   0 kB\n\
-                    55f9-55fa r--p 0 00:00 0 \nAnonymous:   0 kB\n";
+        let maps = "55f0-55f1 r--p 0 fe:00 1 /a\nRss: 4 kB\nAnonymous:   0 kB\nSwap:   0 kB\n\
+                    55f2-55f4 r-xp 0 fe:00 1 /a\nAnonymous:   0 kB\nSwap:   0 kB\n\
+                    55f5-55f6 r--p 0 fe:00 1 /a\nAnonymous:   8 kB\nSwap:   0 kB\n\
+                    55f6-55f7 r--p 0 fe:00 1 /a\nAnonymous:   0 kB\nSwap:   4 kB\n\
+                    55f7-55f8 rw-p 0 fe:00 1 /a\nAnonymous:   0 kB\nSwap:   0 kB\n\
+                    55f9-55fa r--p 0 00:00 0 \nAnonymous:   0 kB\nSwap:   0 kB\n";
         assert_eq!(unwritten(maps), [(0x55f0, 1), (0x55f2, 2)]);
     }
 
