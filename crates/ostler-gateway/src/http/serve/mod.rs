@@ -183,17 +183,17 @@ impl Connection {
         });
         let mut is_awaited = false;
         let leaving = poll_fn(|cx| {
-            // What goes wrong on a connection is its client's affair.
-            if served.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Leaving::Now);
-            }
-            // Looked at once, so that it wakes this task; then only if it has something to say.
+            // Looked at once, before a busy client has used up this task's turn, so that it
+            // wakes the task; then only if it has something to say.
             let has_news = seat.is_evicted() || told.has_changed().unwrap_or(true);
-            if is_awaited && !has_news {
-                return Poll::Pending;
+            if (!is_awaited || has_news)
+                && let Poll::Ready(leaving) = leaving.as_mut().poll(cx)
+            {
+                return Poll::Ready(leaving);
             }
             is_awaited = true;
-            leaving.as_mut().poll(cx)
+            // What goes wrong on a connection is its client's affair.
+            served.as_mut().poll(cx).map(|_| Leaving::Now)
         });
         if let Leaving::Now = leaving.await {
             return;

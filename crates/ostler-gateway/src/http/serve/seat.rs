@@ -70,6 +70,14 @@ struct Standing {
 struct Stalled {
     since: Instant,
     taken: usize,
+    /// When it last took anything.
+    last: Instant,
+}
+
+impl Stalled {
+    fn from(now: Instant) -> Self {
+        Self { since: now, taken: 0, last: now }
+    }
 }
 
 impl Seats {
@@ -118,12 +126,13 @@ impl Seats {
         if excess == 0 {
             return;
         }
+        // Whoever owes nothing that is counted would leave for nothing.
         let stalled = |seat: Arc<Seat>| {
-            let since = seat.standing().stalled?.since;
-            Some((since, seat))
+            let last = seat.standing().stalled.filter(|_| seat.has_unread())?.last;
+            Some((last, seat))
         };
         let mut stalled: Vec<_> = self.all().into_iter().filter_map(stalled).collect();
-        stalled.sort_unstable_by_key(|(since, _)| *since);
+        stalled.sort_unstable_by_key(|(last, _)| *last);
         let mut freed = 0;
         for (_, seat) in stalled {
             if freed >= excess {
@@ -186,7 +195,7 @@ impl Standing {
         }
         let least = MIN_RATE * limits.write_timeout.as_secs_f64();
         let is_dawdling = (stalled.taken as f64) < least;
-        *stalled = Stalled { since: now, taken: 0 };
+        *stalled = Stalled { last: stalled.last, ..Stalled::from(now) };
         is_dawdling
     }
 
@@ -222,8 +231,11 @@ impl Seat {
     pub(super) fn wrote(&self, taken: Option<usize>) {
         let mut standing = self.standing();
         match (taken, &mut standing.stalled) {
-            (None, None) => standing.stalled = Some(Stalled { since: Instant::now(), taken: 0 }),
-            (Some(taken), Some(stalled)) => stalled.taken += taken,
+            (None, None) => standing.stalled = Some(Stalled::from(Instant::now())),
+            (Some(taken), Some(stalled)) => {
+                stalled.taken += taken;
+                stalled.last = Instant::now();
+            }
             _ => {}
         }
         drop(standing);
@@ -233,10 +245,12 @@ impl Seat {
     /// The client has taken everything.
     pub(super) fn flushed(&self) {
         let mut standing = self.standing();
-        standing.stalled = None;
-        if self.take_unread(usize::MAX) > 0 && standing.users == 0 {
+        // Who had to be waited for idles only from now on.
+        if standing.stalled.take().is_some() && standing.users == 0 {
             standing.since = Instant::now();
         }
+        drop(standing);
+        self.take_unread(usize::MAX);
     }
 
     /// Whether the client has to be waited for.
@@ -247,8 +261,9 @@ impl Seat {
     /// So many bytes are to be written.
     fn owes(&self, bytes: usize) {
         let Some(seats) = self.seats.upgrade() else { return };
-        self.unread.fetch_add(bytes, Ordering::Relaxed);
+        // The sum first: it is never less than its parts.
         seats.unread.fetch_add(bytes, Ordering::Relaxed);
+        self.unread.fetch_add(bytes, Ordering::Relaxed);
         seats.bound_unread();
     }
 
@@ -268,15 +283,21 @@ impl Seat {
     }
 
     fn is_over(&self, now: Instant, limits: &Limits) -> bool {
-        let has_unread = self.unread.load(Ordering::Relaxed) > 0;
+        let has_unread = self.has_unread();
         let mut standing = self.standing();
-        standing.is_dawdling(now, limits) || !has_unread && standing.is_idle_for_too_long(now, limits)
+        let is_served = has_unread || standing.stalled.is_some();
+        standing.is_dawdling(now, limits) || !is_served && standing.is_idle_for_too_long(now, limits)
     }
 
     fn idle_since(&self) -> Option<Instant> {
-        let has_unread = self.unread.load(Ordering::Relaxed) > 0;
+        let has_unread = self.has_unread();
         let standing = self.standing();
-        (standing.users == 0 && !has_unread && !standing.is_evicted).then_some(standing.since)
+        let is_served = has_unread || standing.stalled.is_some() || standing.users > 0;
+        (!is_served && !standing.is_evicted).then_some(standing.since)
+    }
+
+    fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed) > 0
     }
 
     /// Waits until the connection has to leave.
@@ -345,5 +366,64 @@ impl Drop for Busy {
         let mut standing = seat.standing();
         standing.users -= 1;
         standing.since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn seats() -> Arc<Seats> {
+        Arc::new(Seats::new(&Limits { max_unread: 3 * MIB, ..Limits::default() }))
+    }
+
+    /// A connection that owes so much and has to be waited for.
+    fn slow(seats: &Arc<Seats>, owed: usize) -> Arc<Seat> {
+        let seat = seats.take().unwrap();
+        seat.wrote(None);
+        if owed > 0 {
+            seat.owes(owed);
+        }
+        seat
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_reads_on_stays_and_whoever_takes_nothing_leaves() {
+        let seats = seats();
+        let steady = slow(&seats, 2 * MIB);
+        let behind = slow(&seats, 0);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let silent = slow(&seats, MIB);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        steady.wrote(Some(MIB / 2));
+        let _last = slow(&seats, MIB);
+        assert!(silent.is_evicted());
+        assert!(!steady.is_evicted(), "it reads");
+        assert!(!behind.is_evicted(), "nothing would come of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_idles_only_once_it_has_taken_its_answer() {
+        let seats = seats();
+        let limits = Limits::default();
+        let seat = seats.take().unwrap();
+        let busy = seat.begin().unwrap();
+        seat.wrote(None);
+        drop(busy);
+        for _ in 0..10 {
+            tokio::time::advance(limits.write_timeout / 2).await;
+            seat.wrote(Some(MIB));
+            seats.sweep(Instant::now(), &limits);
+        }
+        seat.flushed();
+        seats.sweep(Instant::now(), &limits);
+        assert!(!seat.is_evicted());
+        tokio::time::advance(limits.idle_timeout).await;
+        seats.sweep(Instant::now(), &limits);
+        assert!(seat.is_evicted());
     }
 }
