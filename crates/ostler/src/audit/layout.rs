@@ -72,7 +72,8 @@ const SCHEMA: &str = "
 ";
 
 /// Numbers are those that the rows would have got: each the least that is not
-/// before its time and after the number before.
+/// before its time and after the number before. They are made in order, and
+/// `CROSS JOIN` keeps to it: sorting whole rows would need as much memory as they are.
 const MOVE: &str = "
     CREATE TABLE numbers AS
         SELECT old, number, number + max(at - number) OVER (ORDER BY number) AS id, at
@@ -80,10 +81,10 @@ const MOVE: &str = "
     INSERT INTO abouts
         SELECT number, kind, principal, role, session, server, action, subject, outcome, rule, delivery, generation,
             count, detail
-        FROM numbers CROSS JOIN moving ON moving.id = old ORDER BY number;
+        FROM numbers CROSS JOIN moving ON moving.id = old;
     INSERT INTO entries
         SELECT numbers.id, numbers.id - numbers.at, number, took, arguments_hash, arguments
-        FROM numbers CROSS JOIN moving ON moving.id = old ORDER BY number;
+        FROM numbers CROSS JOIN moving ON moving.id = old;
     DROP TABLE numbers;
     DROP TABLE moving;
 ";
