@@ -29,6 +29,8 @@ pub(crate) mod client;
 mod descendants;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
+#[cfg(target_os = "linux")]
+mod lean;
 pub(crate) mod order;
 #[cfg(target_os = "linux")]
 mod post;
@@ -44,8 +46,8 @@ pub use client::GuardCommand;
 pub use elsewhere::{run_command, run_warden, shed_code, trim_heap};
 #[cfg(target_os = "linux")]
 pub use {
+    lean::{shed_code, trim_heap},
     post::run_command,
-    sys::{shed_code, trim_heap},
     warden::run as run_warden,
 };
 

@@ -9,20 +9,21 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use ostler_core::fault::Exit;
 use ostler_core::sabotage::{self, Sabotage};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::descendants::{Family, signal_all};
+use super::lean::{Code, is_ready, timespec};
 use super::order::{KILL, MAX_ORDER, Order, Pace, Report, no_command};
 use super::signals::Signals;
 use super::sys;
@@ -60,7 +61,7 @@ pub(crate) struct Post {
     sweep: Duration,
     lifeline: Option<File>,
     signals: Signals,
-    code: sys::Code,
+    code: Code,
 }
 
 impl Post {
@@ -78,7 +79,7 @@ impl Post {
             sweep: SWEEP,
             lifeline,
             signals,
-            code: sys::Code::find(),
+            code: Code::find(),
         })
     }
 
@@ -154,20 +155,13 @@ impl Post {
             }
             Phase::Killing => Some(self.sweep),
         };
-        // Rounded up: waking a fraction early would only spin.
-        let timeout = pause.map_or(PollTimeout::NONE, |p| {
-            PollTimeout::try_from(p.as_millis() + 1).unwrap_or(PollTimeout::MAX)
-        });
         let (has_signal, has_word) = {
-            let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            if let Some(lifeline) = &self.lifeline {
-                fds.push(PollFd::new(lifeline.as_fd(), PollFlags::POLLIN));
-            }
+            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            fds.extend(self.lifeline.as_ref().map(|lifeline| PollFd::new(lifeline, PollFlags::IN)));
             let _ = match self.phase {
-                Phase::Watching => self.code.poll_lean(&mut fds, timeout),
-                _ => poll(&mut fds, timeout),
+                Phase::Watching => self.code.poll_lean(&mut fds, pause),
+                _ => poll(&mut fds, pause.map(timespec).as_ref()),
             };
-            let is_ready = |fd: Option<&PollFd<'_>>| fd.and_then(PollFd::any).unwrap_or(false);
             (is_ready(fds.first()), is_ready(fds.get(1)))
         };
         if has_signal && self.signals.take().is_told_to_leave {

@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use ostler_core::sabotage::{self, Sabotage};
+use rustix::event::{PollFd, PollFlags};
 
 use super::descendants::{Family, signal_all};
+use super::lean::{self, Code, is_ready};
 use super::post;
 use super::signals::Signals;
 use super::sys::{self, Received};
@@ -26,11 +27,12 @@ pub fn run() -> io::Result<()> {
     sys::close_others_on_exec();
     nix::sys::prctl::set_child_subreaper(true)?;
     let _ = nix::sys::prctl::set_name(c"ostler-warden");
+    lean::move_constants();
     let mut warden = Warden {
         control: Some(control),
         guards: HashSet::new(),
         signals: Signals::block()?,
-        code: sys::Code::find(),
+        code: Code::find(),
     };
     while warden.step()? {}
     Ok(())
@@ -42,7 +44,7 @@ struct Warden {
     /// Guards that have not been reaped; every other child is an orphan of a killed guard.
     guards: HashSet<Pid>,
     signals: Signals,
-    code: sys::Code,
+    code: Code,
 }
 
 impl Warden {
@@ -52,15 +54,13 @@ impl Warden {
         if is_childless && self.control.is_none() {
             return Ok(false);
         }
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        if let Some(control) = &self.control {
-            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
-        }
-        match self.code.poll_lean(&mut fds, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
+        match self.code.poll_lean(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let has_message = fds.get(1).and_then(PollFd::any).unwrap_or(false);
+        let has_message = is_ready(fds.get(1));
         // The warden outlives a SIGTERM to be there for its guards; the end of
         // the host is what ends it.
         let _ = self.signals.take();
