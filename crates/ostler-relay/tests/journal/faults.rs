@@ -76,6 +76,24 @@ async fn while_another_process_holds_the_file_nothing_begins() {
     assert_eq!(claim(&journal, 1).await, Claim::Ours);
 }
 
+#[tokio::test]
+async fn claims_hear_who_holds_the_file_even_when_they_come_while_others_wait_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    let other = Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // The second waits for the end of the first one's wait, and then for its own.
+    let (first, second) = tokio::join!(try_claim(&journal, 1), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        try_claim(&journal, 2).await
+    });
+    for refused in [first, second] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("locked"), "{refused}");
+    }
+}
+
 #[test]
 fn a_journal_of_a_later_version_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,9 @@ use super::super::{Claim, KEPT};
 use crate::call_id::CallId;
 
 /// How long another process may hold the file before writing has failed for now.
-const BUSY: Duration = Duration::from_secs(1);
+/// A claim that comes while another waits waits twice as long, and must hear the
+/// reason before its patience ends.
+const BUSY: Duration = Duration::from_millis(750);
 /// What the file looks like; raised when that changes.
 const VERSION: i64 = 1;
 /// Claims that are kept at most: ten minutes of ten thousand calls a second,
@@ -132,7 +134,16 @@ impl Store {
     }
 
     /// Deletes a few of the claims that are too old. True if there may be more.
+    /// While somebody else holds the file there are none: claims that come
+    /// meanwhile have not the time to wait for this one's wait.
     pub(super) fn trim(&mut self) -> Result<bool, StoreError> {
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let has_more = self.try_trim();
+        self.connection.busy_timeout(BUSY)?;
+        has_more
+    }
+
+    fn try_trim(&mut self) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let kept = i64::try_from(KEPT.as_secs()).unwrap_or(i64::MAX);
         // One from the future was made before the clock was set back.
