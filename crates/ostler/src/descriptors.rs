@@ -2,6 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ostler_core::config::Config;
+use ostler_core::spec::Transport;
 use ostler_host::guard::GuardCommand;
 
 use crate::output::tell;
@@ -10,8 +11,8 @@ use crate::output::tell;
 /// broker, the watch of the config.
 const OWN: u64 = 64;
 
-/// What one server takes: its pipes and its lifeline, or its connections.
-const PER_SERVER: u64 = 8;
+/// What one process takes: its pipes and its lifeline.
+const PER_PROCESS: u64 = 8;
 
 /// The limits of this process.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +45,7 @@ impl Descriptors {
     /// The config with no more connections than there are descriptors for.
     pub(crate) fn fit(self, config: &Config) -> Config {
         let mut config = config.clone();
-        let servers = config.servers.len().max(config.pool.max_processes) as u64;
-        let room = self.now.saturating_sub(OWN + PER_SERVER * servers).max(1);
+        let room = self.now.saturating_sub(OWN + wanted_by_servers(&config).min(self.now / 2)).max(1);
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         if room < config.gateway.max_connections {
             tell(&format!(
@@ -57,6 +57,15 @@ impl Descriptors {
         }
         config
     }
+}
+
+/// What servers take if all of them are busy: a remote one needs a connection
+/// for each call. They seldom are, so that they get no more than half of all.
+fn wanted_by_servers(config: &Config) -> u64 {
+    let remote = config.servers.iter().filter(|server| matches!(server.transport, Transport::Http(_)));
+    let connections: u64 = remote.map(|server| server.max_in_flight as u64).fold(0, u64::saturating_add);
+    let processes = config.servers.len().max(config.pool.max_processes) as u64;
+    connections.saturating_add(PER_PROCESS.saturating_mul(processes))
 }
 
 /// Goes back to the limit that a warden was told.
