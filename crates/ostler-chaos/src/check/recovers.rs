@@ -1,18 +1,33 @@
 //! After the nemesis is done, calls succeed again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::records::{Call, Records, way_name};
 use super::{Promise, Violation};
-use crate::history::{End, Event, Purpose};
+use crate::history::{End, Event, Micros, Purpose, Way};
 
-/// What was tried in the calm on one way, or of one server.
-#[derive(Default)]
+/// So many calls must have failed before a way to a server counts as broken while
+/// both work otherwise: one or two of them may be those of callers who left.
+const ENOUGH: usize = 5;
+
+/// What calls are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place<'a> {
+    Server(&'a str),
+    Way(Way),
+    Path(Way, &'a str),
+}
+
+/// What was tried in the calm at one place.
+#[derive(Debug, Default)]
 struct Tries<'r, 'a> {
     count: usize,
     has_succeeded: bool,
     last: Option<&'r Call<'a>>,
 }
+
+type Tried<'r, 'a> = BTreeMap<Place<'a>, Tries<'r, 'a>>;
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     let calm = records.history.iter().find_map(|event| match event {
@@ -20,26 +35,45 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
         _ => None,
     });
     let Some(calm) = calm else { return Vec::new() };
-    let mut tries: BTreeMap<String, Tries<'_, '_>> = BTreeMap::new();
-    let allowed = records.calls().iter().filter(|call| call.invoke.purpose == Purpose::Once);
-    for call in allowed {
-        let places =
-            [format!("the way {}", way_name(call.invoke.way)), format!("the server {}", call.invoke.server)];
-        for place in places {
-            let tries = tries.entry(place).or_default();
-            if call.invoke.at >= calm {
-                tries.count += 1;
-                tries.has_succeeded |= matches!(call.end, Some((_, End::Ok { .. })));
-                tries.last = Some(call);
-            }
-        }
-    }
-    let broken = tries.into_iter().filter(|(_, tries)| !tries.has_succeeded);
-    broken.filter_map(|(place, tries)| violation(records, calm, &place, &tries)).collect()
+    let tried = tried_since(records, calm);
+    let broken = tried.iter().filter(|(place, tries)| is_broken(&tried, **place, tries));
+    broken.filter_map(|(place, tries)| violation(records, calm, *place, tries)).collect()
 }
 
-/// What was not tried may work.
-fn violation(records: &Records<'_>, calm: u64, place: &str, tries: &Tries<'_, '_>) -> Option<Violation> {
+/// What was not tried may work, and is not in here.
+fn tried_since<'r, 'a>(records: &'r Records<'a>, calm: Micros) -> Tried<'r, 'a> {
+    let mut tried = Tried::new();
+    let allowed = records.calls().iter().filter(|call| call.invoke.purpose == Purpose::Once);
+    for call in allowed.filter(|call| call.invoke.at >= calm) {
+        let (way, server) = (call.invoke.way, &*call.invoke.server);
+        for place in [Place::Server(server), Place::Way(way), Place::Path(way, server)] {
+            let tries = tried.entry(place).or_default();
+            tries.count += 1;
+            tries.has_succeeded |= matches!(call.end, Some((_, End::Ok { .. })));
+            tries.last = Some(call);
+        }
+    }
+    tried
+}
+
+/// A way to a server is not told of where the way or the server is.
+fn is_broken(tried: &Tried<'_, '_>, place: Place<'_>, tries: &Tries<'_, '_>) -> bool {
+    let works = |place| tried.get(&place).is_some_and(|tries| tries.has_succeeded);
+    let is_told = match place {
+        Place::Server(_) | Place::Way(_) => true,
+        Place::Path(way, server) => {
+            tries.count >= ENOUGH && works(Place::Way(way)) && works(Place::Server(server))
+        }
+    };
+    is_told && !tries.has_succeeded
+}
+
+fn violation(
+    records: &Records<'_>,
+    calm: Micros,
+    place: Place<'_>,
+    tries: &Tries<'_, '_>,
+) -> Option<Violation> {
     let (calm, last) = (records.at(calm), tries.last?);
     let what = format!(
         "since the calm, {calm}, none of {} calls has succeeded on {place}: the last was {}, {}",
@@ -50,11 +84,21 @@ fn violation(records: &Records<'_>, calm: u64, place: &str, tries: &Tries<'_, '_
     Some(Violation::new(Promise::Recovers, [last.invoke.call], what))
 }
 
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(server) => write!(f, "the server {server}"),
+            Self::Way(way) => write!(f, "the way {}", way_name(*way)),
+            Self::Path(way, server) => write!(f, "the way {} to the server {server}", way_name(*way)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::story::{MS, Story, call, refused, unknown};
     use super::*;
-    use crate::history::{Invoke, Way};
+    use crate::history::Invoke;
 
     const CALM: u64 = 1_000 * MS;
 
@@ -90,6 +134,35 @@ mod tests {
         assert!(told[0].contains("none of 1 calls has succeeded on the server b"), "{}", told[0]);
         assert!(told[1].contains("the way relay") && told[1].contains("overloaded"), "{}", told[1]);
         assert_eq!(broken[0].calls, [crate::history::Nonce(4)]);
+    }
+
+    /// So many calls in the calm, over the relay to `a`, none of which succeeds.
+    fn one_path_down(story: Story, count: u64) -> Story {
+        (0..count).fold(story, |story, number| {
+            let (number, at) = (10 + number, CALM + number * MS);
+            story.invoke(Invoke { way: Way::Relay, ..call(number, at) }).end(number, at + MS, refused())
+        })
+    }
+
+    fn all_else_works() -> Story {
+        story().good(call(3, CALM)).good(relayed(4, CALM))
+    }
+
+    #[test]
+    fn a_way_to_one_server_that_stays_broken_is_named_though_both_work_otherwise() {
+        let words = ["none of 5 calls has succeeded on the way relay to the server a", "overloaded"];
+        one_path_down(all_else_works(), 5).breaks(Promise::Recovers, &[14], &words);
+    }
+
+    #[test]
+    fn a_few_calls_that_fail_on_the_way_to_one_server_are_fine() {
+        one_path_down(all_else_works(), 4).keeps(Promise::Recovers);
+    }
+
+    #[test]
+    fn a_way_that_works_to_no_server_is_told_of_once() {
+        let story = one_path_down(story().good(call(3, CALM)), 9);
+        story.breaks(Promise::Recovers, &[18], &["none of 9 calls has succeeded on the way relay: "]);
     }
 
     #[test]
