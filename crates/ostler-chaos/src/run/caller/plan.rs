@@ -80,7 +80,7 @@ impl Focus {
         let server = any_server(rng);
         Plan::Call(match self {
             Self::List => return Plan::List(server),
-            Self::Private => private(who.person, server),
+            Self::Private => private(who.person, server, nonce),
             Self::Sick => sick(who.person, nonce),
             Self::Forbidden => plain(rng, who, (server, FORBIDDEN), nonce),
             Self::Long => {
@@ -106,7 +106,7 @@ impl Plan {
         }
         match rng.u8(..100) {
             0..=3 => Self::List(any_server(rng)),
-            4..=11 => Self::Call(private(who.person, any_server(rng))),
+            4..=11 => Self::Call(private(who.person, any_server(rng), nonce)),
             12..=18 => Self::Call(sick(who.person, nonce)),
             19..=29 if who.person.role == SOME => {
                 let target = if rng.bool() { (HIDDEN, "deed") } else { (any_server(rng), FORBIDDEN) };
@@ -163,10 +163,15 @@ fn plain(rng: &mut Rng, who: Who, target: (&'static str, &'static str), nonce: u
     Call { server: target.0, tool: target.1, purpose, arguments, leaving }
 }
 
-/// The same arguments for everybody: only the caller tells the answers apart.
-fn private(person: &Person, server: &'static str) -> Call {
-    let arguments = json!({"ttl_ms": TTL_MS, "ms": 5});
+/// The same arguments for everybody who may ask: only the caller tells the answers apart. Of the calls
+/// that must not run every other one has its number in them, so that an execution of it would be known
+/// for what it is; the rest would also be answered by what is remembered for others.
+fn private(person: &Person, server: &'static str, nonce: u64) -> Call {
+    let mut arguments = json!({"ttl_ms": TTL_MS, "ms": 5});
     let purpose = purpose(person, (server, "secret"), Purpose::Private);
+    if purpose == Purpose::Forbidden && nonce.is_multiple_of(2) {
+        arguments["nonce"] = nonce.into();
+    }
     Call { server, tool: "secret", purpose, arguments, leaving: Leaving::Never }
 }
 
@@ -174,4 +179,19 @@ fn sick(person: &Person, nonce: u64) -> Call {
     let arguments = json!({"nonce": nonce, "ms": SICK_MS});
     let purpose = purpose(person, (SICK, "sick"), Purpose::Sick);
     Call { server: SICK, tool: "sick", purpose, arguments, leaving: Leaving::Never }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_must_not_run_bear_their_number_or_look_like_those_that_may() {
+        let private = |role, nonce| private(&Person { name: "", role }, "a", nonce);
+        let (allowed, numbered, alike) = (private(SOME, 8), private(NONE, 8), private(NONE, 9));
+        assert_eq!(allowed.purpose, Purpose::Private);
+        assert_eq!((numbered.purpose, alike.purpose), (Purpose::Forbidden, Purpose::Forbidden));
+        assert_eq!(numbered.arguments["nonce"], 8);
+        assert_eq!(alike.arguments, allowed.arguments);
+    }
 }
