@@ -9,6 +9,7 @@ use ostler_chaos::history::{End, Ran, Way};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::Patience;
 use super::answer::end_of;
 use super::line::{Broken, Line, Told};
 use super::plan::{Call, Leaving};
@@ -48,18 +49,18 @@ impl HttpClient {
         Self { line, aside, way, token: token.to_owned(), port, session: None, next_id: 1 }
     }
 
-    /// Makes a call and stays with it to its end, at the latest to the deadline.
-    pub(crate) async fn call(&mut self, call: &Call, deadline: Instant) -> End {
+    /// Makes a call and stays with it to its end, or for as long as the caller is patient.
+    pub(super) async fn call(&mut self, call: &Call, patience: Patience) -> End {
         let params = json!({"name": self.name_of(call.server, call.tool), "arguments": call.arguments});
         loop {
-            let asked = self.ask_leaving(call, params.clone(), deadline).await;
+            let asked = self.ask_leaving(call, params.clone(), patience).await;
             match asked {
                 Ok(told) => return end_of_told(&told),
                 Err(Stop::Unknown(why)) => return End::Unknown { why },
                 Err(Stop::NoSession) => self.session = None,
                 Err(Stop::NotSent) => {}
             }
-            if Instant::now() + PAUSE >= deadline {
+            if Instant::now() + PAUSE >= patience.to_send {
                 return End::Fail { kind: "no-connection".into(), code: 0, ran: Ran::No };
             }
             tokio::time::sleep(PAUSE).await;
@@ -93,14 +94,17 @@ impl HttpClient {
         }
     }
 
-    async fn ask_leaving(&mut self, call: &Call, params: Value, deadline: Instant) -> Result<Told, Stop> {
-        let began = Instant::now();
+    async fn ask_leaving(&mut self, call: &Call, params: Value, patience: Patience) -> Result<Told, Stop> {
+        let (began, deadline) = (Instant::now(), patience.to_hear);
         let left = match call.leaving {
             Leaving::Never => deadline,
             Leaving::After(stay) | Leaving::Cancel(stay) => (began + stay).min(deadline),
         };
         if self.way == Way::HttpLegacy && self.session.is_none() {
             timeout_at(deadline, self.open()).await.unwrap_or(Err(Stop::NotSent))?;
+            if Instant::now() >= patience.to_send {
+                return Err(Stop::NotSent);
+            }
         }
         let id = self.next_id;
         let request = self.request("tools/call", params, call.server);
@@ -230,5 +234,25 @@ fn end_of_told(told: &Told) -> End {
     match told.status.is_client_error() {
         true => End::Fail { kind: "http".into(), code, ran: Ran::No },
         false => End::Unknown { why: format!("HTTP {code} without an answer") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::*;
+    use crate::run::free_port;
+
+    #[tokio::test]
+    async fn what_can_not_be_sent_is_given_up_well_before_an_answer_would_be() {
+        let now = Instant::now();
+        let patience =
+            Patience { to_send: now + Duration::from_millis(100), to_hear: now + Duration::from_secs(60) };
+        for way in [Way::HttpModern, Way::HttpLegacy] {
+            let mut client = HttpClient::new(way, "", free_port().await.unwrap());
+            let end = client.call(&plan::probe("a", 1), patience).await;
+            assert_eq!(end, End::Fail { kind: "no-connection".into(), code: 0, ran: Ran::No });
+        }
+        assert!(now.elapsed() < Duration::from_secs(30), "{:?}", now.elapsed());
     }
 }

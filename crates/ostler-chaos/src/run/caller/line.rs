@@ -11,8 +11,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// How long it may take to be let in.
-const CONNECTING: Duration = Duration::from_secs(3);
+/// How long it may take to be let in: less than a caller has between its last attempt and its deadline.
+const CONNECTING: Duration = Duration::from_secs(1);
 
 /// Why there is no answer.
 #[derive(Debug)]

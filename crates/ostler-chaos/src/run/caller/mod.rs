@@ -26,7 +26,8 @@ mod plan;
 /// When a call must be over: its time at the server, a start, what the nemesis
 /// holds up, and what a busy machine adds.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How much later than that the caller itself stops waiting.
+/// How much later than that the caller itself stops waiting, and how much sooner it stops trying to send:
+/// what never left is told of in time, and what has left may still be answered.
 const GRACE: Duration = Duration::from_secs(2);
 /// Calls of one caller; their numbers do not meet those of another.
 const RANGE: u64 = 1_000_000_000;
@@ -46,6 +47,23 @@ pub(crate) struct Stage {
     pub(crate) is_over: watch::Receiver<bool>,
     /// What callers do most of the time.
     pub(crate) focus: Option<Focus>,
+}
+
+/// Until when a caller tries what.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Nothing is sent, or sent again, after this.
+    to_send: Instant,
+    /// No answer is waited for after this.
+    to_hear: Instant,
+}
+
+impl Patience {
+    /// That of a call that begins now.
+    fn begins() -> Self {
+        let now = Instant::now();
+        Self { to_send: now + DEADLINE - GRACE, to_hear: now + DEADLINE + GRACE }
+    }
 }
 
 /// One caller.
@@ -131,7 +149,7 @@ impl Caller {
 
     /// Makes a call and takes it down; whether it was good.
     async fn call(&mut self, call: &Call, nonce: Nonce) -> bool {
-        let (at, deadline) = (now(), Instant::now() + DEADLINE + GRACE);
+        let (at, patience) = (now(), Patience::begins());
         let micros = u64::try_from(DEADLINE.as_micros()).unwrap_or(u64::MAX);
         self.stage.recorder.add(&Event::Invoke(Invoke {
             call: nonce,
@@ -145,8 +163,8 @@ impl Caller {
             deadline: at.saturating_add(micros),
         }));
         let end = match &mut self.client {
-            Client::Http(client) => client.call(call, deadline).await,
-            Client::Pipe => call_by_pipe(&self.stage.hub, self.who, call, deadline).await,
+            Client::Http(client) => client.call(call, patience).await,
+            Client::Pipe => call_by_pipe(&self.stage.hub, self.who, call, patience).await,
         };
         let is_good = matches!(end, End::Ok { .. });
         self.stage.recorder.add(&Event::End { call: nonce, at: now(), end });
@@ -171,12 +189,12 @@ impl Caller {
     }
 }
 
-async fn call_by_pipe(hub: &Hub, who: Who, call: &Call, deadline: Instant) -> End {
+async fn call_by_pipe(hub: &Hub, who: Who, call: &Call, patience: Patience) -> End {
     loop {
-        let Some(pipe) = hub.pipe(who.way, who.person, deadline).await else {
+        let Some(pipe) = hub.pipe(who.way, who.person, patience.to_send).await else {
             return pipe::not_started(who.way);
         };
-        if let Some(end) = pipe.call(call, deadline).await {
+        if let Some(end) = pipe.call(call, patience.to_hear).await {
             return end;
         }
     }
