@@ -171,6 +171,7 @@ async fn set_up(
         rng: fastrand::Rng::with_seed(options.seed),
         shape: Shape::default(),
         acts,
+        censuses: JoinSet::new(),
         mishaps: Vec::new(),
         is_over: watch::Sender::new(false).subscribe(),
     };
@@ -244,6 +245,7 @@ async fn play(
     if let Err(error) = nemesis.end_in_order().await {
         nemesis.mishaps.push(format!("{error:#}"));
     }
+    nemesis.finish_censuses().await;
     progress.abort();
     recorder.finish()?;
     vitals.mishaps = nemesis.mishaps;

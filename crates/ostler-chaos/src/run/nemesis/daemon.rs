@@ -8,7 +8,6 @@ use anyhow::ensure;
 use nix::sys::signal::Signal;
 use ostler_chaos::history::{Event, Occasion};
 use ostler_testkit::Proc;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::servers::is_guard;
@@ -29,9 +28,12 @@ impl Nemesis {
         self.recorder.act(Act::KillDaemon.name(), "daemon", true);
         let (members, mark) = (self.daemon.family()?.members(), self.daemon.mark());
         self.daemon.kill().await?;
-        let census = self.census_later(members, mark);
-        if !is_prompt {
-            let _ = census.await;
+        let census = census_later(Arc::clone(&self.recorder), members, mark);
+        if is_prompt {
+            while self.censuses.try_join_next().is_some() {}
+            self.censuses.spawn(census);
+        } else {
+            census.await;
         }
         self.daemon.start_again().await?;
         self.recorder.act(Act::KillDaemon.name(), "daemon", false);
@@ -79,13 +81,19 @@ impl Nemesis {
         Ok(())
     }
 
-    fn census_later(&self, members: HashSet<Proc>, mark: String) -> JoinHandle<()> {
-        let recorder = Arc::clone(&self.recorder);
-        tokio::spawn(async move {
-            sleep(GONE_AFTER).await;
-            take(&recorder, &members, &mark);
-        })
+    /// Every daemon that was killed has had its census when this returns.
+    pub(crate) async fn finish_censuses(&mut self) {
+        while let Some(taken) = self.censuses.join_next().await {
+            if let Err(error) = taken {
+                self.mishaps.push(format!("a census was not taken: {error}"));
+            }
+        }
     }
+}
+
+async fn census_later(recorder: Arc<Recorder>, members: HashSet<Proc>, mark: String) {
+    sleep(GONE_AFTER).await;
+    take(&recorder, &members, &mark);
 }
 
 fn take(recorder: &Recorder, members: &HashSet<Proc>, mark: &str) {

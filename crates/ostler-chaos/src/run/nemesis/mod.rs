@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use ostler_testkit::NatsServer;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::caller::Caller;
@@ -47,6 +48,8 @@ pub(crate) struct Nemesis {
     pub(crate) rng: Rng,
     pub(crate) shape: Shape,
     pub(crate) acts: Vec<Act>,
+    /// Those of daemons that were killed and replaced at once: as many as are killed in six seconds.
+    pub(crate) censuses: JoinSet<()>,
     /// What went wrong that no record shows.
     pub(crate) mishaps: Vec<String>,
     pub(crate) is_over: watch::Receiver<bool>,
