@@ -118,30 +118,3 @@ pub(super) fn is_timed(connection: &Connection) -> rusqlite::Result<bool> {
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
-
-#[cfg(test)]
-pub(super) const SCHEMA_OF_ONE_TABLE: &str = "
-    PRAGMA journal_mode = WAL;
-    CREATE TABLE IF NOT EXISTS events (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        at INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        principal TEXT,
-        role TEXT,
-        session TEXT,
-        server TEXT,
-        action TEXT NOT NULL,
-        subject TEXT,
-        outcome TEXT NOT NULL,
-        rule TEXT,
-        delivery TEXT,
-        generation INTEGER,
-        took INTEGER,
-        count INTEGER,
-        arguments_hash TEXT,
-        arguments TEXT,
-        detail TEXT
-    );
-    CREATE INDEX IF NOT EXISTS events_at ON events (at);
-    PRAGMA user_version = 1;
-";

@@ -1,7 +1,7 @@
 //! Making room: what is too old or too much goes, in small steps, so that
 //! nobody waits long for the file.
 
-use rusqlite::params;
+use rusqlite::{TransactionBehavior, params};
 
 use super::batch::BATCH;
 use super::layout::LATE;
@@ -11,6 +11,14 @@ use super::store::{Store, StoreError};
 const STEP: i64 = 1_000;
 /// Pages that are given back at a time: more than a step frees.
 const PAGES: i64 = 512;
+
+/// Deletes what no row is about any more, within bounds, after rows within
+/// other bounds were deleted. Later batches use later numbers, so only rows of
+/// these bounds, or within a batch's length of them, can use one.
+const DELETE_BETWEEN: &str = "DELETE FROM abouts WHERE id BETWEEN ?1 AND ?2 AND id NOT IN (
+    SELECT about FROM (SELECT about FROM entries WHERE id < ?3 ORDER BY id DESC LIMIT ?5)
+    UNION ALL SELECT about FROM entries WHERE id BETWEEN ?3 AND ?4
+    UNION ALL SELECT about FROM (SELECT about FROM entries WHERE id > ?4 ORDER BY id LIMIT ?5))";
 
 impl Store {
     /// Deletes rows older than `oldest`, and the oldest ones while the file is
@@ -40,13 +48,29 @@ impl Store {
         self.connection.prepare_cached(DELETE)?.execute(params![number, STEP])
     }
 
-    /// Deletes rows of before a time that are numbered as much later ones.
-    fn delete_late(&self, oldest: i64) -> rusqlite::Result<usize> {
+    /// Deletes rows of before a time that are numbered as much later ones, and
+    /// what they alone were about: rows with lower numbers may stay for long, and
+    /// would keep that. Those that are latest are oldest, and most likely side by side.
+    fn delete_late(&mut self, oldest: i64) -> rusqlite::Result<usize> {
         let delete = format!(
             "DELETE FROM entries WHERE id IN
-                (SELECT id FROM entries WHERE late > {LATE} AND id - late < ?1 LIMIT ?2)"
+                (SELECT id FROM entries WHERE late > {LATE} AND id - late < ?1 ORDER BY late DESC LIMIT ?2)
+            RETURNING id, about"
         );
-        self.connection.prepare_cached(&delete)?.execute(params![oldest, STEP])
+        let deleting = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let gone: Vec<(i64, i64)> = deleting
+            .prepare_cached(&delete)?
+            .query_map(params![oldest, STEP], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        let (ids, abouts) = (gone.iter().map(|row| row.0), gone.iter().map(|row| row.1));
+        let ids = ids.clone().min().zip(ids.max());
+        let abouts = abouts.clone().min().zip(abouts.max());
+        if let (Some(ids), Some(abouts)) = (ids, abouts) {
+            let bounds = params![abouts.0, abouts.1, ids.0, ids.1, BATCH as i64];
+            deleting.prepare_cached(DELETE_BETWEEN)?.execute(bounds)?;
+        }
+        deleting.commit()?;
+        Ok(gone.len())
     }
 
     /// Deletes what no row is about any more. Later batches use later numbers,

@@ -256,12 +256,42 @@ fn what_rows_have_in_common_is_written_once_and_goes_with_the_last_of_them() {
 }
 
 #[test]
+fn what_late_rows_are_about_goes_with_them_though_rows_of_the_future_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let (hour, year) = (3_600_000_000, 8_760 * 3_600_000_000);
+    let now = call("").at;
+    // Each is a batch of its own, or two are one: the clock is a year ahead and is then set right.
+    let batches =
+        [vec![("ahead", year)], vec![("long ago", -2 * hour)], vec![("older", -2 * hour), ("newer", 0)]];
+    for batch in batches {
+        let audit = begin(folder.path());
+        for (subject, after) in batch {
+            audit.push(Row { at: now + after, ..call(subject) });
+        }
+        audit.close(PATIENCE);
+    }
+    let connection = Connection::open(Spot::within(folder.path()).audit_file()).unwrap();
+    let subjects = |from: &str| -> Vec<String> {
+        let mut read = connection.prepare(&format!("SELECT subject FROM {from} ORDER BY id")).unwrap();
+        let subjects = read.query_map([], |row| row.get(0)).unwrap();
+        subjects.map(Result::unwrap).collect()
+    };
+    assert_eq!(subjects("abouts"), ["ahead", "long ago", "older", "newer"]);
+    let settings = config::Audit { keep: Duration::from_secs(3600), ..config::Audit::default() };
+    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+    audit.push(call("last"));
+    audit.close(PATIENCE);
+    assert_eq!(subjects("events"), ["ahead", "newer", "last"]);
+    assert_eq!(subjects("abouts"), ["ahead", "newer", "last"]);
+}
+
+#[test]
 fn rows_of_the_first_version_are_readable_and_move_along() {
     let folder = tempfile::tempdir().unwrap();
     let file = Spot::within(folder.path()).audit_file();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let old = Connection::open(&file).unwrap();
-    old.execute_batch(layout::SCHEMA_OF_ONE_TABLE).unwrap();
+    old.execute_batch(include_str!("first_version.sql")).unwrap();
     // Out of order, and two at the same moment.
     let now = call("").at;
     for (before, subject) in [(10, "third"), (30, "first"), (30, "second"), (5, "fourth")] {
