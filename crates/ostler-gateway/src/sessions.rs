@@ -20,6 +20,10 @@ const SWEEPS: u32 = 16;
 /// The most often that sessions are looked through.
 const MIN_SWEEP: Duration = Duration::from_millis(10);
 
+/// So many more names, and words of clients, than there are sessions are kept
+/// between two sweeps: enough that they are not looked through for each newcomer.
+const SPARE: usize = 64;
+
 /// The sessions of legacy clients over HTTP, by their random ids. An
 /// abandoned one is a map entry and some text: no task, no timer, no
 /// descriptor. One sweep for all of them runs as long as there is any.
@@ -91,7 +95,7 @@ impl Sessions {
             return Arc::clone(known);
         }
         // What those have said who left between two sweeps must not add up.
-        if open.said.len() > 2 * open.sessions.len() {
+        if open.said.len() > open.sessions.len() + SPARE {
             open.forget_said();
         }
         let said = Arc::new(said);
@@ -181,7 +185,7 @@ impl Open {
             return Arc::clone(owner);
         }
         // Those who left between two sweeps must not add up.
-        if self.owners.len() > 2 * self.sessions.len() {
+        if self.owners.len() > self.sessions.len() + SPARE {
             self.forget_owners();
         }
         let owner: Arc<str> = principal.into();
@@ -251,3 +255,6 @@ fn key(id: &str) -> Option<u128> {
         Some(key << 4 | u128::from(digit))
     })
 }
+
+#[cfg(test)]
+mod tests;
