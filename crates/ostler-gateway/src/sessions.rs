@@ -1,6 +1,5 @@
 //! The sessions of legacy clients over HTTP.
 
-use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -8,10 +7,13 @@ use hashbrown::{HashMap, HashSet};
 use ostler_core::caller::Caller;
 use tokio::time::Instant;
 
+use self::leaving::Leaving;
 use crate::answer;
 use crate::gateway::{Gateway, Shared};
 use crate::opening::Introduction;
 use crate::session::Session;
+
+mod leaving;
 
 /// Sessions are looked through this often within the time they may idle, so
 /// one that expires is gone at most that much later.
@@ -42,6 +44,7 @@ struct Open {
     owners: HashSet<Arc<str>>,
     /// What the clients of sessions have said of themselves, each once.
     said: HashSet<Arc<Introduction>>,
+    leaving: Leaving,
     is_swept: bool,
 }
 
@@ -112,9 +115,7 @@ impl Sessions {
         let evicted = {
             let mut open = self.lock();
             let owner = open.owner(session.caller().principal());
-            // The newcomer counts already: its owner holds the name once more.
-            let evicted =
-                if open.sessions.len() >= self.max { Some(open.evict().ok_or(Full)?) } else { None };
+            let evicted = open.make_room(self.max, &owner)?;
             open.sessions.insert(key, Owned { session: Arc::clone(session), owner });
             if !open.is_swept {
                 open.is_swept = true;
@@ -166,6 +167,7 @@ impl Sessions {
         let expired = open.take_out(is_over);
         open.forget_owners();
         open.forget_said();
+        open.leaving = Leaving::default();
         let moment = Instant::now();
         for owned in open.sessions.values() {
             owned.session.streams.sweep(moment);
@@ -201,15 +203,15 @@ impl Open {
         self.said.retain(|said| Arc::strong_count(said) > 1);
     }
 
-    /// Of the sessions that idle, the one whose owner has the most; of those
-    /// the one that idled longest.
-    fn evict(&mut self) -> Option<Arc<Session>> {
-        let idle = self.sessions.iter().filter_map(|(key, owned)| {
-            let since = owned.session.idle_since()?;
-            Some((Reverse(Arc::strong_count(&owned.owner)), since, *key))
-        });
-        let (.., key) = idle.min()?;
-        self.sessions.remove(&key).map(|owned| owned.session)
+    /// Makes room for a session of `newcomer`, who counts already as its owner;
+    /// gives the session that had to leave for it.
+    fn make_room(&mut self, max: usize, newcomer: &Arc<str>) -> Result<Option<Arc<Session>>, Full> {
+        if self.sessions.len() < max {
+            self.leaving.came(newcomer);
+            return Ok(None);
+        }
+        let key = self.leaving.choose(&self.sessions, newcomer).ok_or(Full)?;
+        Ok(self.sessions.remove(&key).map(|owned| owned.session))
     }
 
     fn take_out(&mut self, is_over: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
