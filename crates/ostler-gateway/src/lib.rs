@@ -23,6 +23,7 @@ mod exchange;
 mod face;
 mod gateway;
 mod http;
+mod kept;
 mod modern;
 mod opening;
 mod options;

@@ -178,6 +178,11 @@ impl Queue {
         state.left.filter(|_| state.phase != Phase::Open)
     }
 
+    /// The size of what is held.
+    pub(crate) fn size(&self) -> usize {
+        self.state().bytes
+    }
+
     /// Whether no frame will come any more.
     pub(crate) fn is_over(&self) -> bool {
         self.state().phase != Phase::Open

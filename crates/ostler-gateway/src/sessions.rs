@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use self::leaving::Leaving;
 use crate::answer;
 use crate::gateway::{Gateway, Shared};
+use crate::kept::Kept;
 use crate::opening::Introduction;
+use crate::queue::Queue;
 use crate::session::Session;
 
 mod leaving;
@@ -34,6 +36,8 @@ pub(crate) struct Sessions {
     max: usize,
     idle: Duration,
     start: Instant,
+    /// Answers that wait for clients which lost their connection.
+    kept: Kept,
     open: Mutex<Open>,
 }
 
@@ -62,7 +66,7 @@ pub(crate) struct Full;
 
 impl Sessions {
     pub(crate) fn new(max: usize, idle: Duration) -> Self {
-        Self { max, idle, start: Instant::now(), open: Mutex::default() }
+        Self { max, idle, start: Instant::now(), kept: Kept::default(), open: Mutex::default() }
     }
 
     /// Milliseconds on the clock of all sessions.
@@ -147,6 +151,29 @@ impl Sessions {
         // Ended behind the lock: that takes other locks.
         ended.iter().for_each(|session| end(gateway, session));
         ended.len()
+    }
+
+    /// Counts the answer of a stream that may be resumed. Where too much is
+    /// kept, the oldest can't be resumed any more; whoever reads one gets it still.
+    pub(crate) fn keep_answer(&self, session: &Session, stream: &Arc<Queue>) {
+        session.streams.count(stream, &self.kept);
+        if !self.kept.is_too_much() {
+            return;
+        }
+        let mut counted = Vec::new();
+        self.each(|session| {
+            let of_it = session.streams.counted().into_iter();
+            counted.extend(of_it.map(|(since, queue)| (since, Arc::clone(session), queue)));
+        });
+        counted.sort_by_key(|(since, ..)| *since);
+        for (_, session, queue) in counted {
+            if self.kept.is_enough() {
+                return;
+            }
+            if !Arc::ptr_eq(&queue, stream) {
+                session.streams.forget(&queue);
+            }
+        }
     }
 
     fn pause(&self) -> Duration {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::kept::{Kept, Share};
 use crate::queue::{Bounds, Queue, Reader};
 
 /// What is kept of frames that belong to no request while no stream is open.
@@ -27,8 +28,17 @@ pub(crate) struct Streams(Mutex<Open>);
 #[derive(Debug, Default)]
 struct Open {
     general: General,
-    resumable: Vec<(u64, Arc<Queue>)>,
+    resumable: Vec<Resumable>,
     last: u64,
+}
+
+/// The stream of a request that can be resumed.
+#[derive(Debug)]
+struct Resumable {
+    number: u64,
+    queue: Arc<Queue>,
+    /// What it keeps, once the answer is in.
+    share: Option<Share>,
 }
 
 #[derive(Debug, Default)]
@@ -74,34 +84,49 @@ impl Streams {
     pub(crate) fn keep(&self, queue: &Arc<Queue>) -> Option<u64> {
         let mut open = self.lock();
         if open.resumable.len() >= MAX_RESUMABLE {
-            let at = open.resumable.iter().position(|(_, queue)| queue.is_over())?;
+            let at = open.resumable.iter().position(|known| known.queue.is_over())?;
             open.resumable.remove(at);
         }
         open.last += 1;
         let number = open.last;
         queue.keep();
-        open.resumable.push((number, Arc::clone(queue)));
+        open.resumable.push(Resumable { number, queue: Arc::clone(queue), share: None });
         Some(number)
+    }
+
+    /// Counts what a stream keeps whose answer is in, unless it is forgotten already.
+    pub(crate) fn count(&self, queue: &Arc<Queue>, kept: &Kept) {
+        let mut open = self.lock();
+        if let Some(known) = open.resumable.iter_mut().find(|known| Arc::ptr_eq(&known.queue, queue)) {
+            known.share = Some(kept.share(queue.size()));
+        }
+    }
+
+    /// The streams that are counted, and since when.
+    pub(crate) fn counted(&self) -> Vec<(Instant, Arc<Queue>)> {
+        let counted =
+            |known: &Resumable| known.share.as_ref().map(|share| (share.since, Arc::clone(&known.queue)));
+        self.lock().resumable.iter().filter_map(counted).collect()
     }
 
     /// Reads the stream of a request on, behind the frame `last`.
     pub(crate) fn resume(&self, number: u64, last: u64) -> Option<Reader> {
         let queue = {
             let open = self.lock();
-            open.resumable.iter().find(|(known, _)| *known == number).map(|(_, queue)| Arc::clone(queue))
+            open.resumable.iter().find(|known| known.number == number).map(|known| Arc::clone(&known.queue))
         };
         Some(queue?.attach(Some(last)))
     }
 
     /// Forgets a stream that was read to its end.
     pub(crate) fn forget(&self, queue: &Arc<Queue>) {
-        self.lock().resumable.retain(|(_, known)| !Arc::ptr_eq(known, queue));
+        self.lock().resumable.retain(|known| !Arc::ptr_eq(&known.queue, queue));
     }
 
     /// Forgets streams whose client did not come back.
     pub(crate) fn sweep(&self, now: Instant) {
         let is_due = |queue: &Queue| queue.abandoned_since().is_some_and(|left| now > left + RESUME_WITHIN);
-        self.lock().resumable.retain(|(_, queue)| !is_due(queue));
+        self.lock().resumable.retain(|known| !is_due(&known.queue));
     }
 
     /// Ends all streams.
@@ -110,8 +135,8 @@ impl Streams {
         if let General::Queue(queue) = open.general {
             queue.cancel();
         }
-        for (_, queue) in open.resumable {
-            queue.cancel();
+        for known in open.resumable {
+            known.queue.cancel();
         }
     }
 

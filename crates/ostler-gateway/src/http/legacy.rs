@@ -102,7 +102,6 @@ pub(super) async fn request(visit: Visit, session: InUse, ask: Ask) -> Response 
     if !accepts.events {
         queue.mute();
     }
-    let keep_alive = visit.gateway.0.options.keep_alive;
     visit.gateway.0.beat.keep();
     let mut run = Detached(Some(Run::new(&visit, session, ask, queue)));
     let Some(under_way) = run.0.as_mut() else { return empty(StatusCode::ACCEPTED) };
@@ -113,9 +112,9 @@ pub(super) async fn request(visit: Visit, session: InUse, ask: Ask) -> Response 
         }
         First::Answer(reply) => {
             under_way.answering = Box::pin(std::future::ready(reply));
-            run.stream(keep_alive)
+            run.stream(visit.gateway)
         }
-        First::Frame => run.stream(keep_alive),
+        First::Frame => run.stream(visit.gateway),
         // Cancelled by the client, which therefore expects no answer.
         First::Silence => {
             drop(run.0.take());
@@ -197,12 +196,17 @@ struct Detached(Option<Run>);
 impl Detached {
     /// Turns the response into a stream. The run gets a task of its own, so
     /// that it goes on without a reader.
-    fn stream(mut self, keep_alive: Duration) -> Response {
+    fn stream(mut self, gateway: Gateway) -> Response {
         let Some(run) = self.0.take() else { return empty(StatusCode::ACCEPTED) };
-        let session = Arc::clone(&run.session);
-        let number = session.streams.keep(&run.queue);
-        let reader = run.queue.attach(None);
-        tokio::spawn(run.conclude());
+        let keep_alive = gateway.0.options.keep_alive;
+        let (session, queue) = (Arc::clone(&run.session), Arc::clone(&run.queue));
+        let number = session.streams.keep(&queue);
+        let reader = queue.attach(None);
+        let kept_for = Arc::clone(&session);
+        tokio::spawn(async move {
+            run.conclude().await;
+            gateway.0.sessions.keep_answer(&kept_for, &queue);
+        });
         Events::of_request(session, reader, number, keep_alive).respond()
     }
 }

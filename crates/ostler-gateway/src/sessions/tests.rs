@@ -4,6 +4,8 @@ use ostler_wire::ClientIdentity;
 
 use super::*;
 use crate::face::Face;
+use crate::kept::MAX_KEPT;
+use crate::queue::Bounds;
 use crate::session::Opening;
 
 fn introduction(name: &str) -> Introduction {
@@ -103,4 +105,55 @@ fn a_crowd_of_newcomers_does_not_have_all_sessions_looked_through_for_each() {
         looks += usize::from(sessions.lock().leaving.remembered() >= before);
     }
     assert!(looks <= 8, "{looks} times");
+}
+
+/// Streams of a session, each with an answer of that size for a client that is gone.
+fn answers(sessions: &Sessions, session: &Session, sizes: &[usize]) -> Vec<u64> {
+    let keep = |size: &usize| {
+        let queue = Arc::new(Queue::new(Bounds { frames: 8, bytes: 8 }));
+        let number = session.streams.keep(&queue).unwrap();
+        drop(queue.attach(None));
+        queue.finish(Some(vec![0; *size].into()));
+        sessions.keep_answer(session, &queue);
+        number
+    };
+    sizes.iter().map(keep).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_wait_are_bounded_over_all_sessions_and_the_oldest_go_first() {
+    let sessions = Sessions::new(10, Duration::from_secs(60));
+    let [first, second] = ["ada", "bob"].map(|name| session(&sessions, name, 0));
+    open(&sessions, &first);
+    open(&sessions, &second);
+    // Without the oldest, the rest is what may be left.
+    let (quarter, moment) = (MAX_KEPT / 4 - 100, Duration::from_millis(1));
+    let oldest = answers(&sessions, &first, &[quarter + 400])[0];
+    tokio::time::advance(moment).await;
+    let older = answers(&sessions, &second, &[quarter, quarter]);
+    tokio::time::advance(moment).await;
+    let newer = answers(&sessions, &first, &[quarter])[0];
+    assert!(first.streams.resume(oldest, 0).is_some(), "there is room for all");
+    tokio::time::advance(moment).await;
+    let newest = answers(&sessions, &second, &[300])[0];
+    assert!(first.streams.resume(oldest, 0).is_none());
+    for (session, number) in [(&second, older[0]), (&second, older[1]), (&first, newer), (&second, newest)] {
+        assert!(session.streams.resume(number, 0).is_some(), "{number}");
+    }
+    // What is forgotten, for whatever reason, does not count any more.
+    second.end();
+    let more = answers(&sessions, &first, &[quarter, quarter]);
+    assert!(more.into_iter().chain([newer]).all(|number| first.streams.resume(number, 0).is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_larger_than_all_may_be_waits_alone() {
+    let sessions = Sessions::new(10, Duration::from_secs(60));
+    let session = session(&sessions, "ada", 0);
+    open(&sessions, &session);
+    let small = answers(&sessions, &session, &[1])[0];
+    tokio::time::advance(Duration::from_millis(1)).await;
+    let large = answers(&sessions, &session, &[MAX_KEPT + 1])[0];
+    assert!(session.streams.resume(small, 0).is_none());
+    assert!(session.streams.resume(large, 0).is_some());
 }

@@ -121,6 +121,29 @@ async fn a_legacy_client_that_leaves_has_not_cancelled() {
 }
 
 #[tokio::test]
+async fn answers_that_nobody_comes_for_are_kept_up_to_a_bound() {
+    let (world, ended) = world().await;
+    let session = session(&world, "2025-11-25").await;
+    let large = format!(r#"{{"size":{}}}"#, 15 << 20);
+    for number in 1..=5 {
+        let mut client = world.connect().await;
+        client.start(legacy(&session, "blob", &large)).await;
+        assert_eq!(client.head().await.header("content-type"), Some("text/event-stream"));
+        drop(client);
+        eventually("the call is over", PATIENCE, || ended.lock().unwrap().len() == number).await;
+    }
+    let get = |number| {
+        let resume = Request::new("GET", "/servers/fake/mcp").in_session(&session);
+        resume.with("Last-Event-ID", &format!("{number}-0"))
+    };
+    let mut last = world.connect().await;
+    last.start(get(5)).await;
+    assert_eq!(last.head().await.status, 200);
+    events_until(&mut last, r#""id":9"#).await;
+    assert_eq!(world.send(get(1)).await.status, 404);
+}
+
+#[tokio::test]
 async fn a_legacy_client_comes_back_for_what_it_missed() {
     let (world, _) = world().await;
     let session = session(&world, "2025-11-25").await;
