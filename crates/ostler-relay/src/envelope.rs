@@ -152,8 +152,9 @@ impl Headers {
     }
 
     fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, BadEnvelope> {
-        // A plus sign is a second spelling.
-        self.read(name, |text| if text.starts_with('+') { None } else { text.parse().ok() })
+        // A plus sign is a second spelling, and so are zeros in front.
+        let is_plain = |text: &str| !text.starts_with('+') && (text.len() == 1 || !text.starts_with('0'));
+        self.read(name, |text| if is_plain(text) { text.parse().ok() } else { None })
     }
 
     fn check_version(&self) -> Result<(), BadEnvelope> {

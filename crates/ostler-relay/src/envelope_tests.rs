@@ -61,7 +61,7 @@ fn another_version_is_refused_by_name() {
 
 #[test]
 fn numbers_have_one_spelling() {
-    for bad in ["+1", "-1", "1.0", "", " 1", "4294967296"] {
+    for bad in ["+1", "-1", "01", "00", "1.0", "", " 1", "4294967296"] {
         let headers = Headers::of("chunk").with(name::NUMBER, bad);
         assert_eq!(Progress::read(&headers), Err(BadEnvelope::Unreadable(name::NUMBER)), "{bad}");
     }
