@@ -41,7 +41,14 @@ pub fn read(input: &[u8], format: Format) {
             assert!(Plan::new(&config.servers, &config, &again).is_empty(), "the same text changes nothing");
         }
         (Err(report), Err(again)) => {
-            assert!(report.problems.iter().any(|problem| problem.is_error()), "it says what is wrong");
+            let mut errors = report.problems.iter().filter(|problem| problem.is_error()).peekable();
+            assert!(errors.peek().is_some(), "it says what is wrong");
+            for error in errors {
+                assert!(
+                    (1..=lines).contains(&(error.line as usize)),
+                    "and on which line of {lines}: {error:?}"
+                );
+            }
             assert_eq!(report.to_string(), again.to_string());
         }
         (one, other) => panic!("now {one:?}, then {other:?}"),

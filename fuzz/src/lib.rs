@@ -1,3 +1,5 @@
 //! What several fuzz targets share.
 
 pub mod config;
+#[cfg(feature = "whole")]
+pub mod whole;

@@ -15,6 +15,8 @@ mod connect;
 mod environment;
 mod guarded;
 mod line;
+#[cfg(fuzzing)]
+mod played;
 mod process;
 mod reader;
 mod ring;
@@ -24,3 +26,5 @@ mod writer;
 
 pub use connect::StdioConnector;
 pub(crate) use environment::resolve;
+#[cfg(fuzzing)]
+pub use played::played;

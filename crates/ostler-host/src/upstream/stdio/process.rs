@@ -97,6 +97,19 @@ pub(crate) struct Started {
 }
 
 impl Handle {
+    /// Of a process that nobody has started: it runs until it is told to end.
+    #[cfg(fuzzing)]
+    pub(crate) fn played() -> Self {
+        let (life_in, life) = watch::channel(Life::Running);
+        let (keeper, mut requests) = mpsc::channel(2);
+        tokio::spawn(async move {
+            requests.recv().await;
+            life_in.send_replace(Life::Gone(Exit::Untold));
+        });
+        let stderr = Arc::new(Ring::new(Arc::default()));
+        Self { pid: 0, stderr, drained: watch::channel(()).1, life, keeper }
+    }
+
     /// Waits for the server's own process to end.
     pub(crate) async fn exited(&self) -> Exit {
         let mut life = self.life.clone();

@@ -1,0 +1,169 @@
+//! A server's output, as the session over its pipes reads it.
+//!
+//! Three calls are under way, and their numbers are written `FIRST`, `SECOND` and `THIRD`. The first byte of an
+//! input says which era the server is of, the second where its output is cut in two.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::fault::{Delivery, Fault};
+use ostler_host::upstream::stdio::played;
+use ostler_host::upstream::{Ask, ClientMeta, Question, Session, SharedVoice, Voice};
+use ostler_wire::{Era, Message, Outcome, Params};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+use super::server;
+
+/// The longest line, short enough to be exceeded.
+const CAP: usize = 1_024;
+
+type Reply = Result<Outcome, Fault>;
+
+/// A server says `input`, then answers the third call, and then closes its output.
+pub fn read(input: &[u8]) {
+    let [first, cut, output @ ..] = input else { return };
+    let era = if first & 1 == 0 { Era::Modern } else { Era::Legacy };
+    super::run(async {
+        let (stdin, mut heard) = pipe::pipe().expect("a pipe can be made");
+        let (mut stdout, theirs) = pipe::pipe().expect("a pipe can be made");
+        let session = played(stdin, theirs, server::hello(era), CAP);
+        session.listen(&["file:///r".to_owned()]);
+        let mut calls = Vec::new();
+        for method in ["tools/call", "tools/call", "tools/list"] {
+            calls.push(tokio::spawn(ask(Arc::clone(&session), method)));
+            moment().await;
+        }
+        let written = said(&mut heard).await;
+        let numbers = numbers(&written);
+        let output = put_in(output, &numbers);
+        let last = [b"\n", good(&numbers[2]).as_bytes(), b"\n"].concat();
+        let (one, two) = output.split_at(usize::from(*cut).min(output.len()));
+        for piece in [one, two, &last] {
+            stdout.write_all(piece).await.expect("the session reads");
+            moment().await;
+        }
+        let answered = said(&mut heard).await;
+        drop(stdout);
+        let began = Instant::now();
+        for (number, call) in numbers.iter().zip(calls) {
+            let reply = call.await.expect("nobody panics");
+            judge(number, &reply, &[&output[..], &last].concat());
+            if number == &numbers[2] && !contains(&output, number.as_bytes()) {
+                assert!(
+                    matches!(&reply, Ok(Outcome::Result(result)) if result == r#"{"good":true}"#),
+                    "{reply:?}"
+                );
+            }
+        }
+        assert!(began.elapsed() < Duration::from_secs(5), "calls end with the output, not with their time");
+        // What a client says to a server that asks was asked for.
+        for line in answered.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            match Message::parse(Bytes::copy_from_slice(line)) {
+                Ok(Message::Response { id: Some(id), .. }) => assert!(contains(&output, id.raw()), "{id}"),
+                Ok(Message::Notification { .. }) => {}
+                other => panic!("{other:?} from {}", String::from_utf8_lossy(line)),
+            }
+        }
+    });
+}
+
+/// The answer reaches only the call whose number it names.
+fn judge(number: &str, reply: &Reply, output: &[u8]) {
+    let lines = || output.split(|byte| *byte == b'\n').filter(|line| contains(line, number.as_bytes()));
+    // Some servers make the number a string.
+    let is_number = |id: &RawValue| id.get().trim_matches('"') == number;
+    let is_named = |line: &[u8]| match serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(line) {
+        Ok(object) => !object.contains_key("method") && object.get("id").is_some_and(|id| is_number(id)),
+        // A damaged line, or one that this library does not read.
+        Err(_) => true,
+    };
+    let said = match reply {
+        Ok(Outcome::Result(result)) => result,
+        Ok(Outcome::Error(error)) => &error.raw,
+        // A damaged line, or one too long to be kept, may name several.
+        Err(fault) if fault.delivery == Delivery::Answered => {
+            return assert!(lines().count() > 0, "{fault:?}");
+        }
+        Err(_) => return,
+    };
+    assert!(lines().any(|line| is_named(line) && contains(line, said)), "{number} was not answered {said:?}");
+}
+
+/// Answers everything that it is asked.
+struct Willing;
+
+impl Voice for Willing {
+    fn wants_progress(&self) -> bool {
+        true
+    }
+
+    fn can_answer(&self, _: &str) -> bool {
+        true
+    }
+
+    fn ask(&self, question: Question) {
+        question.answer(Outcome::Result(Bytes::from_static(b"{}")));
+    }
+}
+
+async fn ask(session: Arc<dyn Session>, method: &str) -> Reply {
+    let params = Params::tool_call(server::ECHO, None).expect("it is a tool");
+    let voice: SharedVoice = Arc::new(Willing);
+    let ask = Ask {
+        method,
+        params: &params,
+        idempotency_key: None,
+        until: Instant::now() + Duration::from_secs(60),
+        client: ClientMeta::Host,
+        voice: Some(&voice),
+        at_most: Instant::now() + Duration::from_secs(600),
+        headers: &[],
+        is_fit: None,
+    };
+    session.request(ask).await
+}
+
+/// Lets the session read and write, which takes a turn of the runtime for each.
+async fn moment() {
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// What the session has written so far.
+async fn said(heard: &mut pipe::Receiver) -> Vec<u8> {
+    let mut all = Vec::new();
+    let moment = Duration::from_millis(1);
+    while let Ok(Ok(1..)) = tokio::time::timeout(moment, heard.read_buf(&mut all)).await {}
+    all
+}
+
+/// The numbers of the calls, in their order.
+fn numbers(written: &[u8]) -> Vec<String> {
+    let lines = written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let number = |line: &[u8]| match Message::parse(Bytes::copy_from_slice(line)) {
+        Ok(Message::Request { id, method, .. }) if method != "subscriptions/listen" => Some(id.to_string()),
+        _ => None,
+    };
+    lines.filter_map(number).collect()
+}
+
+fn good(number: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{"good":true}}}}"#)
+}
+
+fn put_in(output: &[u8], numbers: &[String]) -> Vec<u8> {
+    let words = ["FIRST", "SECOND", "THIRD"];
+    words.iter().zip(numbers).fold(output.to_vec(), |text, (word, number)| {
+        super::replace(&text, word.as_bytes(), number.as_bytes())
+    })
+}
+
+fn contains(text: &[u8], words: &[u8]) -> bool {
+    words.is_empty() || text.windows(words.len()).any(|window| window == words)
+}

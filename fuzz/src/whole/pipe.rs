@@ -1,0 +1,95 @@
+//! Clients over a pipe.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ostler_gateway::{Face, Gateway, GatewayOptions};
+use ostler_host::Caller;
+use ostler_wire::{Era, Message};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{META, server};
+
+/// Everything that the gateway says to a client who says this and then leaves. What a general JSON library
+/// does not read, such as numbers beyond a double, is passed on as it is and is null here.
+pub(super) async fn talk(gateway: Gateway, caller: Caller, said: Vec<u8>) -> Vec<Value> {
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let (reader, writer) = tokio::io::split(theirs);
+    let serving = tokio::spawn(gateway.serve_stream(reader, writer, caller, Face::All));
+    let (mut output, mut input) = tokio::io::split(ours);
+    let speaking = tokio::spawn(async move {
+        // A gateway that hangs up early is seen by what it has not said.
+        let _ = input.write_all(&said).await;
+        let _ = input.shutdown().await;
+    });
+    let mut heard = Vec::new();
+    output.read_to_end(&mut heard).await.expect("a pipe can be read");
+    speaking.await.expect("nobody panics");
+    serving.await.expect("the gateway does not panic");
+    let read = |line: &[u8]| {
+        assert!(is_message(line), "{}", String::from_utf8_lossy(line));
+        serde_json::from_slice(line).unwrap_or(Value::Null)
+    };
+    heard.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(read).collect()
+}
+
+/// Whether a line is a message, or several.
+fn is_message(line: &[u8]) -> bool {
+    Message::parse(Bytes::copy_from_slice(line)).is_ok()
+        || serde_json::from_slice::<Vec<Value>>(line).is_ok_and(|batch| !batch.is_empty())
+}
+
+/// The answers among messages, those in batches too.
+pub(super) fn answers(messages: &[Value]) -> impl Iterator<Item = &Value> {
+    let each = messages.iter().flat_map(|message| match message {
+        Value::Array(batch) => batch.iter().collect::<Vec<_>>(),
+        other => vec![other],
+    });
+    each.filter(|message| message.is_object() && message.get("method").is_none())
+}
+
+/// Serves the lines of `input`, and a good one after them, to a caller who may use one tool.
+pub fn serve(input: &[u8]) {
+    let good = format!(
+        r#"{{"jsonrpc":"2.0","id":"good","method":"tools/call","params":{{"name":"s__echo","arguments":{{"n":1}},{META}}}}}"#
+    );
+    let said = [input, b"\n", good.as_bytes(), b"\n"].concat();
+    let mut asked: HashMap<String, usize> = HashMap::new();
+    let mut requests = 0;
+    for line in said.split(|byte| *byte == b'\n') {
+        let lines = match serde_json::from_slice(line) {
+            Ok(Value::Array(batch)) => batch,
+            Ok(other) => vec![other],
+            // It may be a message for all that this library knows.
+            Err(_) => vec![Value::Null],
+        };
+        requests += lines.len();
+        lines
+            .iter()
+            .filter_map(|line| line.get("id"))
+            .for_each(|id| *asked.entry(id.to_string()).or_default() += 1);
+    }
+    super::run(async {
+        let (host, deeds) = server::host(Era::Modern, Arc::new(server::honest)).await;
+        let options = GatewayOptions { page_size: 1, max_body: 2_048, ..GatewayOptions::default() };
+        let heard = talk(Gateway::new(host, options), Caller::new("ann", "few"), said.clone()).await;
+        let answer = answers(&heard).filter(|answer| answer["id"] == "good").last();
+        let answer = answer.expect("the last request is answered");
+        let is_taken = String::from_utf8_lossy(input).contains("good");
+        assert!(is_taken || answer["result"]["structuredContent"]["n"] == 1, "{answer}");
+
+        let deeds = deeds.take();
+        assert!(deeds.iter().all(|deed| deed == server::ECHO), "not allowed: {deeds:?}");
+        assert!(deeds.len() <= requests, "{} calls for {requests} messages", deeds.len());
+        // Ids that this library does not read, or reads as another number, are not counted.
+        if said.contains(&b'\\') || heard.contains(&Value::Null) || asked.contains_key("null") {
+            return;
+        }
+        for answer in answers(&heard).filter(|answer| !answer["id"].is_null()) {
+            let left = asked.get_mut(&answer["id"].to_string()).expect("only what was asked is answered");
+            *left = left.checked_sub(1).expect("and not more often than it was asked");
+        }
+    });
+}
