@@ -74,3 +74,35 @@ pub(crate) fn lower(told: &str) {
     // A server with more than it should have is better than none.
     let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard);
 }
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::config::{Format, NoSource};
+
+    use super::*;
+
+    /// Connections that are served with 300 descriptors, two processes, and so many remote servers.
+    fn served(remote: usize, max_in_flight: usize) -> usize {
+        let mut text = "[pool]\nmax_processes = 2\n".to_owned();
+        for number in 0..remote {
+            text += &format!(
+                "[servers.r{number}]\nurl = \"http://127.0.0.1:1/mcp\"\nmax_in_flight = {max_in_flight}\n"
+            );
+        }
+        let config = Config::parse("/ostler.toml".as_ref(), &text, Format::Toml, &NoSource).unwrap();
+        Descriptors { before: 300, now: 300 }.fit(&config).gateway.max_connections
+    }
+
+    #[test]
+    fn each_call_that_a_remote_server_may_have_takes_the_place_of_a_connection() {
+        assert_eq!(served(0, 0), 300 - 64 - 2 * 8);
+        assert_eq!(served(1, 20), 300 - 64 - 2 * 8 - 20);
+        assert_eq!(served(2, 64), 300 - 64 - 2 * 8 - 2 * 64);
+    }
+
+    #[test]
+    fn servers_take_no_more_than_half_of_all() {
+        assert_eq!(served(3, 64), 300 - 64 - 150);
+        assert_eq!(served(40, 1_000), 300 - 64 - 150);
+    }
+}

@@ -60,3 +60,13 @@ fn a_machine_with_few_descriptors_is_told_of_and_the_daemon_serves_as_many_conne
     assert!(said.contains("this machine allows 300 open files, so at most 108 connections"), "{said}");
     assert!(!said.contains("no connection can be accepted"), "{said}");
 }
+
+#[test]
+fn remote_servers_leave_fewer_connections_to_clients() {
+    let home = Home::new();
+    let remote = |name| format!("[servers.{name}]\nurl = \"http://127.0.0.1:1/mcp\"\nmax_in_flight = 64\n");
+    home.write("ostler.toml", &format!("[pool]\nmax_processes = 2\n{}{}", remote("one"), remote("other")));
+    let daemon = Daemon::start_as(&home, |command| limit(command, "ulimit -n 300"));
+    let (_, _, said) = daemon.end();
+    assert!(said.contains("this machine allows 300 open files, so at most 92 connections"), "{said}");
+}
