@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::http::Connection;
 use crate::mcp;
+use crate::page::Row;
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -80,6 +81,11 @@ async fn ask_on(address: SocketAddr, seen: Rc<RefCell<Seen>>) {
 }
 
 impl Seen {
+    /// A row of what it saw while others misbehaved, beside what it saw before.
+    pub(crate) fn row(&self, part: &'static str, figure: impl Into<String>, before: &Self) -> Row {
+        Row::new(part, figure, format!("{self}; before: {before}")).aim("no error", self.errors == 0)
+    }
+
     pub(crate) fn quantile(&self, of: f64) -> Duration {
         quantile(&self.times, of)
     }

@@ -25,6 +25,12 @@ impl Weight {
         }
     }
 
+    /// Memory before and after, and descriptors before and after.
+    pub(crate) fn beside(self, after: Self) -> String {
+        let (before_kib, after_kib) = (mib(self.rss_kib), mib(after.rss_kib));
+        format!("{before_kib}, {after_kib}; {}, {}", self.descriptors, after.descriptors)
+    }
+
     /// Of a daemon with its guards and their warden, without the servers.
     pub(crate) fn with_guards(pid: u32) -> Self {
         let mut sum = Self::of(pid);

@@ -74,19 +74,8 @@ async fn crowd(way: Way, count: usize) -> Vec<Row> {
             format!("{cut_off}, the last after {:.0} s", last.as_secs_f64()),
         )
         .aim("all", cut_off == count),
-        Row::new(PART, format!("{what}: good client meanwhile"), format!("{seen}; before: {quiet}"))
-            .aim("no error", seen.errors == 0),
-        Row::new(
-            PART,
-            format!("{what}: daemon before and after, descriptors"),
-            format!(
-                "{}, {}; {}, {}",
-                mib(before.rss_kib),
-                mib(after.rss_kib),
-                before.descriptors,
-                after.descriptors
-            ),
-        ),
+        seen.row(PART, format!("{what}: good client meanwhile"), &quiet),
+        Row::new(PART, format!("{what}: daemon before and after, descriptors"), before.beside(after)),
     ]
 }
 

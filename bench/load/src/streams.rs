@@ -11,7 +11,7 @@ use crate::http::Connection;
 use crate::mcp;
 use crate::options::Options;
 use crate::page::Row;
-use crate::process::{Weight, mib};
+use crate::process::Weight;
 
 const PART: &str = "streams";
 
@@ -90,19 +90,8 @@ async fn open(era: Era, count: usize) -> Vec<Row> {
                 (told.rss_kib - before.rss_kib) as f64 / held as f64
             ),
         ),
-        Row::new(PART, format!("{what}: good client meanwhile"), format!("{seen}; before: {quiet}"))
-            .aim("no error", seen.errors == 0),
-        Row::new(
-            PART,
-            format!("{what}: daemon before, after; descriptors"),
-            format!(
-                "{}, {}; {}, {}",
-                mib(before.rss_kib),
-                mib(after.rss_kib),
-                before.descriptors,
-                after.descriptors
-            ),
-        )
-        .aim("descriptors as before", after.descriptors <= before.descriptors + 4),
+        seen.row(PART, format!("{what}: good client meanwhile"), &quiet),
+        Row::new(PART, format!("{what}: daemon before, after; descriptors"), before.beside(after))
+            .aim("descriptors as before", after.descriptors <= before.descriptors + 4),
     ]
 }
