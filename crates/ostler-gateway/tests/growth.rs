@@ -13,19 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use ostler_core::config::Role;
-use ostler_core::fault::Fault;
-use ostler_core::status::Containment;
-use ostler_core::supervisor::Failure;
 use ostler_gateway::{Gateway, GatewayOptions};
-use ostler_host::upstream::{Ask, BoxFuture, Connector, Force, Plan, Session, Vitals};
 use ostler_host::{Caller, Host, HostOptions, Rules, ServerName, ServerSpec};
-use ostler_wire::{Era, Hello, Outcome};
+use ostler_testkit::Parrot;
 
 /// Counts what this thread allocates.
 struct Counting;
@@ -61,67 +56,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A server in memory with so many tools, which answers at once.
-struct Parrot {
-    hello: Hello,
-    tools: usize,
-}
-
-struct Parrots(usize);
-
-impl Connector for Parrots {
-    fn connect(&self, _: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
-        let hello = Hello {
-            era: Era::Legacy,
-            version: "2025-11-25".into(),
-            capabilities: Bytes::from_static(br#"{"tools":{}}"#),
-            server: None,
-            instructions: None,
-            session_meta: None,
-        };
-        let tools = self.0;
-        Box::pin(async move { Ok(Arc::new(Parrot { hello, tools }) as Arc<dyn Session>) })
-    }
-
-    fn containment(&self) -> Containment {
-        Containment::None
-    }
-}
-
-impl Session for Parrot {
-    fn hello(&self) -> &Hello {
-        &self.hello
-    }
-
-    fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>> {
-        let answer = match ask.method {
-            "tools/list" => {
-                let tool = |n| format!(r#"{{"name":"t{n}","inputSchema":{{"type":"object"}}}}"#);
-                let tools: Vec<String> = (0..self.tools).map(tool).collect();
-                format!(r#"{{"tools":[{}]}}"#, tools.join(",")).into()
-            }
-            _ => Bytes::from_static(br#"{"content":[{"type":"text","text":"hello"}]}"#),
-        };
-        Box::pin(async move { Ok(Outcome::Result(answer)) })
-    }
-
-    fn ended(&self) -> BoxFuture<'_, Failure> {
-        Box::pin(std::future::pending())
-    }
-
-    fn close(&self, _: Force) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
-
-    fn vitals(&self) -> Vitals {
-        Vitals::default()
-    }
-
-    fn signs(&self) -> (Option<tokio::time::Instant>, Option<tokio::time::Instant>) {
-        (None, None)
-    }
-}
-
 /// How much there is of everything.
 #[derive(Debug, Clone, Copy)]
 struct Size {
@@ -156,7 +90,7 @@ impl Endpoint {
                 0 => (size.tools, ServerSpec::stdio(name, "none")),
                 _ => (2, ServerSpec::stdio(name, "none").lazy()),
             };
-            host.spawn_with(&me, spec, Arc::new(Parrots(tools))).await.unwrap();
+            host.spawn_with(&me, spec, Arc::new(Parrot { tools })).await.unwrap();
         }
         let rule = || Role { allow: vec!["*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
         let others = (1..size.roles).map(|n| (format!("r{n}"), rule()));

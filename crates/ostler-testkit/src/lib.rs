@@ -21,6 +21,7 @@
 #![expect(clippy::expect_used, reason = "a test that can't be set up fails, and says why")]
 
 mod nats;
+mod parrot;
 mod procs;
 mod programs;
 mod reply;
@@ -31,6 +32,7 @@ mod stage;
 mod world;
 
 pub use nats::{NatsServer, NatsSetup, NatsVersion};
+pub use parrot::Parrot;
 pub use procs::{Proc, adopt_orphans, eventually, forget_peak_rss, lines_in, procs_in};
 pub use programs::{example, fake_mcp, fake_spec, guard_command, host_under_test, ostler};
 pub use reply::Reply;
