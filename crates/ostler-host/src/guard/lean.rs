@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit};
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
@@ -71,7 +72,7 @@ pub fn trim_heap() {
 
 /// Moves the constants that the linker filled in into a file in memory, so that
 /// they can be dropped like the rest. Must be called before any thread is
-/// started. Where it can't be done they stay as they are.
+/// started. Where the machine refuses that they stay as they are.
 pub(crate) fn move_constants() {
     for range in filled_in(&smaps()) {
         let _ = range.move_to_file();
@@ -98,7 +99,15 @@ impl Range {
 
     /// Puts a file with the same bytes in the place of these pages.
     fn move_to_file(self) -> std::io::Result<()> {
-        let mut file = File::from(memfd_create(c"ostler-constants", MemfdFlags::CLOEXEC)?);
+        // Who may write no file that long is ended by a signal if it tries, also where the file is in memory.
+        if getrlimit(Resource::RLIMIT_FSIZE)?.0 < self.length as u64 {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        let name = c"ostler-constants";
+        // Machines may insist on the second flag, and old kernels do not know it.
+        let made = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL)
+            .or_else(|_| memfd_create(name, MemfdFlags::CLOEXEC))?;
+        let mut file = File::from(made);
         // SAFETY: the range is a mapping of this process that can be read and
         // that nothing writes to: there is one thread, and it is here.
         file.write_all(unsafe { std::slice::from_raw_parts(self.start as *const u8, self.length) })?;
@@ -134,15 +143,19 @@ struct Mapping {
     is_written: bool,
 }
 
-/// Mappings of files with one of these accesses, from the text of `/proc/self/smaps`.
+/// Mappings of files with one of these accesses, from the text of `/proc/self/smaps`. There are none where
+/// nothing at all was ever written, not even a stack: emulators count like that.
 fn mappings(smaps: &str, accesses: &[&str]) -> Vec<Mapping> {
     let mut found = Vec::new();
+    let mut has_counts = false;
     let mut current: Option<Mapping> = None;
     let is_some = |kilobytes: &str| kilobytes.trim() != "0 kB";
     for line in smaps.lines() {
         if line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase()) {
-            current = file_range(line, accesses).map(|range| Mapping { range, is_written: false });
+            // What is not said to be otherwise was written.
+            current = file_range(line, accesses).map(|range| Mapping { range, is_written: true });
         } else if let Some(kilobytes) = line.strip_prefix("Anonymous:") {
+            has_counts |= is_some(kilobytes);
             // Pages that are in memory now; those that are swapped out come later in the text.
             current = current.map(|mapping| Mapping { is_written: is_some(kilobytes), ..mapping });
         } else if let Some(kilobytes) = line.strip_prefix("Swap:") {
@@ -153,7 +166,7 @@ fn mappings(smaps: &str, accesses: &[&str]) -> Vec<Mapping> {
             found.extend(current.take().map(whole));
         }
     }
-    found
+    if has_counts { found } else { Vec::new() }
 }
 
 /// Where a mapping of a file with one of these accesses is, from the first line about it.
@@ -197,6 +210,16 @@ mod tests {
                     ffff-10000 r--p 0 00:00 0 \nAnonymous:   4 kB\nSwap:   0 kB\n";
         assert_eq!(unwritten(maps), [range(0x55f0, 1), range(0x55f2, 2)]);
         assert_eq!(filled_in(maps), [range(0x55f5, 1), range(0x55f6, 2)]);
+    }
+
+    #[test]
+    fn where_nothing_is_counted_nothing_is_shed() {
+        let emulated = "55f0-55f1 r--p 0 fe:00 1 /a\nAnonymous:   0 kB\nSwap:   0 kB\n\
+                        7ff0-7ff1 rw-p 0 00:00 0 [stack]\nAnonymous:   0 kB\nSwap:   0 kB\n";
+        assert_eq!(unwritten(emulated), []);
+        let half = "55f0-55f1 r--p 0 fe:00 1 /a\nSwap:   0 kB\n\
+                    7ff0-7ff1 rw-p 0 00:00 0 [stack]\nAnonymous:   4 kB\nSwap:   0 kB\n";
+        assert_eq!(unwritten(half), []);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ostler_core::status::Containment;
 use ostler_testkit::{Proc, eventually, fake_spec, ostler};
 use serde_json::json;
@@ -94,6 +95,18 @@ async fn a_guard_costs_little() {
         costs()
     );
     assert_eq!(stage.status("s0").containment, Containment::Guard);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn servers_start_where_no_file_may_be_written() {
+    let stage = Stage::guarded();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, 0, hard).unwrap();
+    stage.spawn_fake("fake", &[]).await;
+    assert_eq!(stage.text("fake", "text", json!({"text": "here"})).await, "here");
+    assert_eq!(stage.status("fake").containment, Containment::Guard);
+    setrlimit(Resource::RLIMIT_FSIZE, soft, hard).unwrap();
     stage.close().await;
 }
 
