@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ostler_core::config::Config;
-use ostler_core::spec::Transport;
+use ostler_core::spec::{ServerSpec, Transport};
 use ostler_host::guard::GuardCommand;
 
 use crate::output::tell;
@@ -45,7 +45,8 @@ impl Descriptors {
     /// The config with no more connections than there are descriptors for.
     pub(crate) fn fit(self, config: &Config) -> Config {
         let mut config = config.clone();
-        let room = self.now.saturating_sub(OWN + wanted_by_servers(&config).min(self.now / 2)).max(1);
+        let remote = wanted_by_remote_servers(&config).min(self.now / 2);
+        let room = self.now.saturating_sub(OWN + wanted_by_processes(&config) + remote).max(1);
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         if room < config.gateway.max_connections {
             tell(&format!(
@@ -59,13 +60,21 @@ impl Descriptors {
     }
 }
 
-/// What servers take if all of them are busy: a remote one needs a connection
-/// for each call. They seldom are, so that they get no more than half of all.
-fn wanted_by_servers(config: &Config) -> u64 {
-    let remote = config.servers.iter().filter(|server| matches!(server.transport, Transport::Http(_)));
-    let connections: u64 = remote.map(|server| server.max_in_flight as u64).fold(0, u64::saturating_add);
-    let processes = config.servers.len().max(config.pool.max_processes) as u64;
-    connections.saturating_add(PER_PROCESS.saturating_mul(processes))
+fn is_remote(server: &ServerSpec) -> bool {
+    matches!(server.transport, Transport::Http(_))
+}
+
+/// What processes take, busy or not.
+fn wanted_by_processes(config: &Config) -> u64 {
+    let local = config.servers.iter().filter(|server| !is_remote(server)).count();
+    PER_PROCESS.saturating_mul(local.max(config.pool.max_processes) as u64)
+}
+
+/// What remote servers take if all of them are busy: a connection for each call.
+/// They seldom are, so that they get no more than half of all.
+fn wanted_by_remote_servers(config: &Config) -> u64 {
+    let remote = config.servers.iter().filter(|server| is_remote(server));
+    remote.map(|server| server.max_in_flight as u64).fold(0, u64::saturating_add)
 }
 
 /// Goes back to the limit that a warden was told.
@@ -89,7 +98,11 @@ mod tests {
                 "[servers.r{number}]\nurl = \"http://127.0.0.1:1/mcp\"\nmax_in_flight = {max_in_flight}\n"
             );
         }
-        let config = Config::parse("/ostler.toml".as_ref(), &text, Format::Toml, &NoSource).unwrap();
+        served_with(&text)
+    }
+
+    fn served_with(text: &str) -> usize {
+        let config = Config::parse("/ostler.toml".as_ref(), text, Format::Toml, &NoSource).unwrap();
         Descriptors { before: 300, now: 300 }.fit(&config).gateway.max_connections
     }
 
@@ -101,8 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn servers_take_no_more_than_half_of_all() {
-        assert_eq!(served(3, 64), 300 - 64 - 150);
-        assert_eq!(served(40, 1_000), 300 - 64 - 150);
+    fn remote_servers_take_no_more_than_half_of_all() {
+        assert_eq!(served(3, 64), 300 - 64 - 2 * 8 - 150);
+        assert_eq!(served(40, 1_000), 300 - 64 - 2 * 8 - 150);
+    }
+
+    #[test]
+    fn processes_take_what_they_need_whatever_is_left() {
+        assert_eq!(served_with("[pool]\nmax_processes = 29\n"), 300 - 64 - 29 * 8);
+        assert_eq!(served_with("[pool]\nmax_processes = 500\n"), 1);
     }
 }
