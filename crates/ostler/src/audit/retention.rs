@@ -12,6 +12,14 @@ const STEP: i64 = 1_000;
 /// Pages that are given back at a time: more than a step frees.
 const PAGES: i64 = 512;
 
+/// Rows between the first and the last that are deleted in a step, beyond which
+/// what they alone were about stays until all of them have gone.
+const APART: i64 = 16 * STEP;
+
+/// Whether there are more rows than that within bounds.
+const IS_FAR: &str =
+    "SELECT count(*) > ?3 FROM (SELECT 1 FROM entries WHERE id BETWEEN ?1 AND ?2 LIMIT ?3 + 1)";
+
 /// Deletes what no row is about any more, within bounds, after rows within
 /// other bounds were deleted. Later batches use later numbers, so only rows of
 /// these bounds, or within a batch's length of them, can use one.
@@ -67,7 +75,11 @@ impl Store {
         let abouts = abouts.clone().min().zip(abouts.max());
         if let (Some(ids), Some(abouts)) = (ids, abouts) {
             let bounds = params![abouts.0, abouts.1, ids.0, ids.1, BATCH as i64];
-            deleting.prepare_cached(DELETE_BETWEEN)?.execute(bounds)?;
+            let is_far: bool =
+                deleting.prepare_cached(IS_FAR)?.query_row(params![ids.0, ids.1, APART], |row| row.get(0))?;
+            if !is_far {
+                deleting.prepare_cached(DELETE_BETWEEN)?.execute(bounds)?;
+            }
         }
         deleting.commit()?;
         Ok(gone.len())
