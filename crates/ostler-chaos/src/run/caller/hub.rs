@@ -10,6 +10,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
+use super::Patience;
 use super::pipe::Pipe;
 use crate::run::world::people::Person;
 use crate::run::world::site::Site;
@@ -31,27 +32,28 @@ impl Hub {
         Self { site, slots: Mutex::default() }
     }
 
-    /// The program that runs for this person; None if it does not come up in time.
-    pub(crate) async fn pipe(
+    /// The program that runs for this person; None if it does not come up in time. None is started
+    /// once nothing would be sent any more, but one that has started is heard out.
+    pub(super) async fn pipe(
         &self,
         way: Way,
         person: &'static Person,
-        deadline: Instant,
+        patience: Patience,
     ) -> Option<Arc<Pipe>> {
         let slot = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(slots.entry((way, person.name)).or_default())
         };
-        let mut slot = tokio::time::timeout_at(deadline, slot.lock()).await.ok()?;
+        let mut slot = tokio::time::timeout_at(patience.to_send, slot.lock()).await.ok()?;
         loop {
             if let Some(pipe) = slot.as_ref().filter(|pipe| !pipe.is_gone()) {
                 return Some(Arc::clone(pipe));
             }
             *slot = None;
             let starting = Pipe::start(self.command(way, person)?);
-            match tokio::time::timeout_at(deadline, starting).await.ok()? {
+            match tokio::time::timeout_at(patience.to_hear, starting).await.ok()? {
                 Ok(pipe) => *slot = Some(Arc::new(pipe)),
-                Err(_) if Instant::now() + PAUSE >= deadline => return None,
+                Err(_) if Instant::now() + PAUSE >= patience.to_send => return None,
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }

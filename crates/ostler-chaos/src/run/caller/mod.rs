@@ -64,6 +64,10 @@ impl Patience {
         let now = Instant::now();
         Self { to_send: now + DEADLINE - GRACE, to_hear: now + DEADLINE + GRACE }
     }
+
+    fn till(deadline: Instant) -> Self {
+        Self { to_send: deadline, to_hear: deadline }
+    }
 }
 
 /// One caller.
@@ -178,10 +182,12 @@ impl Caller {
         let deadline = Instant::now() + DEADLINE;
         let listing = match &mut self.client {
             Client::Http(client) => client.list(server, deadline).await,
-            Client::Pipe => match self.stage.hub.pipe(self.who.way, self.who.person, deadline).await {
-                Some(pipe) => timeout_at(deadline, pipe.list(deadline)).await.ok().flatten(),
-                None => None,
-            },
+            Client::Pipe => {
+                match self.stage.hub.pipe(self.who.way, self.who.person, Patience::till(deadline)).await {
+                    Some(pipe) => timeout_at(deadline, pipe.list(deadline)).await.ok().flatten(),
+                    None => None,
+                }
+            }
         };
         let Some(tools) = listing else { return };
         let (principal, role) = (self.who.person.name.into(), self.who.person.role.into());
@@ -191,7 +197,7 @@ impl Caller {
 
 async fn call_by_pipe(hub: &Hub, who: Who, call: &Call, patience: Patience) -> End {
     loop {
-        let Some(pipe) = hub.pipe(who.way, who.person, patience.to_send).await else {
+        let Some(pipe) = hub.pipe(who.way, who.person, patience).await else {
             return pipe::not_started(who.way);
         };
         if let Some(end) = pipe.call(call, patience.to_hear).await {

@@ -8,6 +8,7 @@ use anyhow::ensure;
 use nix::sys::signal::Signal;
 use ostler_chaos::history::{Event, Occasion};
 use ostler_testkit::Proc;
+use tokio::task::JoinError;
 use tokio::time::{Instant, sleep};
 
 use super::servers::is_guard;
@@ -30,7 +31,9 @@ impl Nemesis {
         self.daemon.kill().await?;
         let census = census_later(Arc::clone(&self.recorder), members, mark);
         if is_prompt {
-            while self.censuses.try_join_next().is_some() {}
+            while let Some(taken) = self.censuses.try_join_next() {
+                self.note_census(taken);
+            }
             self.censuses.spawn(census);
         } else {
             census.await;
@@ -84,9 +87,13 @@ impl Nemesis {
     /// Every daemon that was killed has had its census when this returns.
     pub(crate) async fn finish_censuses(&mut self) {
         while let Some(taken) = self.censuses.join_next().await {
-            if let Err(error) = taken {
-                self.mishaps.push(format!("a census was not taken: {error}"));
-            }
+            self.note_census(taken);
+        }
+    }
+
+    fn note_census(&mut self, taken: Result<(), JoinError>) {
+        if let Err(error) = taken {
+            self.mishaps.push(format!("a census was not taken: {error}"));
         }
     }
 }
