@@ -1,6 +1,8 @@
 """What comes with JSON web tokens: tokens that anybody makes up, what a careless issuer signs, and its keys."""
 
 import base64
+import hashlib
+import hmac
 import json
 import socket
 import subprocess
@@ -28,20 +30,19 @@ class IssuerWorld(World):
 
     def __init__(self, folder, remote_url):
         folder.mkdir(parents=True, exist_ok=True)
-        self.key = folder / "key.pem"
-        openssl("genpkey", "-algorithm", "ed25519", "-out", self.key)
-        public = openssl("pkey", "-in", self.key, "-pubout", "-outform", "DER")
-        self.jwk = {"kty": "OKP", "crv": "Ed25519", "kid": "one", "x": encoded(public[-32:])}
+        self.key, self.jwk = new_key(folder / "key.pem", "one")
+        # Of nobody that the daemon knows.
+        self.strange_key, self.strange_jwk = new_key(folder / "strange.pem", "one")
         self.keys = folder / "keys.json"
         self.keys.write_text(json.dumps({"keys": [self.jwk]}))
         super().__init__(folder, remote_url, CONFIG)
 
-    def sign(self, claims, header=None):
-        """A token with a good signature, whatever it says."""
+    def sign(self, claims, header=None, key=None):
+        """A token with a good signature, whatever it says; of the daemon's issuer, unless another key is given."""
         said = [json.dumps(part) if isinstance(part, dict) else part for part in (header or good_header(), claims)]
         signed = ".".join(encoded(part if isinstance(part, bytes) else part.encode()) for part in said)
         (self.folder / "signed").write_text(signed)
-        signature = openssl("pkeyutl", "-sign", "-rawin", "-inkey", self.key, "-in", self.folder / "signed")
+        signature = openssl("pkeyutl", "-sign", "-rawin", "-inkey", key or self.key, "-in", self.folder / "signed")
         return f"{signed}.{encoded(signature)}"
 
 
@@ -50,6 +51,12 @@ world = IssuerWorld
 
 def openssl(*words):
     return subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=PATIENCE).stdout
+
+
+def new_key(file, kid):
+    openssl("genpkey", "-algorithm", "ed25519", "-out", file)
+    public = openssl("pkey", "-in", file, "-pubout", "-outform", "DER")
+    return file, {"kty": "OKP", "crv": "Ed25519", "kid": kid, "x": encoded(public[-32:])}
 
 
 def encoded(raw):
@@ -108,14 +115,16 @@ def made_up(world, _count, _rng):
     """JSON web tokens: cut, huge, nested, unsigned, of foreign algorithms, of keys that are not there"""
     line, good = Line(world), world.sign(good_claims())
     head, body, signature = good.split(".")
-    header = lambda **more: encoded(json.dumps(good_header() | more).encode())  # noqa: E731
+    signed = lambda **more: world.sign(good_claims(), good_header() | more)  # noqa: E731
+    unsigned = lambda **more: encoded(json.dumps(good_header() | more).encode()) + f".{body}."  # noqa: E731
     algorithms = ["none", "None", "NONE", "", "HS256", "RS256", "ES256", "EdDSA ", "eddsa", "RS256\0", None, 7, [], {}, ["EdDSA"]]
-    tokens = [f"{header(alg=name)}.{body}.{tail}" for name in algorithms for tail in ("", signature)]
-    # The public key as a shared secret, the oldest trick.
-    tokens += [f"{header(alg='HS256', kid=None)}.{body}.{world.jwk['x']}"]
-    tokens += [f"{header(kid=kid)}.{body}.{signature}" for kid in ("two", "", "../../keys.json", "one\0", "x" * 4_000, 1, ["one"], {"a": 1})]
-    tokens += [f"{header(crit=crit)}.{body}.{signature}" for crit in (["exp"], [], "x", 0)]
-    tokens += [f"{header(jwk=world.jwk)}.{body}.{signature}", f"{header(jku='http://127.0.0.1:1/x', x5u='file:///etc/passwd')}.{body}.{signature}"]
+    tokens = [token for name in algorithms for token in (unsigned(alg=name), signed(alg=name))]
+    tokens += [shared_secret(world, body, header) for header in ({"alg": "HS256"}, {"alg": "HS256", "kid": "one"})]
+    tokens = [token for each in tokens for token in (each if isinstance(each, list) else [each])]
+    tokens += [signed(kid=kid) for kid in ("two", "", "../../keys.json", "one\0", "x" * 4_000, 1, ["one"], {"a": 1})]
+    tokens += [signed(crit=crit) for crit in (["exp"], ["x"], [], "x", 0)]
+    strange = lambda **more: world.sign(good_claims(), good_header() | more, world.strange_key)  # noqa: E731
+    tokens += [strange(), strange(jwk=world.strange_jwk), strange(jku="http://127.0.0.1:1/x", x5u="file:///etc/passwd")]
     tokens += [good[: len(good) * part // 20] for part in range(1, 20)]
     tokens += ["", ".", "..", "...", "a.b.c", f"{head}.{body}", f"{head}.{body}.", f".{body}.{signature}", f"{head}..{signature}", f"{good}.x", f".{good}"]
     tokens += [f"{good}=", good.replace(".", ".="), good + "A", "ö" + good, good.swapcase(), f"{head}.{body}.{signature}{'A' * 15_000}"]
@@ -132,6 +141,15 @@ def made_up(world, _count, _rng):
     for text in filter(str.strip, hostile_bytes.naughty()):
         if not 400 <= (alone(world, text.encode("utf-8", "replace")) or 0) < 500:
             raise Broken(f"{text[:200]!r} was not refused")
+
+
+def shared_secret(world, body, header):
+    """The oldest trick: what everybody knows of the key, in all its spellings, as a shared secret."""
+    text = encoded(json.dumps(header).encode()) + "." + body
+    raw = base64.urlsafe_b64decode(world.jwk["x"] + "=")
+    pem = openssl("pkey", "-in", world.key, "-pubout")
+    secrets = [raw, world.jwk["x"].encode(), json.dumps(world.jwk).encode(), pem, pem.strip(), b""]
+    return [f"{text}.{encoded(hmac.new(secret, text.encode(), hashlib.sha256).digest())}" for secret in secrets]
 
 
 def alone(world, raw):
@@ -189,21 +207,33 @@ def is_somebody(claims):
 
 
 def damaged_keys(world, count, rng):
-    """the keys of an issuer: damaged sets in place of the good one, which stays, and a good one at last"""
+    """the keys of an issuer: damaged sets in place of the good one, which stays if they are none, and a good one at last"""
     line, good = Line(world), world.sign(good_claims())
+    unknown = world.sign(good_claims(), good_header() | {"kid": "two"})
     expect(world, line, good, [200])
     whole = json.dumps({"keys": [world.jwk]}).encode()
+    # No sets at all: too long, cut off, of another kind. The daemon says of each that the keys from before stay.
+    for nothing in (whole * 20_000, whole[:-9], b"[]", b"\xff"):
+        change_keys(world, nothing)
+        expect(world, line, good, [200])
+    if "the keys from before stay" not in world.said:
+        raise Broken("the daemon did not say that it has seen keys that are none")
     for _ in range(max(3, min(count // 2_000, 60))):
-        world.keys.write_bytes(hostile_bytes.mutated(whole, rng) if rng.randrange(4) else whole * 20_000)
-        time.sleep(1.1)
+        change_keys(world, hostile_bytes.mutated(whole, rng))
         show(world, line, good)
-        show(world, line, world.sign(good_claims(), good_header() | {"kid": "two"}))
+        expect(world, line, unknown, [401])
     world.keys.write_bytes(whole)
     until = time.monotonic() + QUICK
     while show(world, line, good) != 200:
         if time.monotonic() > until:
             raise Broken("the good keys were not taken again")
         time.sleep(0.1)
+
+
+def change_keys(world, raw):
+    """Puts other keys in place, and waits until the daemon, which looks at the file once a second, has seen them."""
+    world.keys.write_bytes(raw)
+    time.sleep(1.1)
 
 
 ALL = [damaged_tokens, made_up, wrong_claims, damaged_keys]
