@@ -9,8 +9,8 @@ use hashbrown::HashMap;
 use super::desk::Key;
 use crate::journal::KEPT;
 
-/// All answers together, in bytes.
-const MAX_BYTES: usize = 64 << 20;
+/// All answers together, in bytes. A host takes as much again for other things when a worker floods it.
+const MAX_BYTES: usize = 32 << 20;
 
 /// What one answer takes beside its text, so that many small ones are bounded too.
 const OVERHEAD: usize = 256;
