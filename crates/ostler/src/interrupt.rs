@@ -1,4 +1,4 @@
-//! Ctrl-C and its relatives: once ends in order, twice at once.
+//! Ctrl-C and its relatives: once ends in order, twice at once. And one signal that must not end anything.
 
 use std::io;
 
@@ -13,12 +13,19 @@ use crate::failure::Failure;
 pub(crate) struct Interrupts {
     int: Signal,
     term: Signal,
+    /// Heard and not listened to: a file that may not grow any more is an error
+    /// like a full disk, and not the end of the program.
+    _large_files: Signal,
 }
 
 impl Interrupts {
     /// From now on signals are heard here and don't end the program by themselves.
     pub(crate) fn listen() -> io::Result<Self> {
-        Ok(Self { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
+        Ok(Self {
+            int: signal(SignalKind::interrupt())?,
+            term: signal(SignalKind::terminate())?,
+            _large_files: signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?,
+        })
     }
 
     /// Works until it is done or a signal comes.

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
@@ -72,6 +72,7 @@ impl Warden {
     }
 
     fn start(&self) -> io::Result<Running> {
+        check_proc()?;
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut child = Command::new(&self.command.program)
@@ -88,6 +89,23 @@ impl Warden {
         tokio::spawn(async move { child.wait().await });
         Ok(Running { control: ours })
     }
+}
+
+/// Guards look in `/proc` for what servers have started. One that belongs to
+/// other processes, as in a namespace of its own without a mount of its own,
+/// would have them find nothing.
+fn check_proc() -> io::Result<()> {
+    let shown = std::fs::read_link("/proc/self").unwrap_or_default();
+    if cfg!(target_os = "linux") && !shows(&shown, std::process::id()) {
+        let why = "the guard could not be started: /proc does not show this process, so nothing that a server \
+                   leaves could be found (a pid namespace needs a /proc of its own, as `unshare --mount-proc` mounts)";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    Ok(())
+}
+
+fn shows(link: &Path, pid: u32) -> bool {
+    link.to_str().is_some_and(|text| text == pid.to_string())
 }
 
 /// Makes the three pipes and the lifeline of one process.
@@ -113,4 +131,19 @@ fn hand_over(control: &StdUnixStream, descriptors: &[OwnedFd; 4]) -> io::Result<
     let rights = [ControlMessage::ScmRights(&numbers)];
     sendmsg::<()>(control.as_raw_fd(), &[IoSlice::new(b"g")], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_need_a_proc_that_shows_their_own_host() {
+        assert!(check_proc().is_ok());
+        assert!(shows("7".as_ref(), 7));
+        // The link is empty where nothing is mounted, or where the process has no number that is known there.
+        for other in ["", "70", "8"] {
+            assert!(!shows(other.as_ref(), 7), "{other}");
+        }
+    }
 }

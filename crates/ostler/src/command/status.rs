@@ -281,7 +281,7 @@ fn render_probed(servers: &[Shown]) -> Table {
 }
 
 fn render_live(servers: &[Shown]) -> Table {
-    let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "CALLS", "RESTARTS", "UP"]);
+    let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "IN FLIGHT", "RESTARTS", "UP"]);
     for server in servers {
         let status = &server.status;
         table.row([

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::routing::get;
 use axum::{Router, middleware};
-use nix::sys::signal::Signal;
 use ostler_gateway::Site;
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,9 +37,6 @@ const LAST_ROWS: Duration = Duration::from_secs(2);
 /// started for somebody; then ends in order.
 pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
-    // A file that may not grow any more is an error like a full disk, and not
-    // the end of the daemon.
-    let _large_files = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(Failure::Machine)?;
     let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.address(), launch.claim.tokens()));
     let listener = launch.listen(&keeper).await?;
     let address = listener.local_addr().map_err(Failure::Machine)?;

@@ -1,4 +1,4 @@
-//! How many descriptors the daemon takes, and what it leaves its servers.
+//! Limits of the machine: descriptors that the daemon takes and leaves its servers, and the size of files.
 
 use std::process::Command;
 
@@ -69,4 +69,13 @@ fn remote_servers_leave_fewer_connections_to_clients() {
     let daemon = Daemon::start_as(&home, |command| limit(command, "ulimit -n 300"));
     let (_, _, said) = daemon.end();
     assert!(said.contains("this machine allows 300 open files, so at most 92 connections"), "{said}");
+}
+
+#[test]
+fn a_tool_can_be_called_where_no_file_may_grow() {
+    let home = Home::new();
+    let mut command = home.command(&["call", "demo__add", "a=2", "b=40"]);
+    limit(&mut command, "ulimit -f 0");
+    let output = command.stdout(std::process::Stdio::piped()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n", "{output:?}");
 }
