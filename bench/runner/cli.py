@@ -57,6 +57,8 @@ def read(typed):
     o.peers = [] if o.peers == "none" else _named(ap, "--peers", o.peers, known)
     o.rounds = o.rounds or (2 if o.quick else 5)
     o.seconds = o.seconds or (0.3 if o.quick else 0.6)
+    if o.since and not o.since.is_file():
+        ap.error(f"--from: there is no file {o.since}")
     o.out = o.out or (build.target() / "bench" if o.quick else BENCH)
     return o
 
