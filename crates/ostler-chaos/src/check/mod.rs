@@ -7,6 +7,7 @@
 use std::fmt;
 
 mod ends;
+mod evidence;
 mod left;
 mod once;
 mod own_answer;
@@ -20,6 +21,8 @@ mod story;
 mod truthful;
 
 use serde::Serialize;
+
+pub use self::evidence::{Evidence, evidence, is_whole};
 
 use self::records::Records;
 use crate::history::{Event, Nonce};

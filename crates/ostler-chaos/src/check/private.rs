@@ -17,6 +17,11 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     found
 }
 
+/// How many answers it is held against.
+pub(super) fn count(records: &Records<'_>) -> usize {
+    seen_by_stamp(records).values().map(Vec::len).sum()
+}
+
 type Seen<'r, 'a> = Vec<(Micros, &'r Call<'a>)>;
 
 /// The answers that may be remembered: who was given which, and when.

@@ -19,13 +19,25 @@ use crate::history::{Event, Micros};
 const MAX_WAIT: Micros = 300_000_000;
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
-    let breakers = records.history.iter().filter_map(|event| match event {
+    breakers(records).flat_map(|settings| check_server(records, settings)).collect()
+}
+
+/// How many failures of servers it is held against: without any, no breaker opens.
+pub(super) fn count(records: &Records<'_>) -> usize {
+    let failures = |settings: Settings<'_>| {
+        let steps = steps(records, settings.server);
+        steps.iter().filter(|(_, step)| matches!(step, Step::Failed(_))).count()
+    };
+    breakers(records).map(failures).sum()
+}
+
+fn breakers<'a>(records: &Records<'a>) -> impl Iterator<Item = Settings<'a>> {
+    records.history.iter().filter_map(|event| match event {
         Event::Breaker { server, failures, wait } if *failures > 0 => {
             Some(Settings { server, failures: *failures as usize, wait: *wait })
         }
         _ => None,
-    });
-    breakers.flat_map(|settings| check_server(records, settings)).collect()
+    })
 }
 
 /// How the breaker of a server is set.

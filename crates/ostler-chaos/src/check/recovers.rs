@@ -30,14 +30,25 @@ struct Tries<'r, 'a> {
 type Tried<'r, 'a> = BTreeMap<Place<'a>, Tries<'r, 'a>>;
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
-    let calm = records.history.iter().find_map(|event| match event {
-        Event::Calm { at } => Some(*at),
-        _ => None,
-    });
-    let Some(calm) = calm else { return Vec::new() };
+    let Some(calm) = calm_of(records) else { return Vec::new() };
     let tried = tried_since(records, calm);
     let broken = tried.iter().filter(|(place, tries)| is_broken(&tried, **place, tries));
     broken.filter_map(|(place, tries)| violation(records, calm, *place, tries)).collect()
+}
+
+/// How many calls it is held against.
+pub(super) fn count(records: &Records<'_>) -> usize {
+    let Some(calm) = calm_of(records) else { return 0 };
+    let servers =
+        tried_since(records, calm).into_iter().filter(|(place, _)| matches!(place, Place::Server(_)));
+    servers.map(|(_, tries)| tries.count).sum()
+}
+
+fn calm_of(records: &Records<'_>) -> Option<Micros> {
+    records.history.iter().find_map(|event| match event {
+        Event::Calm { at } => Some(*at),
+        _ => None,
+    })
 }
 
 /// What was not tried may work, and is not in here.

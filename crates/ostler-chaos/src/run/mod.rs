@@ -249,7 +249,6 @@ async fn play(
     progress.abort();
     recorder.finish()?;
     vitals.mishaps = nemesis.mishaps;
-    vitals.look_at_log(&site.folder.join("daemon.log"));
     Ok(vitals)
 }
 

@@ -1,10 +1,11 @@
 //! What a run comes to, for people and for programs.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context as _;
-use ostler_chaos::check::{Violation, check};
+use ostler_chaos::check::{Violation, check, evidence, is_whole};
 use ostler_chaos::history::{End, Event, Invoke, Nonce};
 use ostler_chaos::ledger::{self, Execution};
 use serde::Serialize;
@@ -14,10 +15,16 @@ use super::HISTORY;
 mod excerpt;
 mod print;
 mod recovery;
+mod verdict;
 mod vitals;
 
 pub(crate) use recovery::Recovery;
 pub(crate) use vitals::Vitals;
+
+use self::verdict::Verdict;
+
+/// So many panics of one run are told.
+const PANICS: usize = 5;
 
 /// How calls of one kind ended.
 #[derive(Debug, Default, Clone, Serialize)]
@@ -45,7 +52,12 @@ pub(crate) struct Report {
     executions: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     vitals: Option<Vitals>,
+    promises: Vec<Verdict>,
     violations: Vec<Violation>,
+    /// What went wrong with the run itself, and is no promise's.
+    mishaps: Vec<String>,
+    /// How many lines the daemon's log has, if there is one.
+    log_lines: Option<usize>,
     /// Lines of both records for the violations.
     #[serde(skip)]
     excerpts: Vec<String>,
@@ -57,6 +69,13 @@ impl Report {
         let history = read_history(&folder.join(HISTORY))?;
         let executions = read_ledgers(&folder.join("ledgers"))?;
         let violations = check(&history, &executions);
+        let promises = verdict::of_all(evidence(&history, &executions), &violations);
+        let mut mishaps = Vec::new();
+        if !is_whole(&history) {
+            mishaps.push("the history does not go on to the end of the run: calls that were under way seem never to end".into());
+        }
+        let log = read_log(&folder.join("daemon.log"))?;
+        mishaps.extend(log.as_deref().map(panics).unwrap_or_default());
         let excerpts = violations.iter().map(|broken| excerpt::of(broken, &history, &executions)).collect();
         let mut report = Self {
             seed: None,
@@ -69,7 +88,10 @@ impl Report {
             recoveries: recovery::measure(&history),
             executions: executions.len(),
             vitals: None,
+            promises,
             violations,
+            mishaps,
+            log_lines: log.map(|text| text.lines().count()),
             excerpts,
         };
         report.count(&history);
@@ -77,14 +99,15 @@ impl Report {
     }
 
     /// What the records do not hold.
-    pub(crate) fn complete(&mut self, vitals: Vitals, seed: u64, again: String) {
+    pub(crate) fn complete(&mut self, mut vitals: Vitals, seed: u64, again: String) {
+        self.mishaps.append(&mut vitals.mishaps);
         self.vitals = Some(vitals);
         self.seed = Some(seed);
         self.again = Some(again);
     }
 
     pub(crate) fn is_good(&self) -> bool {
-        self.violations.is_empty() && self.vitals.as_ref().is_none_or(|vitals| vitals.mishaps.is_empty())
+        self.violations.is_empty() && self.mishaps.is_empty()
     }
 
     fn count(&mut self, history: &[Event]) {
@@ -144,6 +167,20 @@ fn span(history: &[Event]) -> f64 {
     history.iter().rev().find_map(at).unwrap_or_default().saturating_sub(first) as f64 / 1e6
 }
 
+fn read_log(file: &Path) -> anyhow::Result<Option<String>> {
+    match std::fs::read(file) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("can't read {}", file.display())),
+    }
+}
+
+/// A panic that is caught somewhere is one all the same.
+fn panics(log: &str) -> Vec<String> {
+    let panics = log.lines().filter(|line| line.contains("panicked at"));
+    panics.take(PANICS).map(|line| format!("the daemon's log: {line}")).collect()
+}
+
 fn read_history(file: &Path) -> anyhow::Result<Vec<Event>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
     let line = |(number, line): (usize, &str)| {
@@ -155,7 +192,9 @@ fn read_history(file: &Path) -> anyhow::Result<Vec<Event>> {
 fn read_ledgers(folder: &Path) -> anyhow::Result<Vec<Execution>> {
     let mut executions = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))? {
-        executions.extend(ledger::load(&entry?.path())?);
+        let file = entry?.path();
+        let read = ledger::load(&file).with_context(|| format!("can't use {}", file.display()))?;
+        executions.extend(read);
     }
     executions.sort_by_key(|execution| execution.began);
     Ok(executions)

@@ -1,9 +1,12 @@
 //! The report as people read it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::io::{ErrorKind, Write as _};
 
-use ostler_chaos::check::Promise;
+use ostler_chaos::check::Evidence;
 
+use super::verdict::{Ruling, Verdict};
 use super::{Ends, Report};
 
 /// So many violations of one run are shown in full.
@@ -11,85 +14,122 @@ const SHOWN: usize = 10;
 
 impl Report {
     pub(crate) fn print(&self, is_json: bool) -> anyhow::Result<()> {
-        if is_json {
-            println!("{}", serde_json::to_string_pretty(self)?);
-            return Ok(());
+        let text = if is_json { serde_json::to_string_pretty(self)? + "\n" } else { self.text()? };
+        match std::io::stdout().write_all(text.as_bytes()) {
+            // Whoever has read enough of it hangs up.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => Ok(written?),
         }
-        self.print_calls();
-        self.print_acts();
-        self.print_vitals();
-        self.print_violations();
-        self.print_verdict();
+    }
+
+    fn text(&self) -> Result<String, fmt::Error> {
+        let mut out = String::new();
+        self.print_calls(&mut out)?;
+        self.print_acts(&mut out)?;
+        self.print_vitals(&mut out)?;
+        self.print_violations(&mut out)?;
+        self.print_verdict(&mut out)?;
+        Ok(out)
+    }
+
+    fn print_calls(&self, out: &mut String) -> fmt::Result {
+        table(out, "WAY", &self.by_way)?;
+        table(out, "PURPOSE", &self.by_purpose)?;
+        writeln!(out, "\n{:<44}{:>9}", "WHY NOT GOOD", "CALLS")?;
+        for (reason, count) in &self.reasons {
+            writeln!(out, "{reason:<44}{count:>9}")?;
+        }
         Ok(())
     }
 
-    fn print_calls(&self) {
-        table("WAY", &self.by_way);
-        table("PURPOSE", &self.by_purpose);
-        println!("\n{:<44}{:>9}", "WHY NOT GOOD", "CALLS");
-        for (reason, count) in &self.reasons {
-            println!("{reason:<44}{count:>9}");
-        }
-    }
-
-    fn print_acts(&self) {
-        println!(
+    fn print_acts(&self, out: &mut String) -> fmt::Result {
+        writeln!(
+            out,
             "\n{:<16}{:>7}{:>11}{:>10}{:>10}{:>10}",
             "ACT", "DONE", "RECOVERED", "P50 ms", "P99 ms", "MAX ms"
-        );
+        )?;
         for (act, count) in &self.acts {
             match self.recoveries.get(act) {
-                Some(it) if it.count > 0 => println!(
+                Some(it) if it.count > 0 => writeln!(
+                    out,
                     "{act:<16}{count:>7}{:>11}{:>10.1}{:>10.1}{:>10.1}",
                     it.count, it.p50_ms, it.p99_ms, it.max_ms
-                ),
-                _ => println!("{act:<16}{count:>7}"),
+                )?,
+                _ => writeln!(out, "{act:<16}{count:>7}")?,
             }
         }
+        Ok(())
     }
 
-    fn print_vitals(&self) {
+    fn print_vitals(&self, out: &mut String) -> fmt::Result {
         let unknown: u64 = self.by_way.values().map(|ends| ends.unknown).sum();
-        println!("\n{} executions, {unknown} unknown, {:.0} s", self.executions, self.seconds);
-        let Some(vitals) = &self.vitals else { return };
+        writeln!(out, "\n{} executions, {unknown} unknown, {:.0} s", self.executions, self.seconds)?;
+        let Some(vitals) = &self.vitals else { return Ok(()) };
         let (begin, end) = (vitals.at_begin, vitals.at_end);
-        println!("\n{:<16}{:>9}{:>9}", "DAEMON", "BEGIN", "END");
-        println!("{:<16}{:>9}{:>9}", "rss KiB", begin.rss_kib, end.rss_kib);
-        println!("{:<16}{:>9}{:>9}", "descriptors", begin.descriptors, end.descriptors);
-        println!("{:<16}{:>9}{:>9}", "processes", begin.processes, end.processes);
-        println!("{:<16}{:>9}{:>9}", "zombies", begin.zombies, end.zombies);
-        vitals.mishaps.iter().for_each(|mishap| println!("mishap: {mishap}"));
+        writeln!(out, "\n{:<16}{:>9}{:>9}", "DAEMON", "BEGIN", "END")?;
+        writeln!(out, "{:<16}{:>9}{:>9}", "rss KiB", begin.rss_kib, end.rss_kib)?;
+        writeln!(out, "{:<16}{:>9}{:>9}", "descriptors", begin.descriptors, end.descriptors)?;
+        writeln!(out, "{:<16}{:>9}{:>9}", "processes", begin.processes, end.processes)?;
+        writeln!(out, "{:<16}{:>9}{:>9}", "zombies", begin.zombies, end.zombies)?;
+        Ok(())
     }
 
-    fn print_violations(&self) {
+    fn print_violations(&self, out: &mut String) -> fmt::Result {
         for (violation, excerpt) in self.violations.iter().zip(&self.excerpts).take(SHOWN) {
-            println!("\nviolation: {violation}\n{excerpt}");
+            writeln!(out, "\nviolation: {violation}\n{excerpt}")?;
         }
         if self.violations.len() > SHOWN {
-            println!("… and {} more", self.violations.len() - SHOWN);
+            writeln!(out, "… and {} more", self.violations.len() - SHOWN)?;
+        }
+        for mishap in &self.mishaps {
+            writeln!(out, "\nmishap: {mishap}")?;
         }
         if let (false, Some(again)) = (self.is_good(), &self.again) {
-            println!("\nagain: {again}");
+            writeln!(out, "\nagain: {again}")?;
         }
+        Ok(())
     }
 
-    /// The last line counts promises, and one check more for what no record shows.
-    fn print_verdict(&self) {
-        let broken: HashSet<Promise> = self.violations.iter().map(|violation| violation.promise).collect();
-        println!();
-        for promise in Promise::ALL {
-            println!("{} {promise:?}", if broken.contains(&promise) { "broken" } else { "kept  " });
+    /// The last line counts promises, and one check more: that of the run itself.
+    fn print_verdict(&self, out: &mut String) -> fmt::Result {
+        writeln!(out)?;
+        for Verdict { evidence: Evidence { promise, count, of }, ruling } in &self.promises {
+            let promise = format!("{promise:?}");
+            writeln!(out, "{ruling:<11}{promise:<18}{count} {of}")?;
         }
-        println!("{} violations", self.violations.len());
-        let has_mishaps = self.vitals.as_ref().is_some_and(|vitals| !vitals.mishaps.is_empty());
-        let failed = broken.len() + usize::from(has_mishaps);
-        println!("{} passed, {failed} failed", Promise::ALL.len() + 1 - failed);
+        let (run, log) = (self.ruling(), self.log_lines);
+        let log =
+            log.map_or("there is no daemon.log".into(), |lines| format!("{lines} lines of the daemon's log"));
+        writeln!(out, "{run:<11}{:<18}{} mishaps, {log}", "the run itself", self.mishaps.len())?;
+        let all = || self.promises.iter().map(|verdict| verdict.ruling).chain([run]);
+        let count = |wanted| all().filter(|ruling| *ruling == wanted).count();
+        writeln!(
+            out,
+            "{} violations; {} promises and the run itself:",
+            self.violations.len(),
+            self.promises.len()
+        )?;
+        match count(Ruling::NotTried) {
+            0 => {}
+            untried => writeln!(out, "{untried} not tried, as the records hold nothing about them")?,
+        }
+        writeln!(out, "{} passed, {} failed", count(Ruling::Kept), count(Ruling::Broken))
+    }
+
+    /// Of the run itself, beside all promises.
+    fn ruling(&self) -> Ruling {
+        match self.log_lines {
+            _ if !self.mishaps.is_empty() => Ruling::Broken,
+            None => Ruling::NotTried,
+            Some(_) => Ruling::Kept,
+        }
     }
 }
 
-fn table(title: &str, rows: &BTreeMap<String, Ends>) {
-    println!("\n{title:<16}{:>9}{:>9}{:>9}{:>9}", "CALLS", "GOOD", "FAILED", "UNKNOWN");
+fn table(out: &mut String, title: &str, rows: &BTreeMap<String, Ends>) -> fmt::Result {
+    writeln!(out, "\n{title:<16}{:>9}{:>9}{:>9}{:>9}", "CALLS", "GOOD", "FAILED", "UNKNOWN")?;
     for (name, Ends { calls, good, failed, unknown }) in rows {
-        println!("{name:<16}{calls:>9}{good:>9}{failed:>9}{unknown:>9}");
+        writeln!(out, "{name:<16}{calls:>9}{good:>9}{failed:>9}{unknown:>9}")?;
     }
+    Ok(())
 }

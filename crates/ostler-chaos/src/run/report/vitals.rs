@@ -1,7 +1,5 @@
 //! How the daemon itself has fared.
 
-use std::path::Path;
-
 use serde::Serialize;
 
 use crate::run::world::family::Family;
@@ -20,6 +18,8 @@ pub(crate) struct Sample {
 pub(crate) struct Vitals {
     pub(super) at_begin: Sample,
     pub(super) at_end: Sample,
+    /// The report tells them beside its own.
+    #[serde(skip)]
     pub(crate) mishaps: Vec<String>,
 }
 
@@ -30,14 +30,6 @@ impl Vitals {
 
     pub(crate) fn end(&mut self, family: &Family) {
         self.at_end = Sample::of(family);
-    }
-
-    /// A panic that is caught somewhere is one all the same.
-    pub(crate) fn look_at_log(&mut self, log: &Path) {
-        let text = std::fs::read(log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let panics = text.lines().filter(|line| line.contains("panicked at"));
-        self.mishaps.extend(panics.take(5).map(|line| format!("the daemon's log: {line}")));
     }
 }
 
