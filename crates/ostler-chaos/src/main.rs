@@ -1,16 +1,17 @@
 //! `ostler-chaos`: hurts a daemon for a while, and checks what came of it.
 
-#![allow(clippy::print_stdout, reason = "the report is what the program is for")]
-#![allow(clippy::print_stderr, reason = "so is its progress")]
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use run::Options;
+use run::ending::Interrupted;
 
 mod run;
+
+/// A week.
+const MAX_SECONDS: u64 = 7 * 24 * 60 * 60;
 
 /// Hurts Ostler on purpose and checks what it promises.
 #[derive(Debug, Parser)]
@@ -47,22 +48,22 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// How long the nemesis is at work
-    #[arg(long, conflicts_with = "seconds")]
-    minutes: Option<u64>,
+    /// How long the nemesis is at work; 0.5 is half a minute
+    #[arg(long, conflicts_with = "seconds", default_value = "1", value_parser = minutes)]
+    minutes: Duration,
     /// The same in seconds
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
     seconds: Option<u64>,
     /// Where everything that is chosen comes from; drawn if it is not given
     #[arg(long)]
     seed: Option<u64>,
     /// How many call at once
-    #[arg(long, default_value_t = 32)]
-    callers: usize,
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    callers: u16,
     /// The daemon's program; that beside this one by default
     #[arg(long)]
     ostler: Option<PathBuf>,
-    /// Keep the records here, whatever comes of it
+    /// Keep the records here, whatever comes of it; the folder must not exist
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Only these ways, by comma: http-legacy, http-modern, http-face, stdio, relay
@@ -87,12 +88,11 @@ struct Run {
 
 impl Run {
     fn options(self) -> Options {
-        let seconds = self.seconds.unwrap_or(self.minutes.unwrap_or(1) * 60);
         Options {
-            lasts: Duration::from_secs(seconds),
+            lasts: self.seconds.map_or(self.minutes, Duration::from_secs),
             seed: self.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000)),
-            callers: self.callers,
-            ostler: self.ostler.unwrap_or_else(ostler_testkit::ostler),
+            callers: self.callers.into(),
+            ostler: self.ostler,
             keep: self.keep,
             only: self.only,
             nemesis: self.nemesis,
@@ -102,6 +102,15 @@ impl Run {
             is_json: self.json,
         }
     }
+}
+
+/// A time of at least a second and at most a week.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().map_or(f64::NAN, |minutes| (minutes * 60.0).round());
+    if !(1.0..=MAX_SECONDS as f64).contains(&seconds) {
+        return Err("it takes a number of minutes such as 3 or 0.5, of at most a week".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 fn main() -> ExitCode {
@@ -115,8 +124,8 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(2)
+            run::tell(&format!("error: {error:#}"));
+            ExitCode::from(error.downcast_ref::<Interrupted>().map_or(2, Interrupted::code))
         }
     }
 }

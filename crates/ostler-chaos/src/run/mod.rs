@@ -1,5 +1,6 @@
 //! A run from its beginning to its report.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::caller::hub::Hub;
 use self::caller::{Caller, Focus, Stage};
+use self::keeping::Keeping;
 use self::nemesis::{Act, Nemesis};
 use self::proxy::Proxy;
 use self::record::{Recorder, now};
@@ -26,6 +28,8 @@ use self::world::people::{NONE, Person, SOME, TOOLS};
 use self::world::site::{Programs, Site};
 
 mod caller;
+pub(crate) mod ending;
+mod keeping;
 mod nemesis;
 mod proxy;
 mod record;
@@ -48,7 +52,7 @@ pub(crate) struct Options {
     pub(crate) lasts: Duration,
     pub(crate) seed: u64,
     pub(crate) callers: usize,
-    pub(crate) ostler: PathBuf,
+    pub(crate) ostler: Option<PathBuf>,
     pub(crate) keep: Option<PathBuf>,
     pub(crate) only: Vec<String>,
     pub(crate) nemesis: Vec<String>,
@@ -94,20 +98,57 @@ impl Options {
 
 /// Runs, checks and reports; whether all promises were kept.
 pub(crate) async fn run(options: Options) -> anyhow::Result<bool> {
-    eprintln!("seed {}; again: {}", options.seed, options.again());
-    let temporary = tempfile::Builder::new().prefix("chaos-").tempdir()?;
-    let ways = options.ways()?;
-    let acts = Act::named(&options.nemesis)?;
-    let (site, nemesis) = set_up(temporary.path(), &options, &ways, acts).await?;
-    let vitals = play(&site, nemesis, &options, &ways).await?;
-    let mut report = Report::read(temporary.path())?;
-    report.complete(vitals, options.seed, options.again());
-    let is_good = report.is_good();
-    report.print(options.is_json)?;
-    if let Some(kept) = keep(temporary, &options, is_good)? {
-        eprintln!("the records are kept in {}", kept.display());
+    let plan = Plan::of(&options)?;
+    let keeping = Keeping::prepare(options.keep.as_deref())?;
+    tell(&format!("seed {}; again: {}", options.seed, options.again()));
+    let is_good = tokio::select! {
+        outcome = run_in(keeping.folder(), &options, plan) => outcome,
+        signal = ending::interrupted() => Err(signal?.into()),
+    };
+    let left = ending::end_all(keeping.folder()).await;
+    if !left.is_empty() {
+        let left: Vec<String> = left.iter().map(|proc| format!("{} ({})", proc.pid, proc.name())).collect();
+        tell(&format!("warning: these processes of the run can't be ended: {}", left.join(", ")));
     }
-    Ok(is_good)
+    let is_broken = matches!(is_good, Ok(false));
+    if let Some(kept) = keeping.finish(is_broken)? {
+        tell(&format!("the records are kept in {}", kept.display()));
+    }
+    is_good
+}
+
+/// Everything that is started in here ends when it is dropped, or soon after.
+async fn run_in(folder: &Path, options: &Options, plan: Plan) -> anyhow::Result<bool> {
+    let (site, nemesis) = set_up(folder, options, &plan).await?;
+    let vitals = play(&site, nemesis, options, &plan).await?;
+    let mut report = Report::read(folder)?;
+    report.complete(vitals, options.seed, options.again());
+    report.print(options.is_json)?;
+    Ok(report.is_good())
+}
+
+/// Progress, for whoever still reads it.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What was asked for, understood, before anything is started.
+struct Plan {
+    ways: Vec<Way>,
+    acts: Vec<Act>,
+    focus: Option<Focus>,
+    programs: Programs,
+}
+
+impl Plan {
+    fn of(options: &Options) -> anyhow::Result<Self> {
+        Ok(Self {
+            ways: options.ways()?,
+            acts: Act::named(&options.nemesis)?,
+            focus: options.focus.as_deref().map(Focus::named).transpose()?,
+            programs: Programs::find(options.ostler.as_deref())?,
+        })
+    }
 }
 
 /// Checks what a run has kept.
@@ -117,37 +158,17 @@ pub(crate) fn check_kept(folder: &Path, is_json: bool) -> anyhow::Result<bool> {
     Ok(report.is_good())
 }
 
-fn keep(folder: tempfile::TempDir, options: &Options, is_good: bool) -> anyhow::Result<Option<PathBuf>> {
-    let Some(place) = &options.keep else {
-        return Ok((!is_good).then(|| folder.keep()));
-    };
-    if let Some(parent) = place.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    let kept = folder.keep();
-    // Another file system needs a copy, and a folder that is there is not replaced.
-    match std::fs::rename(&kept, place) {
-        Ok(()) => Ok(Some(place.clone())),
-        Err(_) => Ok(Some(kept)),
-    }
-}
-
 /// Brings everything up: broker, server behind a URL, tokens, daemon.
-async fn set_up(
-    folder: &Path,
-    options: &Options,
-    ways: &[Way],
-    mut acts: Vec<Act>,
-) -> anyhow::Result<(Arc<Site>, Nemesis)> {
-    let programs = Programs { ostler: options.ostler.clone(), fake: ostler_testkit::fake_mcp() };
-    let mut site = Site::new(folder, programs)?;
+async fn set_up(folder: &Path, options: &Options, plan: &Plan) -> anyhow::Result<(Arc<Site>, Nemesis)> {
+    let mut site = Site::new(folder, plan.programs.clone())?;
     let (mut broker, mut back) = (None, None);
-    if ways.contains(&Way::Relay) {
+    if plan.ways.contains(&Way::Relay) {
         let server = NatsServer::plain(NatsVersion::Core).await;
         let proxy = Proxy::start(server.port()).await?;
         site.ports.broker = Some(proxy.port);
         (broker, back) = (Some(server), Some(proxy));
     }
+    let mut acts = plan.acts.clone();
     acts.retain(|act| broker.is_some() || !act.needs_broker());
     site.ports.web = free_port().await?;
     site.configure(Shape::default())?;
@@ -198,7 +219,7 @@ async fn play(
     site: &Arc<Site>,
     mut nemesis: Nemesis,
     options: &Options,
-    ways: &[Way],
+    plan: &Plan,
 ) -> anyhow::Result<Vitals> {
     let is_over = watch::Sender::new(false);
     let recorder = Arc::clone(&nemesis.recorder);
@@ -209,7 +230,7 @@ async fn play(
         hub: Arc::clone(&nemesis.hub),
         is_up: nemesis.daemon.watch(),
         is_over: is_over.subscribe(),
-        focus: options.focus.as_deref().map(Focus::named).transpose()?,
+        focus: plan.focus,
     });
     nemesis.prober = Some(Caller::prober(&stage));
     let wait = u64::try_from(SICK_RESET.as_micros()).unwrap_or(u64::MAX);
@@ -217,9 +238,11 @@ async fn play(
     forbidden().for_each(|event| recorder.add(&event));
     let mut callers = JoinSet::new();
     for number in 0..options.callers {
-        callers.spawn(Caller::new(&stage, options.seed, number, ways).run());
+        callers.spawn(Caller::new(&stage, options.seed, number, &plan.ways).run());
     }
-    let progress = tokio::spawn(show_progress(Arc::clone(&recorder)));
+    // Ends with the run, also with one that is dropped.
+    let mut progress = JoinSet::new();
+    progress.spawn(show_progress(Arc::clone(&recorder)));
     let mut vitals = Vitals::default();
     let end = Instant::now() + options.lasts;
     sleep(CENSUS.min(options.lasts / 4)).await;
@@ -246,7 +269,7 @@ async fn play(
         nemesis.mishaps.push(format!("{error:#}"));
     }
     nemesis.finish_censuses().await;
-    progress.abort();
+    progress.abort_all();
     recorder.finish()?;
     vitals.mishaps = nemesis.mishaps;
     Ok(vitals)
@@ -261,6 +284,6 @@ async fn show_progress(recorder: Arc<Recorder>) {
     let began = Instant::now();
     loop {
         sleep(PROGRESS).await;
-        eprintln!("{:>4} s: {}", began.elapsed().as_secs(), recorder.counts.line());
+        tell(&format!("{:>4} s: {}", began.elapsed().as_secs(), recorder.counts.line()));
     }
 }

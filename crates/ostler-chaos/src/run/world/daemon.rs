@@ -1,6 +1,7 @@
 //! The daemon of a run, which is killed and started again in the same place.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,8 @@ use super::site::Site;
 const COMING_UP: Duration = Duration::from_secs(30);
 /// How long it may take to end in order: ten seconds are promised.
 const ENDING: Duration = Duration::from_secs(12);
+/// So many lines of the log of a daemon that does not come up are shown.
+const SHOWN: usize = 20;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -103,9 +106,19 @@ fn spawn(site: &Site, life: u32) -> anyhow::Result<(Child, u32)> {
     let address = format!("127.0.0.1:{}", site.ports.daemon);
     let mut command = site.near(&["serve", "--listen", &address, "--port-file", "port"]);
     command.env(MARK, mark(site, life)).stdout(log.try_clone()?).stderr(log);
-    let child = command.spawn().context("the daemon can't be started")?;
+    let child =
+        command.spawn().with_context(|| format!("{} can't be started", site.programs.ostler.display()))?;
     let pid = child.id().context("the daemon has ended at once")?;
     Ok((child, pid))
+}
+
+/// The last lines of a log, as it may be gone when the error is read.
+fn end_of(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(SHOWN);
+    if lines.is_empty() { "nothing".into() } else { lines[from..].join("\n") }
 }
 
 async fn until_up(site: &Site, child: &mut Child) -> anyhow::Result<u16> {
@@ -117,10 +130,10 @@ async fn until_up(site: &Site, child: &mut Child) -> anyhow::Result<u16> {
             return Ok(port);
         }
         if let Some(status) = child.try_wait()? {
-            bail!("the daemon does not come up ({status}); see {}", log.display());
+            bail!("the daemon does not come up ({status}); it says:\n{}", end_of(&log));
         }
         if Instant::now() >= end {
-            bail!("the daemon does not come up within 30 s; see {}", log.display());
+            bail!("the daemon does not come up within 30 s; it says:\n{}", end_of(&log));
         }
         sleep(LOOK).await;
     }

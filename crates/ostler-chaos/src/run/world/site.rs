@@ -24,10 +24,33 @@ pub(crate) struct Site {
     pub(crate) tokens: HashMap<&'static str, String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Programs {
     pub(crate) ostler: PathBuf,
     pub(crate) fake: PathBuf,
+}
+
+impl Programs {
+    /// The daemon's program if it is named, and what stands beside this one.
+    pub(crate) fn find(ostler: Option<&Path>) -> anyhow::Result<Self> {
+        let ostler = match ostler {
+            Some(named) => std::path::absolute(named)?,
+            None => beside("ostler")?,
+        };
+        ensure!(ostler.is_file(), "--ostler: there is no program {}", ostler.display());
+        Ok(Self { ostler, fake: beside("fake-mcp")? })
+    }
+}
+
+fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let found = own.with_file_name(name);
+    ensure!(
+        found.is_file(),
+        "there is no {}: run `cargo build -p ostler -p ostler-testkit -p ostler-chaos --bins` first",
+        found.display()
+    );
+    Ok(found)
 }
 
 /// All on the loopback.
