@@ -58,7 +58,7 @@ pub(crate) struct Report {
     mishaps: Vec<String>,
     /// How many lines the daemon's log has, if there is one.
     log_lines: Option<usize>,
-    /// Lines of both records for the violations.
+    /// Lines of both records for the violations that are shown in full.
     #[serde(skip)]
     excerpts: Vec<String>,
 }
@@ -76,7 +76,11 @@ impl Report {
         }
         let log = read_log(&folder.join("daemon.log"))?;
         mishaps.extend(log.as_deref().map(panics).unwrap_or_default());
-        let excerpts = violations.iter().map(|broken| excerpt::of(broken, &history, &executions)).collect();
+        let excerpts = violations
+            .iter()
+            .take(print::SHOWN)
+            .map(|broken| excerpt::of(broken, &history, &executions))
+            .collect();
         let mut report = Self {
             seed: None,
             again: None,

@@ -10,7 +10,7 @@ use super::verdict::{Ruling, Verdict};
 use super::{Ends, Report};
 
 /// So many violations of one run are shown in full.
-const SHOWN: usize = 10;
+pub(super) const SHOWN: usize = 10;
 
 impl Report {
     pub(crate) fn print(&self, is_json: bool) -> anyhow::Result<()> {
