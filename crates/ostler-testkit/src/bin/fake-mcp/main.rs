@@ -34,6 +34,7 @@ mod lists;
 mod message;
 mod news;
 mod outlet;
+mod overrides;
 mod perform;
 mod reply;
 mod script;

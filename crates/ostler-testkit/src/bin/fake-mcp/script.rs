@@ -92,6 +92,8 @@ pub(crate) struct Listing {
     pub(crate) forges_origin: bool,
     pub(crate) slow: Option<Duration>,
     pub(crate) fails: bool,
+    /// Whether a tool that nothing defines echoes instead of being refused.
+    pub(crate) echoes_unknown: bool,
 }
 
 /// Everything the command line decides.
@@ -126,6 +128,8 @@ pub(crate) struct Script {
     pub(crate) listens: bool,
     /// So many more prompts, resources and templates, each with a malformed one among them.
     pub(crate) shelf: usize,
+    /// Holds lists and instructions that replace the built-in ones.
+    pub(crate) catalog: Option<PathBuf>,
 }
 
 /// Why a command line is refused.

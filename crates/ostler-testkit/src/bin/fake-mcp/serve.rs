@@ -14,6 +14,7 @@ use crate::library;
 use crate::lists::{self, Changes};
 use crate::message::{Message, Params};
 use crate::news::News;
+use crate::overrides;
 use crate::perform::{self, Call};
 use crate::reply::{self, Refusal, quote};
 use crate::script::Script;
@@ -146,7 +147,9 @@ impl Server {
 
     /// Every method but `tools/call`.
     fn answer(&mut self, id: &str, method: &str, params: &Params<'_>, era: Era) {
+        let overridden = overrides::answer(&self.script, method, params, era);
         let members = match method {
+            _ if overridden.is_some() => Ok(overridden.unwrap_or_default()),
             "initialize" => Ok(self.initialize(params)),
             "server/discover" => Ok(self.discover()),
             "ping" => Ok(String::new()),
@@ -178,14 +181,17 @@ impl Server {
 
     fn initialize(&mut self, params: &Params<'_>) -> String {
         let version = self.gate.negotiate(params);
-        let identity = self.identity();
-        format!(r#""protocolVersion":"{version}","capabilities":{CAPABILITIES},"serverInfo":{identity}"#)
+        let (identity, instructions) = (self.identity(), overrides::instructions(&self.script));
+        format!(
+            r#""protocolVersion":"{version}","capabilities":{CAPABILITIES},"serverInfo":{identity}{instructions}"#
+        )
     }
 
     fn discover(&self) -> String {
         let (version, identity) = (self.gate.offers(), self.identity());
+        let instructions = overrides::instructions(&self.script);
         format!(
-            r#""supportedVersions":["{version}"],"capabilities":{CAPABILITIES},"_meta":{{"io.modelcontextprotocol/serverInfo":{identity}}},"ttlMs":0,"cacheScope":"private""#
+            r#""supportedVersions":["{version}"],"capabilities":{CAPABILITIES},"_meta":{{"io.modelcontextprotocol/serverInfo":{identity}}},"ttlMs":0,"cacheScope":"private"{instructions}"#
         )
     }
 

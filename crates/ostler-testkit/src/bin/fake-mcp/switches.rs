@@ -112,8 +112,15 @@ switches! {
         |s, _| s.listens = true;
     "--shelf" = "N": "list N more prompts, resources and templates, 2 per page, with a bad one in each list",
         |s, v| s.shelf = number(v)?;
+    "--catalog" = "FILE": "lists and instructions from a JSON file, read again at each request; any URI can be read",
+        |s, v| catalog(s, v);
     "--raw-echo": "benchmark: answer every tools/call at once; no ledger, no checks",
         |s, _| s.is_raw_echo = true;
+}
+
+fn catalog(script: &mut Script, file: &str) {
+    script.catalog = path(file);
+    script.listing.echoes_unknown = true;
 }
 
 /// The text of `--help`.

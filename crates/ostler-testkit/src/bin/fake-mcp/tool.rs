@@ -151,6 +151,7 @@ impl Tool {
             | "huge_line"
             | "ask"
             | "notify" => given()?.into_fault(name)?,
+            _ if listing.echoes_unknown => Self::Echo,
             _ => return Err(Refusal::bad_params(format!("unknown tool `{name}`"))),
         })
     }

@@ -1,0 +1,1 @@
+//! Definitions that change under an approval.

@@ -1,0 +1,1 @@
+//! Floods of refusals against the audit.

@@ -1,0 +1,1 @@
+//! Callers who try to take a server from the others.

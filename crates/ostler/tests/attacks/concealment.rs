@@ -1,0 +1,1 @@
+//! Probing for names that rules hide.

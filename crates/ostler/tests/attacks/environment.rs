@@ -1,0 +1,1 @@
+//! What a server process can take from the daemon.

@@ -1,0 +1,1 @@
+//! Servers with oversized lists and names.

@@ -1,0 +1,1 @@
+//! Idle sessions and large notifications.

@@ -1,0 +1,1 @@
+//! Requests without an id.

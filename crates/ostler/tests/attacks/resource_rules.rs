@@ -1,0 +1,1 @@
+//! URIs that are written to escape resource rules.

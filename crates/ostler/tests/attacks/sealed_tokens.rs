@@ -1,0 +1,1 @@
+//! Task ids and request states of other callers.

@@ -1,0 +1,1 @@
+//! Servers that claim the resources of another server.
