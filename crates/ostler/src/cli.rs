@@ -12,7 +12,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ostler_core::config::{duration, listen};
 
-pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, read_moment};
+pub(crate) use self::policy::{
+    Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust, read_moment,
+};
 pub(crate) use self::relay::{NatsConfig, RelayCommand};
 pub(crate) use self::worker::{Login, Worker};
 use crate::reach::Address;
@@ -145,6 +147,7 @@ anew. What was begun with a token ends when it is revoked or expires.",
     Lock(Lock),
     Diff(Diff),
     Approve(Approve),
+    Trust(Trust),
     /// Print the JSON schema of ostler.toml
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler schema > ostler.schema.json")]
@@ -212,6 +215,9 @@ pub(crate) struct Serve {
     /// Serve the built-in server, whatever configs there are
     #[arg(long, hide = true)]
     pub(crate) builtin: bool,
+    /// The config was found in a working directory, and needs `ostler trust`
+    #[arg(long, hide = true)]
+    pub(crate) found: bool,
     /// Threads that do the work
     #[arg(long, hide = true, value_name = "N", default_value_t = 1)]
     pub(crate) threads: usize,

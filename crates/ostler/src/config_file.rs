@@ -32,11 +32,20 @@ pub(crate) struct Reading {
     pub(crate) locked: Locked,
 }
 
+/// How a config was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The user named it, or it is the user's own.
+    Chosen,
+    /// It lies in the working directory, whoever wrote it.
+    WorkingDirectory,
+}
+
 /// Where a config was looked for.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Here it is.
-    File(PathBuf),
+    /// Here it is, absolute.
+    File { file: PathBuf, origin: Origin },
     /// In none of these places is one.
     Nowhere(String),
 }
@@ -45,8 +54,16 @@ impl Found {
     /// The file, if there is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
-            Self::File(file) => Some(file),
+            Self::File { file, .. } => Some(file),
             Self::Nowhere(_) => None,
+        }
+    }
+
+    /// Treats the file as found in the working directory, by a command that starts this one.
+    pub(crate) fn in_working_directory(self) -> Self {
+        match self {
+            Self::File { file, .. } => Self::File { file, origin: Origin::WorkingDirectory },
+            Self::Nowhere(places) => Self::Nowhere(places),
         }
     }
 }
@@ -56,6 +73,8 @@ impl Found {
 pub(crate) struct Chosen {
     /// The main file, absolute; none for the built-in server.
     pub(crate) file: Option<PathBuf>,
+    /// How it was found.
+    pub(crate) origin: Origin,
     /// What it says.
     pub(crate) config: Config,
     /// Warnings.
@@ -69,48 +88,68 @@ pub(crate) struct Chosen {
 /// The config for a command, with its problems said. Without any file it is
 /// the built-in server.
 pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
-    let file = match found {
-        Found::File(file) => file,
+    let (file, origin) = match found {
+        Found::File { file, origin } => (file, origin),
         Found::Nowhere(places) => {
             tell(&format!("no config found; using the built-in server `demo` (looked for {places})"));
             let program = std::env::current_exe().map_err(Failure::Machine)?;
             let config = Config::demo(program.to_string_lossy());
             let (problems, stamps) = (Vec::new(), Stamps::default());
-            return Ok(Chosen { file: None, config, problems, stamps, lock: None });
+            let origin = Origin::Chosen;
+            return Ok(Chosen { file: None, origin, config, problems, stamps, lock: None });
         }
     };
     let Reading { file, config, problems, stamps, locked } = read(file)?;
-    let (short, counted) = (shown(&file).to_owned(), counted(&problems));
-    match config {
-        Some(config) => {
-            // Every command would repeat them; one is there to show them.
-            if !problems.is_empty() {
-                tell(&format!("{}: {counted}; `ostler check` shows what about", short.display()));
-            }
-            // Without what was approved, everything would seem to be.
-            Ok(Chosen { file: Some(file), config, problems, stamps, lock: locked? })
-        }
-        None => {
-            tell_problems(&problems);
-            Err(Failure::Config { file: short, counted })
-        }
+    let config = usable(&file, config, &problems)?;
+    // Every command would repeat them; one is there to show them.
+    if !problems.is_empty() {
+        let counted = counted(&problems);
+        tell(&format!("{}: {counted}; `ostler check` shows what about", shown(&file).display()));
     }
+    // Without what was approved, everything would seem to be.
+    Ok(Chosen { file: Some(file), origin, config, problems, stamps, lock: locked? })
 }
 
 /// The file that is meant: the one that was named, or the first that exists.
 pub(crate) fn find(named: Option<&Path>) -> Result<Found, Failure> {
     if let Some(named) = named {
-        return std::path::absolute(named).map(Found::File).map_err(Failure::Machine);
+        let file = std::path::absolute(named).map_err(Failure::Machine)?;
+        return Ok(Found::File { file, origin: Origin::Chosen });
     }
     let own = folders::config().map(|folder| folder.join("ostler.toml"));
-    let places: Vec<PathBuf> = HERE.iter().map(|name| Path::new(".").join(name)).chain(own).collect();
+    first_of(places_in(Path::new(".")).chain(own.clone()).collect(), own.as_deref())
+}
+
+/// The config that a command in this directory would find there.
+pub(crate) fn find_in(folder: &Path) -> Result<Found, Failure> {
+    first_of(places_in(folder).collect(), None)
+}
+
+fn places_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    HERE.iter().map(|name| folder.join(name))
+}
+
+fn first_of(places: Vec<PathBuf>, own: Option<&Path>) -> Result<Found, Failure> {
     match places.iter().find(|place| place.is_file()) {
-        Some(file) => std::path::absolute(file).map(Found::File).map_err(Failure::Machine),
+        Some(file) => {
+            let file = std::path::absolute(file).map_err(Failure::Machine)?;
+            let is_own = own.is_some_and(|own| own == file);
+            let origin = if is_own { Origin::Chosen } else { Origin::WorkingDirectory };
+            Ok(Found::File { file, origin })
+        }
         None => {
             let names: Vec<String> = places.iter().map(|place| folders::short(place)).collect();
             Ok(Found::Nowhere(names.join(", ")))
         }
     }
+}
+
+/// The config of a file. One that can't be used is a failure, and its problems are said.
+pub(crate) fn usable(file: &Path, config: Option<Config>, problems: &[Problem]) -> Result<Config, Failure> {
+    config.ok_or_else(|| {
+        tell_problems(problems);
+        Failure::Config { file: shown(file).to_owned(), counted: counted(problems) }
+    })
 }
 
 /// Reads a file and what it includes.

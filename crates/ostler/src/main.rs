@@ -37,6 +37,7 @@ mod stdio;
 mod table;
 mod token;
 mod told;
+mod trust;
 mod worker;
 
 use std::process::ExitCode;

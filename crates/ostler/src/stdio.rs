@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cli;
-use crate::config_file::{self, Found};
+use crate::config_file::{self, Found, Origin, Reading};
 use crate::failure::Failure;
 use crate::reach::Address;
 use crate::spot::{Note, Spot};
+use crate::{cli, trust};
 
 /// Carries the token of the client's caller, beside the admin token.
 pub(crate) const TOKEN_HEADER: &str = "ostler-token";
@@ -101,7 +101,12 @@ fn address_of(note: &Note) -> Result<Address, Failure> {
 /// Starts a daemon and waits until it, or one that somebody else has started
 /// at the same moment, can be reached.
 fn start(found: &Found, spot: &Spot) -> Result<Note, Failure> {
-    let mut child = launch(found.file(), spot).map_err(Failure::Machine)?;
+    if let Found::File { file, origin: Origin::WorkingDirectory } = found {
+        // The daemon has no terminal and a log that few read: the client's side asks, and says what is missing.
+        let Reading { config, problems, .. } = config_file::read(file.clone())?;
+        trust::require(Origin::WorkingDirectory, file, &config_file::usable(file, config, &problems)?)?;
+    }
+    let mut child = launch(found, spot).map_err(Failure::Machine)?;
     let end = Instant::now() + COMING_UP;
     loop {
         if let Some(note) = spot.running() {
@@ -122,7 +127,8 @@ fn start(found: &Found, spot: &Spot) -> Result<Note, Failure> {
 
 /// The daemon: in a session of its own, and with nothing of the client's in its
 /// hands that would keep the client from ending.
-fn launch(config: Option<&Path>, spot: &Spot) -> io::Result<Child> {
+fn launch(found: &Found, spot: &Spot) -> io::Result<Child> {
+    let config = found.file();
     let log = spot.open_log()?;
     if log.metadata()?.len() > LONGEST_LOG {
         log.set_len(0)?;
@@ -133,6 +139,9 @@ fn launch(config: Option<&Path>, spot: &Spot) -> io::Result<Child> {
         Some(file) => command.arg("--config").arg(file),
         None => command.arg("--builtin"),
     };
+    if let Found::File { origin: Origin::WorkingDirectory, .. } = found {
+        command.arg("--found");
+    }
     // Where the client was started is its affair, and may be gone before the daemon is.
     command.current_dir(config.and_then(Path::parent).unwrap_or(Path::new("/")));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()

@@ -1,5 +1,6 @@
 //! Commands about who may call what: tokens, roles, pins and the audit.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
@@ -165,6 +166,32 @@ pub(crate) struct Approve {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Consent to the config in a directory: its commands may run
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler trust                      the config in this directory
+  ostler trust ~/src/project
+  ostler trust --list
+  ostler trust --revoke ~/src/project",
+    after_help = "A config that Ostler finds in the working directory, and that was not named with --config, runs nothing \
+before it is trusted. Consent is for its path and for the commands, variables, addresses and included files that it \
+has now; an edit of those needs it again, an edit of roles and limits does not. A running daemon takes up an edit that \
+waited for it."
+)]
+pub(crate) struct Trust {
+    /// The directory; this one if not given
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Print the configs that are trusted
+    #[arg(long, conflicts_with_all = ["folder", "revoke"])]
+    pub(crate) list: bool,
+    /// Take consent back
+    #[arg(long)]
+    pub(crate) revoke: bool,
 }
 
 /// Say which rule decides whether a role may use something

@@ -12,7 +12,7 @@ use crate::{auth, cli, environment, folders, output, pins, rule_check};
 
 pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure> {
     let file = match config_file::find(file)? {
-        Found::File(file) => file,
+        Found::File { file, .. } => file,
         Found::Nowhere(looked_for) => return Err(Failure::NoConfig { looked_for }),
     };
     let mut reading = config_file::read(file)?;

@@ -107,7 +107,7 @@ impl Entry {
 }
 
 /// A word of a command line, in quotes where it would not be one otherwise.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,$~{}…".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()

@@ -16,6 +16,7 @@ mod serve;
 mod status;
 pub(crate) mod token;
 pub(crate) mod tools;
+mod trust;
 mod worker;
 
 use std::process::ExitCode;
@@ -56,6 +57,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Lock(typed) => lock::run(&typed, shared),
         Command::Diff(typed) => diff::run(&typed, shared),
         Command::Approve(typed) => approve::run(&typed, shared),
+        Command::Trust(typed) => trust::run(&typed, shared),
         Command::Explain(typed) => return explain::run(&typed, file),
         Command::Schema => output::print_json(&ostler_core::config::schema()),
         Command::Completions { shell } => manual::print_completions(shell),

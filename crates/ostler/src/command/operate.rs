@@ -29,6 +29,7 @@ pub(crate) enum Change {
     Applied { plan: Plan, failed: Vec<Failed> },
     Broken { problems: Vec<Problem> },
     Unreadable { why: String },
+    Untrusted { file: PathBuf },
 }
 
 #[derive(Deserialize)]
@@ -59,11 +60,19 @@ pub(crate) struct Problem {
 
 /// Reads the config again.
 pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
-    with_daemon(shared, async |there| {
+    reload(reach::find_daemon(shared, WHY)?)
+}
+
+/// Has a daemon read its config again.
+pub(super) fn reload(there: There) -> Result<(), Failure> {
+    ask(there, async |there| {
         let done = match there.reload_config().await? {
             Change::Applied { plan, failed } => show_change(plan, &failed),
             Change::Broken { problems } => Err(show_problems(&problems)),
             Change::Unreadable { why } => Err(Failure::Refused { what: why, hint: None }),
+            Change::Untrusted { file } => {
+                Err(Failure::Untrusted { file: config_file::shown(&file).to_owned(), is_edited: true })
+            }
         };
         Ok(done?)
     })
@@ -109,7 +118,10 @@ fn with_daemon(
     shared: &cli::Shared,
     work: impl AsyncFnOnce(&There) -> Result<(), Trouble>,
 ) -> Result<(), Failure> {
-    let there = reach::find_daemon(shared, WHY)?;
+    ask(reach::find_daemon(shared, WHY)?, work)
+}
+
+fn ask(there: There, work: impl AsyncFnOnce(&There) -> Result<(), Trouble>) -> Result<(), Failure> {
     reach::run(Way::There(there), async |reach| match reach {
         Reach::There(there) => work(there).await.map_err(Failure::from),
         Reach::Here(_) => Err(Failure::NoDaemon { why: WHY }),

@@ -9,7 +9,7 @@ use crate::config_file::Found;
 use crate::daemon::{self, Launch};
 use crate::failure::Failure;
 use crate::spot::Spot;
-use crate::{cli, config_file};
+use crate::{cli, config_file, trust};
 
 /// How long what is still being written to disk may take at the end.
 const LAST_WRITES: Duration = Duration::from_millis(200);
@@ -24,13 +24,18 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
         true => Found::Nowhere("nothing".into()),
         false => config_file::find(file)?,
     };
+    let found = if typed.found { found.in_working_directory() } else { found };
     let spot = Spot::of(found.file())?;
     let Some(claim) = spot.claim().map_err(Failure::Machine)? else {
         // Of several that are started for clients at once, one is enough.
         return if typed.linger.is_some() { Ok(()) } else { Err(Failure::AlreadyRunning(spot.running())) };
     };
+    let chosen = config_file::choose(found)?;
+    if let Some(file) = &chosen.file {
+        trust::require(chosen.origin, file, &chosen.config)?;
+    }
     let launch = Launch {
-        chosen: config_file::choose(found)?,
+        chosen,
         claim,
         listen: typed.listen,
         port_file: typed.port_file.clone(),

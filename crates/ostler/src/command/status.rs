@@ -22,10 +22,11 @@ const EVERY: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failure> {
-    reach::run(reach::find(shared)?, async |reach| {
-        if typed.probe {
-            return probe(typed, reach).await;
-        }
+    let way = reach::find(shared)?;
+    if typed.probe {
+        return reach::run(way, async |reach| probe(typed, reach).await);
+    }
+    reach::look(way, async |reach| {
         if typed.watch && !reach.is_lasting() {
             return Err(Failure::Usage {
                 what: "there is nothing to watch: no daemon runs for this config".into(),

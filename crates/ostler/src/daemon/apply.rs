@@ -1,5 +1,6 @@
 //! Making the host what a config says: at the start, and after an edit.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ostler_core::config::{Plan, Problem};
@@ -16,6 +17,7 @@ use crate::audit::Note;
 use crate::config_file::{self, Reading};
 use crate::output::tell;
 use crate::told::Told;
+use crate::trust::{self, Standing};
 
 impl Daemon {
     /// Hosts every server of the config. Those that should be up are started
@@ -43,10 +45,13 @@ impl Daemon {
             Ok(Err(failure)) => return self.unread(failure.to_string()),
             Err(error) => return self.unread(error.to_string()),
         };
-        let Reading { config, problems, stamps, locked, .. } = reading;
+        let Reading { file, config, problems, stamps, locked } = reading;
         self.roster.note_read(stamps);
         self.take_lock(locked);
         match config {
+            Some(config) if trust::standing(self.roster.origin, &file, &config) != Standing::Trusted => {
+                self.untrusted(file)
+            }
             Some(config) => {
                 let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);
                 let plan =
@@ -151,6 +156,16 @@ impl Daemon {
         tell("the config can't be used as it is now, so nothing was changed");
         self.note_config("config-refused", "it has errors");
         self.roster.conclude(Outcome::Broken { problems })
+    }
+
+    fn untrusted(&self, file: PathBuf) -> Reload {
+        tell(&format!(
+            "{} has changed what it runs or contacts, so nothing was changed\n  hint: read it; then consent with `ostler trust {}`",
+            file.display(),
+            file.parent().unwrap_or(&file).display(),
+        ));
+        self.note_config("config-refused", "it is not trusted");
+        self.roster.conclude(Outcome::Untrusted { file })
     }
 
     fn unread(&self, why: String) -> Reload {

@@ -13,7 +13,7 @@ use ostler_core::pins::{Lock, Pins};
 use ostler_core::spec::ServerSpec;
 use serde::Serialize;
 
-use crate::config_file::Chosen;
+use crate::config_file::{Chosen, Origin};
 use crate::pins::{self, Broken, Locked};
 use crate::stamps::Stamps;
 use crate::told::Told;
@@ -23,6 +23,8 @@ use crate::told::Told;
 pub(super) struct Roster {
     /// The main file; none for the built-in server.
     pub(super) file: Option<PathBuf>,
+    /// How it was found.
+    pub(super) origin: Origin,
     /// What the host was made with: keys that can't change are compared with it.
     pub(super) started_with: Config,
     book: Mutex<Book>,
@@ -82,6 +84,11 @@ pub(super) enum Outcome {
         /// Why not.
         why: String,
     },
+    /// The config runs or contacts something that needs consent, so nothing was changed.
+    Untrusted {
+        /// The main file.
+        file: PathBuf,
+    },
 }
 
 /// A server that could not be changed.
@@ -94,7 +101,7 @@ pub(super) struct Failed {
 impl Roster {
     /// Nothing is hosted yet.
     pub(super) fn new(chosen: Chosen) -> Self {
-        let Chosen { file, config, problems, stamps, lock } = chosen;
+        let Chosen { file, origin, config, problems, stamps, lock } = chosen;
         let book = Book {
             hosted: Vec::new(),
             config: config.clone(),
@@ -106,7 +113,8 @@ impl Roster {
             broken_lock: None,
             last: None,
         };
-        Self { file, started_with: config, book: Mutex::new(book), turn: tokio::sync::Mutex::default() }
+        let (book, turn) = (Mutex::new(book), tokio::sync::Mutex::default());
+        Self { file, origin, started_with: config, book, turn }
     }
 
     /// The servers of the config, in its order.

@@ -87,6 +87,14 @@ pub(crate) enum Failure {
         /// What to do about it.
         hint: String,
     },
+    /// The config was found in the working directory and needs consent; what it would run has been printed.
+    #[error("{} {}", .file.display(), untrusted(*.is_edited))]
+    Untrusted {
+        /// The file.
+        file: PathBuf,
+        /// It was trusted with other commands.
+        is_edited: bool,
+    },
     /// Tools are not as they were approved; which ones has been printed.
     #[error("{what}")]
     Unapproved {
@@ -243,7 +251,10 @@ impl Failure {
             | Self::Relay { .. }
             | Self::Exposed(_) => 3,
             Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
-            Self::Refused { .. } | Self::Unapproved { .. } | Self::UnknownToken(_) => 5,
+            Self::Refused { .. }
+            | Self::Unapproved { .. }
+            | Self::Untrusted { .. }
+            | Self::UnknownToken(_) => 5,
             Self::Call(error) | Self::Late(error) | Self::Lost { error, .. } => error.exit_code(),
             Self::Unlisted(error) if may_have_run(error) => 6,
             Self::Unlisted(error) => error.exit_code(),
@@ -271,6 +282,13 @@ fn unlisted(error: &CallError) -> String {
     match error {
         CallError::OutcomeUnknown { server, .. } => format!("server `{server}` did not list its tools"),
         other => other.to_string(),
+    }
+}
+
+fn untrusted(is_edited: bool) -> &'static str {
+    match is_edited {
+        true => "is not trusted: it has changed since it was trusted",
+        false => "is not trusted: it was found in the working directory",
     }
 }
 

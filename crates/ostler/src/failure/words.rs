@@ -60,6 +60,12 @@ impl Failure {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Unreadable { hint, .. } | Self::Relay { hint, .. } => Some((*hint).into()),
             Self::Lock { hint, .. } | Self::Unapproved { hint, .. } => Some(clean(hint)),
+            Self::Untrusted { file, .. } => {
+                let file = clean(&file.display().to_string());
+                Some(format!(
+                    "read it; then consent with `ostler trust`, or name it with `--config {file}`"
+                ))
+            }
             Self::Unfinished { .. } => Some("`--raw` prints what it answered".into()),
             Self::Listen { hint, .. } => Some(hint.clone()),
             Self::Refused { hint, .. } => hint.clone(),

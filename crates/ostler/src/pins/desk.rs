@@ -48,17 +48,13 @@ impl Desk {
     /// The config that is meant, and who can ask its servers. The built-in
     /// server has no file that anything could lie beside.
     pub(crate) fn open(shared: &cli::Shared) -> Result<(Self, Way), Failure> {
-        let config = match config_file::find(shared.config.as_deref())? {
-            Found::File(config) => config,
+        let (main, origin) = match config_file::find(shared.config.as_deref())? {
+            Found::File { file, origin } => (file, origin),
             Found::Nowhere(looked_for) => return Err(Failure::NoConfig { looked_for }),
         };
-        let Reading { file: main, config, problems, stamps, locked } = config_file::read(config)?;
-        let Some(config) = config else {
-            config_file::tell_problems(&problems);
-            let file = config_file::shown(&main).to_owned();
-            return Err(Failure::Config { file, counted: config_file::counted(&problems) });
-        };
-        let way = reach::find_for(shared, &main, &config);
+        let Reading { config, problems, stamps, locked, .. } = config_file::read(main.clone())?;
+        let config = config_file::usable(&main, config, &problems)?;
+        let way = reach::find_for(shared, &main, &config, origin);
         let folder = main.parent().unwrap_or(Path::new("/")).to_owned();
         let spot = Spot::of(Some(&main)).ok();
         let file = file::beside(&main);

@@ -51,7 +51,7 @@ pub(crate) struct Here {
 
 impl Here {
     pub(super) async fn open(setting: Setting) -> Self {
-        let Setting { config, pins, spot } = setting;
+        let Setting { config, pins, spot, .. } = setting;
         let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
         let state_dir = folders::state();
         let host = Host::new(HostOptions { guard, state_dir, pins, ..HostOptions::of(&config) });

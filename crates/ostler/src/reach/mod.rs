@@ -10,7 +10,7 @@ mod patience;
 mod relayed;
 mod there;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,10 +26,11 @@ pub(crate) use self::http::Address;
 pub(crate) use self::patience::Deadline;
 pub(crate) use self::relayed::Relayed;
 pub(crate) use self::there::There;
+use crate::config_file::Origin;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::spot::Spot;
-use crate::{cli, config_file, pins};
+use crate::{cli, config_file, pins, trust};
 
 /// How long what is still being written to disk may take at the end.
 const LAST_WRITES: Duration = Duration::from_secs(2);
@@ -52,6 +53,15 @@ pub(crate) struct Setting {
     pub(crate) pins: Option<Pins>,
     /// Where the config's other files are.
     pub(crate) spot: Option<Spot>,
+    /// The file and how it was found; none for the built-in server.
+    pub(crate) file: Option<(PathBuf, Origin)>,
+}
+
+impl Setting {
+    /// Refuses to start servers of a config that needs consent and has none.
+    fn require_trust(&self) -> Result<(), Failure> {
+        self.file.as_ref().map_or(Ok(()), |(file, origin)| trust::require(*origin, file, &self.config))
+    }
 }
 
 /// The servers of a config, ready to be used.
@@ -137,14 +147,15 @@ pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
         None => {
             let chosen = config_file::choose(found)?;
             let pins = pins::file::pins(chosen.config.pins, chosen.lock.as_ref());
-            Ok(Way::Here(Box::new(Setting { config: chosen.config, pins, spot: spot.ok() })))
+            let file = chosen.file.map(|file| (file, chosen.origin));
+            Ok(Way::Here(Box::new(Setting { config: chosen.config, pins, spot: spot.ok(), file })))
         }
     }
 }
 
 /// The same for a config that has been read. What this process asks of servers
 /// is not judged by pins.
-pub(crate) fn find_for(shared: &cli::Shared, file: &Path, config: &Config) -> Way {
+pub(crate) fn find_for(shared: &cli::Shared, file: &Path, config: &Config, origin: Origin) -> Way {
     let spot = Spot::of(Some(file));
     let there = match &shared.daemon {
         Some(address) => {
@@ -153,7 +164,10 @@ pub(crate) fn find_for(shared: &cli::Shared, file: &Path, config: &Config) -> Wa
         }
         None => running(&spot),
     };
-    let here = || Way::Here(Box::new(Setting { config: config.clone(), pins: None, spot: spot.ok() }));
+    let here = || {
+        let file = Some((file.to_owned(), origin));
+        Way::Here(Box::new(Setting { config: config.clone(), pins: None, spot: spot.ok(), file }))
+    };
     there.map_or_else(here, Way::There)
 }
 
@@ -169,7 +183,11 @@ fn token_in_environment() -> Option<String> {
 
 /// The daemon of a spot. A machine without a home has no daemon that could be found.
 fn running(spot: &Result<Spot, Failure>) -> Option<There> {
-    let spot = spot.as_ref().ok()?;
+    running_at(spot.as_ref().ok()?)
+}
+
+/// The daemon of a spot.
+pub(crate) fn running_at(spot: &Spot) -> Option<There> {
     let address = Address::near(&spot.running()?.url)?;
     Some(There::new(address, spot.token()))
 }
@@ -179,8 +197,7 @@ pub(crate) fn ask_daemon<T>(
     spot: &Spot,
     ask: impl AsyncFnOnce(&There) -> Result<T, Trouble>,
 ) -> Option<Result<T, Trouble>> {
-    let address = Address::near(&spot.running()?.url)?;
-    let there = There::new(address, spot.token());
+    let there = running_at(spot)?;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Some(Err(Failure::Machine(error).into())),
@@ -196,9 +213,17 @@ pub(crate) fn find_daemon(shared: &cli::Shared, why: &'static str) -> Result<The
     }
 }
 
-/// Does work with the servers of a config. Those of this process are not left
+/// Does work with the servers of a config, which needs consent to run them. Those of this process are not left
 /// behind: neither when the work fails nor when a signal ends it.
 pub(crate) fn run<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Failure>) -> Result<T, Failure> {
+    if let Way::Here(setting) = &way {
+        setting.require_trust()?;
+    }
+    look(way, work)
+}
+
+/// Does work that starts no server, and needs no consent.
+pub(crate) fn look<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Failure>) -> Result<T, Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
     let result = runtime.block_on(async {

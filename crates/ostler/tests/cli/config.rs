@@ -76,7 +76,7 @@ fn a_file_of_another_client_works_unchanged() {
 fn files_are_looked_for_in_their_order() {
     let home = Home::new();
     let config = |name: &str| format!("[servers.{name}]\ncommand = \"x\"\n");
-    let listed = |args: &[&str]| home.run(args).stdout.lines().nth(1).unwrap_or_default().to_owned();
+    let listed = |args: &[&str]| home.run_finding(args).stdout.lines().nth(1).unwrap_or_default().to_owned();
     home.write(".config/ostler/ostler.toml", &config("own"));
     assert!(listed(&["list"]).starts_with("own "));
     home.write(".mcp.json", r#"{"mcpServers": {"client": {"command": "x"}}}"#);

@@ -39,7 +39,8 @@ impl<'a> Daemon<'a> {
         Self::spawn(home, command)
     }
 
-    fn spawn(home: &'a Home, mut command: Command) -> Self {
+    /// A command that serves and writes its port into the file `port`.
+    pub(crate) fn spawn(home: &'a Home, mut command: Command) -> Self {
         let file = home.path("port");
         let _ = std::fs::remove_file(&file);
         let mut child = command.spawn().unwrap();

@@ -58,8 +58,18 @@ impl Home {
         std::fs::read_to_string(self.path(name)).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// The command, ready to be started in this home and in nobody's environment.
+    /// The command, ready to be started in this home and in nobody's environment. It names the config of the
+    /// home, which is consent to run its servers.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let config = ["ostler.toml", ".mcp.json"].into_iter().find(|name| self.path(name).exists());
+        match config.filter(|_| args[0] != "guard" && !args.contains(&"--config")) {
+            Some(config) => self.finding_command(&[&["--config", config], args].concat()),
+            None => self.finding_command(args),
+        }
+    }
+
+    /// The same, and the command finds the config by itself: in the working directory, unless one is named.
+    pub(crate) fn finding_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ostler"));
         command.args(args).current_dir(self.folder.path()).env_clear();
         command.env("HOME", self.folder.path()).env("XDG_STATE_HOME", self.path("state"));
@@ -71,6 +81,11 @@ impl Home {
 
     pub(crate) fn run(&self, args: &[&str]) -> Run {
         self.shown(args, &self.command(args).output().unwrap())
+    }
+
+    /// Runs a command that finds the config by itself.
+    pub(crate) fn run_finding(&self, args: &[&str]) -> Run {
+        self.shown(args, &self.finding_command(args).output().unwrap())
     }
 
     /// Runs with room for lines of any length: paths are longer on some machines.

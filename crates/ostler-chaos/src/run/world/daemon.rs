@@ -104,7 +104,8 @@ fn spawn(site: &Site, life: u32) -> anyhow::Result<(Child, u32)> {
     let _ = std::fs::remove_file(site.folder.join("host/port"));
     let log = File::options().create(true).append(true).open(site.folder.join("daemon.log"))?;
     let address = format!("127.0.0.1:{}", site.ports.daemon);
-    let mut command = site.near(&["serve", "--listen", &address, "--port-file", "port"]);
+    let mut command =
+        site.near(&["serve", "--config", "ostler.toml", "--listen", &address, "--port-file", "port"]);
     command.env(MARK, mark(site, life)).stdout(log.try_clone()?).stderr(log);
     let child =
         command.spawn().with_context(|| format!("{} can't be started", site.programs.ostler.display()))?;

@@ -43,7 +43,9 @@ pub(super) async fn reload(State(daemon): State<Arc<Daemon>>) -> Response {
     let reload = daemon.reload().await;
     let status = match reload.outcome {
         Outcome::Applied { .. } => StatusCode::OK,
-        Outcome::Broken { .. } | Outcome::Unreadable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        Outcome::Broken { .. } | Outcome::Unreadable { .. } | Outcome::Untrusted { .. } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
     };
     reply(status, &reload)
 }

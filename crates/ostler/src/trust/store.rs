@@ -1,0 +1,110 @@
+//! Trusted configs: `trusted.json` in the state directory, readable by its user alone.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config_file::read_at_most;
+use crate::failure::Failure;
+use crate::{folders, spot};
+
+/// Configs that are kept; the oldest consent goes first.
+const MOST: usize = 1_000;
+/// Fits [`MOST`] entries with paths of the usual length.
+const LARGEST: u64 = 1 << 20;
+
+/// Configs with consent, by path.
+#[derive(Debug)]
+pub(crate) struct Store {
+    file: PathBuf,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    file: PathBuf,
+    /// Fingerprint of the effects that were consented to.
+    sha256: String,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    version: u32,
+    trusted: Vec<Entry>,
+}
+
+/// The path that consent is for. Its directory is resolved, and the file itself is not: a link to a trusted file is
+/// another config, whose paths begin elsewhere.
+pub(crate) fn path_of(file: &Path) -> PathBuf {
+    let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.zip(file.file_name()).map_or_else(|| file.to_owned(), |(folder, name)| folder.join(name))
+}
+
+impl Store {
+    /// Reads the store. One that can't be read trusts nothing.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let homeless = || io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set");
+        let file = folders::state().ok_or_else(homeless).map_err(Failure::Machine)?.join("trusted.json");
+        let text = read_at_most(&file, LARGEST).unwrap_or_default();
+        let document: Option<Document> = serde_json::from_str(&text).ok();
+        let entries = document.filter(|it| it.version == 1).map(|it| it.trusted).unwrap_or_default();
+        Ok(Self { file, entries })
+    }
+
+    pub(crate) fn fingerprint(&self, path: &Path) -> Option<String> {
+        self.entries.iter().find(|entry| entry.file == path).map(|entry| entry.sha256.clone())
+    }
+
+    /// Paths of all configs with consent, sorted.
+    pub(crate) fn paths(&self) -> Vec<&Path> {
+        let mut paths: Vec<&Path> = self.entries.iter().map(|entry| entry.file.as_path()).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    pub(crate) fn add(&mut self, path: &Path, fingerprint: &str) {
+        self.remove(path);
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        self.entries.push(Entry { file: path.to_owned(), sha256: fingerprint.to_owned(), at });
+        let surplus = self.entries.len().saturating_sub(MOST);
+        self.entries.drain(..surplus);
+    }
+
+    /// Removes a config; whether it was there.
+    pub(crate) fn remove(&mut self, path: &Path) -> bool {
+        let before = self.entries.len();
+        self.entries.retain(|entry| entry.file != path);
+        self.entries.len() < before
+    }
+
+    pub(crate) fn write(&self) -> Result<(), Failure> {
+        let unwritable = |why: io::Error| Failure::Unwritable { file: self.file.clone(), why };
+        let document = Document { version: 1, trusted: self.entries.clone() };
+        let text = serde_json::to_string_pretty(&document).map_err(io::Error::from).map_err(unwritable)?;
+        if let Some(folder) = self.file.parent() {
+            spot::make_private_folder(folder).map_err(unwritable)?;
+        }
+        spot::write_whole(&self.file, text.as_bytes()).map_err(unwritable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_consent_goes_first() {
+        let mut store = Store { file: PathBuf::new(), entries: Vec::new() };
+        for number in 0..=MOST {
+            store.add(Path::new(&format!("/{number}")), "x");
+        }
+        assert_eq!(store.entries.len(), MOST);
+        assert_eq!(store.fingerprint(Path::new("/0")), None);
+        store.add(Path::new("/5"), "y");
+        assert_eq!((store.entries.len(), store.fingerprint(Path::new("/5"))), (MOST, Some("y".into())));
+    }
+}
