@@ -45,6 +45,14 @@ impl Outlet {
         Self(Way::Line(line))
     }
 
+    /// Whether the client has read everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        match &self.0 {
+            Way::Queue(queue) => queue.is_empty(),
+            Way::Line(line) => line.capacity() == line.max_capacity(),
+        }
+    }
+
     /// Sends a frame on its way; false if the client is gone or does not read.
     pub(crate) fn send(&self, frame: impl Into<Bytes>) -> bool {
         match &self.0 {

@@ -178,6 +178,20 @@ impl Queue {
         state.left.filter(|_| state.phase != Phase::Open)
     }
 
+    /// Since when no reader has been here; `None` while one is.
+    pub(crate) fn left(&self) -> Option<Instant> {
+        self.state().left
+    }
+
+    /// Forgets frames that were read, and the others too if no reader is here.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        if state.left.is_some() {
+            (state.unread, state.waiting) = (0, 0);
+        }
+        state.trim(&Bounds { frames: 0, bytes: 0 });
+    }
+
     /// The size of what is held.
     pub(crate) fn size(&self) -> usize {
         self.state().bytes

@@ -182,11 +182,6 @@ impl Session {
         waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())
     }
 
-    /// Sends a frame that belongs to no request.
-    pub(crate) fn push(&self, frame: Bytes) {
-        self.streams.push(frame);
-    }
-
     /// Ends what the session has under way: its calls are cancelled, its
     /// streams end, its questions stay without an answer.
     pub(crate) fn end(&self) {

@@ -1,5 +1,6 @@
 //! The sessions of legacy clients over HTTP.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ pub(crate) struct Sessions {
     max: usize,
     idle: Duration,
     start: Instant,
-    /// Answers that wait for clients which lost their connection.
-    kept: Kept,
+    /// Answers and notifications that wait for clients.
+    pub(crate) kept: Kept,
     open: Mutex<Open>,
 }
 
@@ -153,10 +154,16 @@ impl Sessions {
         ended.len()
     }
 
-    /// Counts the answer of a stream that may be resumed. Where too much is
-    /// kept, the oldest can't be resumed any more; whoever reads one gets it still.
+    /// Counts the answer of a stream that may be resumed.
     pub(crate) fn keep_answer(&self, session: &Session, stream: &Arc<Queue>) {
         session.streams.count(stream, &self.kept);
+        self.make_room(Some(stream));
+    }
+
+    /// Makes room where too much waits for clients: the caller with the most
+    /// loses what waits longest. An answer can't be resumed any more, but is read
+    /// to its end by a client that is there; `newest` stays.
+    pub(crate) fn make_room(&self, newest: Option<&Arc<Queue>>) {
         if !self.kept.is_too_much() {
             return;
         }
@@ -165,13 +172,22 @@ impl Sessions {
             let of_it = session.streams.counted().into_iter();
             counted.extend(of_it.map(|(since, queue)| (since, Arc::clone(session), queue)));
         });
-        counted.sort_by_key(|(since, ..)| *since);
-        for (_, session, queue) in counted {
+        counted.sort_by_key(|(since, ..)| Reverse(*since));
+        // From the newest on, so that each is ranked by what its caller has left when it goes.
+        let mut held = HashMap::<&str, usize>::new();
+        let mut ranked = Vec::with_capacity(counted.len());
+        for (since, session, queue) in &counted {
+            let of_caller = held.entry(session.caller().principal()).or_default();
+            *of_caller += queue.size();
+            ranked.push((Reverse(*of_caller), *since, session, queue));
+        }
+        ranked.sort_by_key(|(held, since, ..)| (*held, *since));
+        for (_, _, session, queue) in ranked {
             if self.kept.is_enough() {
                 return;
             }
-            if !Arc::ptr_eq(&queue, stream) {
-                session.streams.forget(&queue);
+            if !newest.is_some_and(|newest| Arc::ptr_eq(newest, queue)) {
+                session.streams.forget(queue);
             }
         }
     }

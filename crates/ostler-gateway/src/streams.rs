@@ -10,14 +10,15 @@ use tokio::time::Instant;
 use crate::kept::{Kept, Share};
 use crate::queue::{Bounds, Queue, Reader};
 
-/// What is kept of frames that belong to no request while no stream is open.
+/// Frames that belong to no request and are kept for a client that reads slowly, or lost its stream.
 const GENERAL: Bounds = Bounds { frames: 64, bytes: 64 * 1024 };
 
 /// Streams of requests that one session can resume. Beyond it the oldest that
 /// is over is forgotten.
 const MAX_RESUMABLE: usize = 32;
 
-/// How long a stream that broke off waits for its client after it is over.
+/// How long the stream of a request that broke off waits for its client after
+/// it is over, and the stream of other frames after it broke off.
 const RESUME_WITHIN: Duration = Duration::from_secs(60);
 
 /// The streams of one legacy session: one for frames that belong to no
@@ -43,9 +44,9 @@ struct Resumable {
 
 #[derive(Debug, Default)]
 enum General {
-    /// Neither a frame nor a reader so far.
+    /// The client has not opened the stream, and nothing is kept for it.
     #[default]
-    Unused,
+    Unopened,
     Queue(Arc<Queue>),
     /// The session is a connection, and everything goes there.
     Line(mpsc::Sender<Bytes>),
@@ -56,20 +57,24 @@ impl Streams {
         Self(Mutex::new(Open { general: General::Line(line), ..Open::default() }))
     }
 
-    /// Sends a frame that belongs to no request. One that does not fit is lost,
-    /// as it would be on a broken connection.
-    pub(crate) fn push(&self, frame: Bytes) {
-        let mut open = self.lock();
-        match &open.general {
+    /// Sends a frame that belongs to no request. One that does not fit, or
+    /// comes before the client has opened a stream, is lost, as it would be on a
+    /// broken connection. Where memory is scarce, only a client that has read
+    /// everything gets another one.
+    pub(crate) fn push(&self, frame: Bytes, is_scarce: bool) {
+        let queue = match &self.lock().general {
+            General::Unopened => return,
             General::Line(line) => {
-                // A full line means a client that does not read.
-                let _ = line.try_send(frame);
+                if !is_scarce || line.capacity() == line.max_capacity() {
+                    // A full line means a client that does not read.
+                    let _ = line.try_send(frame);
+                }
+                return;
             }
-            _ => {
-                let queue = open.general();
-                drop(open);
-                queue.push(frame);
-            }
+            General::Queue(queue) => Arc::clone(queue),
+        };
+        if !(is_scarce && !queue.is_empty()) && !is_given_up(&queue, Instant::now()) {
+            queue.push(frame);
         }
     }
 
@@ -102,11 +107,19 @@ impl Streams {
         }
     }
 
-    /// The streams that are counted, and since when.
+    /// The streams that hold something that counts, and since when. One that is
+    /// read now comes last.
     pub(crate) fn counted(&self) -> Vec<(Instant, Arc<Queue>)> {
         let counted =
             |known: &Resumable| known.share.as_ref().map(|share| (share.since, Arc::clone(&known.queue)));
-        self.lock().resumable.iter().filter_map(counted).collect()
+        let open = self.lock();
+        let general = match &open.general {
+            General::Queue(queue) if queue.size() > 0 => {
+                Some((queue.left().unwrap_or_else(Instant::now), Arc::clone(queue)))
+            }
+            _ => None,
+        };
+        open.resumable.iter().filter_map(counted).chain(general).collect()
     }
 
     /// Reads the stream of a request on, behind the frame `last`.
@@ -118,15 +131,25 @@ impl Streams {
         Some(queue?.attach(Some(last)))
     }
 
-    /// Forgets a stream that was read to its end.
+    /// Forgets the stream of a request, or what the other stream need not hold.
     pub(crate) fn forget(&self, queue: &Arc<Queue>) {
-        self.lock().resumable.retain(|known| !Arc::ptr_eq(&known.queue, queue));
+        let mut open = self.lock();
+        match &open.general {
+            General::Queue(general) if Arc::ptr_eq(general, queue) => general.forget(),
+            _ => open.resumable.retain(|known| !Arc::ptr_eq(&known.queue, queue)),
+        }
     }
 
     /// Forgets streams whose client did not come back.
     pub(crate) fn sweep(&self, now: Instant) {
         let is_due = |queue: &Queue| queue.abandoned_since().is_some_and(|left| now > left + RESUME_WITHIN);
-        self.lock().resumable.retain(|known| !is_due(&known.queue));
+        let mut open = self.lock();
+        open.resumable.retain(|known| !is_due(&known.queue));
+        if let General::Queue(queue) = &open.general
+            && is_given_up(queue, now)
+        {
+            queue.forget();
+        }
     }
 
     /// Ends all streams.
@@ -143,6 +166,12 @@ impl Streams {
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a client that had opened the stream of frames that belong to no
+/// request is not waited for any more.
+fn is_given_up(queue: &Queue, now: Instant) -> bool {
+    queue.left().is_some_and(|left| now > left + RESUME_WITHIN)
 }
 
 impl Open {
@@ -173,16 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn frames_wait_for_a_stream_up_to_a_bound() {
+    fn frames_wait_for_a_stream_that_was_opened_up_to_a_bound() {
         let streams = Streams::default();
-        for at in 0..100 {
-            streams.push(format!("{at}").into());
-        }
+        streams.push("too early".into(), false);
         let mut reader = streams.listen(None);
+        for at in 0..100 {
+            streams.push(format!("{at}").into(), false);
+        }
         let waited = read(&mut reader);
         assert_eq!(waited.len(), 64);
         assert_eq!(waited[0], (1, "0".into()));
-        streams.push("later".into());
+        streams.push("later".into(), false);
         assert_eq!(read(&mut reader), [(65, "later".into())]);
         drop(reader);
         assert_eq!(
@@ -190,6 +220,44 @@ mod tests {
             2,
             "a client that comes back gets what it missed"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_left_is_waited_for_a_minute_and_its_numbers_go_on() {
+        let streams = Streams::default();
+        let mut reader = streams.listen(None);
+        streams.push("read".into(), false);
+        assert_eq!(read(&mut reader), [(1, "read".into())]);
+        drop(reader);
+        streams.push("waits".into(), false);
+        tokio::time::advance(RESUME_WITHIN * 2).await;
+        streams.push("too late".into(), false);
+        let queue = streams.lock().general();
+        assert_eq!(queue.size(), 9, "what came in time");
+        streams.sweep(Instant::now());
+        assert_eq!(queue.size(), 0);
+        let mut reader = streams.listen(Some(1));
+        streams.push("new".into(), false);
+        assert_eq!(read(&mut reader), [(3, "new".into())]);
+    }
+
+    #[test]
+    fn where_memory_is_scarce_only_a_client_that_reads_is_told_more() {
+        let streams = Streams::default();
+        let mut reader = streams.listen(None);
+        for text in ["1", "2"] {
+            streams.push(text.into(), true);
+        }
+        assert_eq!(read(&mut reader), [(1, "1".into())]);
+        streams.push("3".into(), true);
+        assert_eq!(read(&mut reader), [(2, "3".into())]);
+        let (line, mut lines) = mpsc::channel(4);
+        let streams = Streams::on_line(line);
+        for text in ["1", "2"] {
+            streams.push(text.into(), true);
+        }
+        assert_eq!(lines.try_recv().unwrap(), "1");
+        assert!(lines.try_recv().is_err());
     }
 
     #[test]
@@ -226,7 +294,7 @@ mod tests {
     fn the_end_of_a_session_ends_its_streams() {
         let streams = Streams::default();
         let mut reader = streams.listen(None);
-        streams.push("lost".into());
+        streams.push("lost".into(), false);
         streams.end();
         assert_eq!(read(&mut reader), []);
         assert!(reader.is_done());

@@ -1,4 +1,4 @@
-//! What an abandoned legacy session costs.
+//! Memory of legacy sessions: abandoned ones, and those that servers have much to tell.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 #![allow(clippy::print_stderr, reason = "the figure is for whoever runs the test to see it")]
 
@@ -6,11 +6,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use axum::body::Body;
-use http::Request;
+use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use ostler_gateway::{Gateway, GatewayOptions};
+use ostler_host::upstream::Event;
 use ostler_host::{Host, HostOptions};
+use ostler_testkit::{Script, World, settle};
+use tokio::sync::Mutex;
 
 /// Counts the bytes that are allocated now.
 struct Counting;
@@ -36,6 +40,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// Held by the test that counts: the count is of the whole process.
+static COUNTED: Mutex<()> = Mutex::const_new(());
+
 const SESSIONS: usize = 10_000;
 
 /// What a common client says of itself.
@@ -43,6 +50,7 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 
 #[tokio::test]
 async fn ten_thousand_abandoned_sessions_cost_less_than_a_kibibyte_each() {
+    let _counted = COUNTED.lock().await;
     let gateway = Gateway::new(Host::new(HostOptions::default()), GatewayOptions::default());
     let app = TowerToHyperService::new(gateway.router());
     let open = async || {
@@ -67,4 +75,91 @@ async fn ten_thousand_abandoned_sessions_cost_less_than_a_kibibyte_each() {
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), tasks, "no task per session");
     open().await;
     assert_eq!(gateway.sessions(), SESSIONS, "bounded");
+}
+
+/// The size of a notification: three of them fill what is kept of one stream.
+const LONG: usize = 60_000;
+
+/// A gateway before one server, and clients of that server.
+struct Crowd {
+    world: World,
+    gateway: Gateway,
+    app: TowerToHyperService<axum::Router>,
+}
+
+impl Crowd {
+    async fn new() -> Self {
+        let world = World::new().server_with("a", Script::echo(), |spec| spec.lazy = false).open().await;
+        let gateway = Gateway::new(world.host.clone(), GatewayOptions::default());
+        let app = TowerToHyperService::new(gateway.router());
+        // The task that carries events has begun to listen.
+        settle().await;
+        Self { world, gateway, app }
+    }
+
+    async fn send(&self, request: http::request::Builder, body: &'static str) -> Response<axum::body::Body> {
+        let request = request.header("Host", "localhost").header("Content-Type", "application/json");
+        let request = request.header("Accept", "application/json, text/event-stream").body(Body::from(body));
+        let response = self.app.call(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response
+    }
+
+    async fn open(&self) -> String {
+        let response = self.send(Request::post("/servers/a/mcp"), INITIALIZE).await;
+        response.headers()["mcp-session-id"].to_str().unwrap().to_owned()
+    }
+
+    /// Opens the stream of a session for frames that belong to no request.
+    async fn listen(&self, session: &str) -> axum::body::Body {
+        let request = Request::get("/servers/a/mcp").header("Mcp-Session-Id", session);
+        self.send(request, "").await.into_body()
+    }
+
+    /// Has the server say so many long things, and gives the bytes that are held for it.
+    async fn told(&self, count: u8) -> isize {
+        let before = HELD.load(Ordering::Relaxed);
+        for nth in 0..count {
+            let params = format!(r#"{{"nth":{nth},"text":"{}"}}"#, "x".repeat(LONG));
+            let event = Event::Other { method: "notifications/x".into(), params: Some(params.into()) };
+            self.world.stage("a").announce(event);
+            settle().await;
+        }
+        HELD.load(Ordering::Relaxed) - before
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_for_sessions_that_never_opened_a_stream() {
+    let _counted = COUNTED.lock().await;
+    let crowd = Crowd::new().await;
+    for _ in 0..500 {
+        crowd.open().await;
+    }
+    let held = crowd.told(3).await;
+    eprintln!("{held} bytes held");
+    assert!(held < 16 * LONG as isize, "{held} bytes held for {} sessions", crowd.gateway.sessions());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_many_streams_are_told_is_held_once() {
+    let _counted = COUNTED.lock().await;
+    let crowd = Crowd::new().await;
+    let mut streams = Vec::new();
+    for _ in 0..200 {
+        let session = crowd.open().await;
+        streams.push((crowd.listen(&session).await, session));
+    }
+    let held = crowd.told(1).await;
+    eprintln!("{held} bytes held");
+    assert!(held < 16 * LONG as isize, "{held} bytes held for {} streams", streams.len());
+    for (mut body, session) in streams {
+        let said = loop {
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            if frame.len() > LONG {
+                break frame;
+            }
+        };
+        assert!(said.ends_with(b"\n\n"), "{session}");
+    }
 }

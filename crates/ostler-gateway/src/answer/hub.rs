@@ -1,5 +1,6 @@
 //! What servers say without being asked, carried to listens and sessions.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -142,19 +143,22 @@ fn each_session(gateway: &Shared, tell: impl Fn(&Arc<Session>)) {
     lines.iter().filter_map(Weak::upgrade).for_each(|session| tell(&session));
 }
 
-/// Nobody knows what was said, so all that may have happened is said to have happened.
+/// Some events are lost, so all that may have happened is said to have happened.
 fn tell_lost(gateway: &Shared) {
     let lists = [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged];
-    let lists = lists.map(|event| notification(&event, None));
+    let frame = |event: &Event| gateway.sessions.kept.frame(notification(event, None));
+    let lists = lists.map(|event| frame(&event));
+    let is_scarce = gateway.sessions.kept.is_too_much();
     each_session(gateway, |session| {
-        lists.iter().for_each(|frame| session.push(frame.clone()));
+        lists.iter().for_each(|list| session.streams.push(list.clone(), is_scarce));
         for (server, uri) in gateway.subscriptions.of(session.id()) {
             // The rules may be others than when it subscribed.
             if gateway.host.may_use(session.caller(), server.as_str(), Kind::Resources, &uri) {
-                session.push(notification(&updated(&uri), None));
+                session.streams.push(frame(&updated(&uri)), is_scarce);
             }
         }
     });
+    gateway.sessions.make_room(None);
     let _ = gateway.hub.listens.send(Told::Lost);
 }
 
@@ -166,17 +170,23 @@ pub(crate) fn updated(uri: &str) -> Event {
     Event::ResourceUpdated(params.into())
 }
 
+/// Tells every session that is to hear of an event: one frame, however many they are.
 fn tell(gateway: &Shared, event: ServerEvent) {
+    let kept = &gateway.sessions.kept;
+    let is_scarce = kept.is_too_much();
+    let frame = LazyCell::new(|| kept.frame(notification(&event.event, None)));
     each_session(gateway, |session| {
-        if let Some(frame) = frame_for(gateway, session, &event) {
-            session.push(frame);
+        if is_for(gateway, session, &event) == Some(true) {
+            session.streams.push(frame.clone(), is_scarce);
         }
     });
+    drop(frame);
+    gateway.sessions.make_room(None);
     let _ = gateway.hub.listens.send(Told::Said(Arc::new(event)));
 }
 
-/// What a legacy session is told of an event.
-fn frame_for(gateway: &Shared, session: &Session, event: &ServerEvent) -> Option<Bytes> {
+/// Whether a legacy session is told of an event; what can't be read is for none.
+fn is_for(gateway: &Shared, session: &Session, event: &ServerEvent) -> Option<bool> {
     let is_here = match session.face() {
         Face::All => true,
         Face::One(server) => *server == event.server,
@@ -184,30 +194,26 @@ fn frame_for(gateway: &Shared, session: &Session, event: &ServerEvent) -> Option
     if !is_here || !gateway.host.may_hear(session.caller(), event) {
         return None;
     }
-    match &event.event {
+    Some(match &event.event {
         Event::ResourceUpdated(params) => {
             let uri = ostler_wire::text_member(params, "uri")?;
-            gateway.subscriptions.wants(session.id(), &event.server, &uri).then_some(())?;
+            gateway.subscriptions.wants(session.id(), &event.server, &uri)
         }
+        // Lines that belong to no call go only to sessions that set a level.
         Event::Log(params) => {
-            // Lines that belong to no call go only to those who asked for a level.
             let wanted = LogLevel::parse(&session.log_level()?)?;
-            let level = LogLevel::parse(&ostler_wire::text_member(params, "level")?)?;
-            (level >= wanted).then_some(())?;
+            LogLevel::parse(&ostler_wire::text_member(params, "level")?)? >= wanted
         }
         // What becomes of a task is its maker's business.
-        Event::Other { method, .. }
-            if *session.face() == Face::All || method.as_str().starts_with("notifications/tasks") =>
-        {
-            return None;
+        Event::Other { method, .. } => {
+            *session.face() != Face::All && !method.as_str().starts_with("notifications/tasks")
         }
-        _ => {}
-    }
-    Some(notification(&event.event, None))
+        Event::ToolsChanged | Event::PromptsChanged | Event::ResourcesChanged => true,
+    })
 }
 
 /// The notification of an event; with the id of a listen, it says so.
-pub(crate) fn notification(event: &Event, listen: Option<&[u8]>) -> Bytes {
+pub(crate) fn notification(event: &Event, listen: Option<&[u8]>) -> Vec<u8> {
     let (method, params) = match event {
         Event::ToolsChanged => ("notifications/tools/list_changed", None),
         Event::PromptsChanged => ("notifications/prompts/list_changed", None),
@@ -223,5 +229,5 @@ pub(crate) fn notification(event: &Event, listen: Option<&[u8]>) -> Bytes {
     let mut frame = Vec::with_capacity(method.len() + params.as_ref().map_or(0, Bytes::len) + 48);
     ostler_wire::write_notification(&mut frame, method, params.as_deref());
     frame.pop();
-    frame.into()
+    frame
 }

@@ -74,8 +74,10 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: &Exchange) -> Reply {
             Ok(Told::Lost) | Err(RecvError::Lagged(_)) => listening.everything(gateway, exchange),
             Err(RecvError::Closed) => return closed(id),
         };
-        // A client that does not read its stream loses it.
-        if !frames.into_iter().all(|frame| exchange.outlet.send(frame)) {
+        // A client that does not read its stream loses it, at once where memory is scarce.
+        let kept = &gateway.0.sessions.kept;
+        let is_behind = !frames.is_empty() && kept.is_too_much() && !exchange.outlet.is_empty();
+        if is_behind || !frames.into_iter().all(|frame| exchange.outlet.send(kept.frame(frame))) {
             return closed(id);
         }
     }
@@ -115,7 +117,7 @@ impl Listening {
     }
 
     /// Some events are lost, so all that may have happened is said to have happened.
-    fn everything(&self, gateway: &Gateway, exchange: &Exchange) -> Vec<Bytes> {
+    fn everything(&self, gateway: &Gateway, exchange: &Exchange) -> Vec<Vec<u8>> {
         let (host, id) = (&gateway.0.host, exchange.id.raw());
         let lists = [
             (self.wanted.tools_list_changed, Event::ToolsChanged),

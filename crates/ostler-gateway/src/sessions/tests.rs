@@ -157,3 +157,37 @@ async fn an_answer_that_is_larger_than_all_may_be_waits_alone() {
     assert!(session.streams.resume(small, 0).is_none());
     assert!(session.streams.resume(large, 0).is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_much_that_waits_makes_room_before_others_with_little() {
+    let sessions = Sessions::new(10, Duration::from_secs(60));
+    let [ada, bob] = ["ada", "bob"].map(|name| session(&sessions, name, 0));
+    open(&sessions, &ada);
+    open(&sessions, &bob);
+    let oldest = answers(&sessions, &ada, &[1_000])[0];
+    for _ in 0..8 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        answers(&sessions, &bob, &[MAX_KEPT / 4]);
+    }
+    assert!(ada.streams.resume(oldest, 0).is_some());
+    assert!(sessions.kept.is_enough() || !sessions.kept.is_too_much());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_counts_once_and_goes_with_the_clients_that_left() {
+    let sessions = Sessions::new(10, Duration::from_secs(60));
+    let [ada, bob] = ["ada", "bob"].map(|name| session(&sessions, name, 0));
+    for session in [&ada, &bob] {
+        open(&sessions, session);
+        drop(session.streams.listen(None));
+    }
+    let frame = sessions.kept.frame(vec![0; MAX_KEPT]);
+    for session in [&ada, &bob] {
+        session.streams.push(frame.clone(), false);
+    }
+    drop(frame);
+    assert!(!sessions.kept.is_too_much(), "two sessions hold one frame");
+    let newest = answers(&sessions, &bob, &[1])[0];
+    assert!(sessions.kept.is_enough());
+    assert!(bob.streams.resume(newest, 0).is_some());
+}
