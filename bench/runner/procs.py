@@ -114,12 +114,12 @@ def run(argv, timeout, env=None, log=os.devnull, must_succeed=False):
 
 
 def memory(root):
-    """Resident and proportional MiB of a gateway: its largest process, and all but the stubs it hosts."""
+    """Resident, proportional and own MiB of a gateway: its largest process, and all but the stubs it hosts."""
     children, names = {}, {}
     for pid, name, parent, _ in _all():
         names[pid] = name
         children.setdefault(parent, []).append(pid)
-    total, todo, stubs, procs, largest = {"Rss": 0, "Pss": 0}, [root], 0, 0, 0
+    total, todo, stubs, procs, largest = {"Rss": 0, "Pss": 0, "Private_Dirty": 0}, [root], 0, 0, 0
     while todo:
         pid = todo.pop()
         todo += children.get(pid, [])
@@ -132,11 +132,11 @@ def memory(root):
         for key, kib in own.items():
             total[key] += kib
     mib = lambda kib: round(kib / 1024, 2)
-    return {"largest_mib": mib(largest), "rss_mib": mib(total["Rss"]), "pss_mib": mib(total["Pss"]), "procs": procs, "stubs": stubs}
+    return {"largest_mib": mib(largest), "rss_mib": mib(total["Rss"]), "pss_mib": mib(total["Pss"]), "own_mib": mib(total["Private_Dirty"]), "procs": procs, "stubs": stubs}
 
 
 def _rollup(pid):
-    found = {"Rss": 0, "Pss": 0}
+    found = {"Rss": 0, "Pss": 0, "Private_Dirty": 0}
     try:
         with open(f"/proc/{pid}/smaps_rollup") as f:
             for line in f:

@@ -9,6 +9,8 @@ pub(crate) struct Weight {
     pub(crate) rss_kib: i64,
     /// Shared pages count in part.
     pub(crate) pss_kib: i64,
+    /// Written to and shared with no other process.
+    pub(crate) own_kib: i64,
     pub(crate) descriptors: i64,
     pub(crate) threads: i64,
 }
@@ -20,6 +22,7 @@ impl Weight {
         Self {
             rss_kib: field(pid, "smaps_rollup", "Rss:"),
             pss_kib: field(pid, "smaps_rollup", "Pss:"),
+            own_kib: field(pid, "smaps_rollup", "Private_Dirty:"),
             descriptors: i64::try_from(descriptors).unwrap(),
             threads: field(pid, "status", "Threads:"),
         }
@@ -41,6 +44,7 @@ impl Weight {
             let more = Self::of(process.pid);
             sum.rss_kib += more.rss_kib;
             sum.pss_kib += more.pss_kib;
+            sum.own_kib += more.own_kib;
             sum.descriptors += more.descriptors;
             sum.threads += more.threads;
         }

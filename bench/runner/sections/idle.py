@@ -97,9 +97,8 @@ def find_start(records, way, servers, state=None):
 
 def render(records, page):
     page.text("![Memory at rest, by gateway](img/memory.svg)")
-    page.text(f"Memory of everything but the stub servers, which belong to nobody, just after a full list and after {REST} s of rest, in which Ostler "
-              "gives the pages of its code back; they return with the next calls. Proportional size divides shared pages among those who share "
-              "them; of the guards, one beside each server, nearly everything is shared.")
+    page.text(f"Memory of everything but the stub servers, which belong to nobody, just after a full list and after {REST} s of rest. Proportional size "
+              "divides shared pages among those who share them; of the guards, one beside each server, nearly everything is shared.")
     rows = []
     for count in COUNTS:
         for way in WAYS:

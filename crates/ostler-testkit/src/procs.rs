@@ -118,9 +118,26 @@ impl Proc {
         self.status_kib("VmRSS:")
     }
 
-    /// Memory in use that no file backs and so nobody shares, in KiB; 0 when it is gone.
+    /// Memory that it has written to and shares with no other process, in KiB; 0 when it is gone.
     pub fn own_kib(self) -> u64 {
-        self.status_kib("RssAnon:")
+        field_kib(&self.read("smaps_rollup"), "Private_Dirty:")
+    }
+
+    /// Pages of files in its memory that the kernel may drop, in KiB; 0 when it is gone.
+    pub fn unlocked_file_kib(self) -> u64 {
+        let smaps = self.read("smaps");
+        let (mut sum, mut rss, mut is_of_file) = (0, 0, false);
+        for line in smaps.lines() {
+            if let Some(flags) = line.strip_prefix("VmFlags:") {
+                let is_locked = flags.split_whitespace().any(|flag| flag == "lo");
+                sum += if is_of_file && !is_locked { rss } else { 0 };
+            } else if line.starts_with("Rss:") {
+                rss = field_kib(line, "Rss:");
+            } else if line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase()) {
+                is_of_file = line.contains(" /");
+            }
+        }
+        sum
     }
 
     /// The most memory it ever used, in KiB; 0 when it is gone.
@@ -129,9 +146,11 @@ impl Proc {
     }
 
     fn status_kib(self, field: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+        field_kib(&self.read("status"), field)
+    }
+
+    fn read(self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.pid)).unwrap_or_default()
     }
 
     /// Open descriptors.
@@ -162,6 +181,11 @@ impl Stat {
     fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
+}
+
+fn field_kib(text: &str, field: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 fn all_pids() -> impl Iterator<Item = u32> {

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
@@ -43,6 +44,8 @@ pub(crate) struct Guarded {
 pub(crate) struct Warden {
     command: GuardCommand,
     running: Mutex<Option<Running>>,
+    /// The warning about unlocked guards is out: all of a host have the same limit.
+    has_warned: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,7 @@ struct Running {
 
 impl Warden {
     pub(crate) fn new(command: GuardCommand) -> Self {
-        Self { command, running: Mutex::new(None) }
+        Self { command, running: Mutex::new(None), has_warned: AtomicBool::new(false) }
     }
 
     /// Asks for one guard. Must be called inside a tokio runtime.
@@ -69,6 +72,17 @@ impl Warden {
         let warden = running.insert(self.start()?);
         hand_over(&warden.control, &descriptors)?;
         Ok(guarded)
+    }
+
+    /// Warns once that guards could not lock their stop path into memory.
+    pub(crate) fn warn_unlocked(&self, why: &str) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                why,
+                "guards can't lock their program into memory; if its disk or network fails, helpers of servers may be \
+                 left running (raise `ulimit -l` to 8 MiB, or LimitMEMLOCK= of a systemd service)"
+            );
+        }
     }
 
     fn start(&self) -> io::Result<Running> {

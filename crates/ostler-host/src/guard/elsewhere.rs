@@ -23,9 +23,3 @@ pub(crate) fn close_others_in_child(_command: &mut Command) {}
 fn unsupported() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "the guard needs Linux")
 }
-
-/// Nothing to do where memory is not counted that way.
-pub fn shed_code() {}
-
-/// Nothing to do where the allocator is another one.
-pub fn trim_heap() {}

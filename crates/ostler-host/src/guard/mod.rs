@@ -30,7 +30,7 @@ mod descendants;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
 #[cfg(target_os = "linux")]
-mod lean;
+mod memory_lock;
 pub(crate) mod order;
 #[cfg(target_os = "linux")]
 mod post;
@@ -43,13 +43,9 @@ mod warden;
 
 pub use client::GuardCommand;
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{run_command, run_warden, shed_code, trim_heap};
+pub use elsewhere::{run_command, run_warden};
 #[cfg(target_os = "linux")]
-pub use {
-    lean::{shed_code, trim_heap},
-    post::run_command,
-    warden::run as run_warden,
-};
+pub use {post::run_command, warden::run as run_warden};
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) use elsewhere::close_others_in_child;

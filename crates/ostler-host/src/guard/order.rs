@@ -85,6 +85,8 @@ pub(crate) enum Report {
     Exited(Exit),
     /// No descendant is left.
     Clear,
+    /// The stop path is not locked into memory, and why. Comes before anything else.
+    Unlocked(String),
 }
 
 impl fmt::Display for Report {
@@ -96,6 +98,7 @@ impl fmt::Display for Report {
             Self::Exited(Exit::Signal(signal)) => write!(f, "signal {signal}"),
             Self::Exited(Exit::Untold) => f.write_str("untold"),
             Self::Clear => f.write_str("clear"),
+            Self::Unlocked(why) => write!(f, "unlocked {}", why.replace('\n', " ")),
         }
     }
 }
@@ -111,6 +114,7 @@ impl Report {
             "signal" => Self::Exited(Exit::Signal(rest.parse().ok()?)),
             "untold" => Self::Exited(Exit::Untold),
             "clear" => Self::Clear,
+            "unlocked" => Self::Unlocked(rest.to_owned()),
             _ => return None,
         })
     }
@@ -129,6 +133,7 @@ mod tests {
             Report::Exited(Exit::Signal(9)),
             Report::Exited(Exit::Untold),
             Report::Clear,
+            Report::Unlocked("Cannot allocate memory".into()),
         ];
         for report in reports {
             assert_eq!(Report::parse(&report.to_string()), Some(report));

@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,13 +18,12 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getpid};
+use nix::unistd::{Pid, getpid, getppid};
 use ostler_core::fault::Exit;
 use ostler_core::sabotage::{self, Sabotage};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::descendants::{Family, signal_all};
-use super::lean::{Code, is_ready, timespec};
+use super::memory_lock::StopPath;
 use super::order::{KILL, MAX_ORDER, Order, Pace, Report, no_command};
 use super::signals::Signals;
 use super::sys;
@@ -61,7 +61,6 @@ pub(crate) struct Post {
     sweep: Duration,
     lifeline: Option<File>,
     signals: Signals,
-    code: Code,
 }
 
 impl Post {
@@ -71,16 +70,7 @@ impl Post {
         command.process_group(0);
         sys::end_with_parent(&mut command);
         let server = Pid::from_raw(command.spawn()?.id().cast_signed());
-        Ok(Self {
-            server,
-            is_running: true,
-            pace,
-            phase: Phase::Watching,
-            sweep: SWEEP,
-            lifeline,
-            signals,
-            code: Code::find(),
-        })
+        Ok(Self { server, is_running: true, pace, phase: Phase::Watching, sweep: SWEEP, lifeline, signals })
     }
 
     /// Watches until no descendant is left; returns how the server ended.
@@ -155,16 +145,8 @@ impl Post {
             }
             Phase::Killing => Some(self.sweep),
         };
-        let (has_signal, has_word) = {
-            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-            fds.extend(self.lifeline.as_ref().map(|lifeline| PollFd::new(lifeline, PollFlags::IN)));
-            let _ = match self.phase {
-                Phase::Watching => self.code.poll_lean(&mut fds, pause),
-                _ => poll(&mut fds, pause.map(timespec).as_ref()),
-            };
-            (is_ready(fds.first()), is_ready(fds.get(1)))
-        };
-        if has_signal && self.signals.take().is_told_to_leave {
+        let has_word = self.signals.wait(self.lifeline.as_ref(), pause).unwrap_or(false);
+        if self.signals.take().is_told_to_leave {
             self.ask();
         }
         if has_word {
@@ -230,7 +212,7 @@ fn reap() -> Option<Reaped> {
 
 /// The life of a forked guard: reads its order from the lifeline, starts the
 /// server, watches, and never returns to the warden's loop.
-pub(crate) fn stand(descriptors: [OwnedFd; sys::DESCRIPTORS]) -> io::Result<()> {
+pub(crate) fn stand(descriptors: [OwnedFd; sys::DESCRIPTORS], stop_path: &StopPath) -> io::Result<()> {
     let [stdin, stdout, stderr, lifeline] = descriptors;
     let mut lifeline = File::from(lifeline);
     let _ = nix::sys::prctl::set_name(c"ostler-guard");
@@ -243,13 +225,46 @@ pub(crate) fn stand(descriptors: [OwnedFd; sys::DESCRIPTORS]) -> io::Result<()> 
             Post::start(command, order.pace, Some(lifeline.try_clone()?))
         });
     match started {
-        Ok(post) => {
+        Ok(mut post) => {
             drop(lifeline);
+            if let Err(error) = stop_path.lock() {
+                post.report(&Report::Unlocked(error));
+            }
             post.watch();
             Ok(())
         }
         Err(error) => lifeline.write_all(format!("{}\n", Report::Failed(error.to_string())).as_bytes()),
     }
+}
+
+/// Runs the whole stop sequence over a child that does nothing. Must be called
+/// by a process that has one thread and no other child.
+pub(super) fn rehearse() -> io::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let signals = Signals::block()?;
+    let (lifeline, host) = UnixStream::pair()?;
+    drop(host);
+    let server = fork_idle()?;
+    let at_once =
+        Pace { before_term: Duration::ZERO, before_kill: Duration::ZERO, leftovers: Duration::ZERO };
+    let lifeline = Some(File::from(OwnedFd::from(lifeline)));
+    Post { server, is_running: true, pace: at_once, phase: Phase::Watching, sweep: SWEEP, lifeline, signals }
+        .watch();
+    Ok(())
+}
+
+/// Forks a child that does nothing until SIGKILL, which comes at the latest
+/// with the end of this process.
+pub(super) fn fork_idle() -> io::Result<Pid> {
+    let parent = getpid();
+    if let Some(child) = sys::fork()? {
+        return Ok(child);
+    }
+    let is_bound = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
+    while is_bound && getppid() == parent {
+        nix::unistd::pause();
+    }
+    std::process::exit(0)
 }
 
 /// Reads the order: one line of JSON.
@@ -275,8 +290,10 @@ fn read_order(lifeline: &mut File) -> io::Result<Order> {
 pub fn run_command(argv: Vec<impl AsRef<OsStr>>) -> io::Result<Exit> {
     let (program, args) = argv.split_first().ok_or_else(no_command)?;
     nix::sys::prctl::set_child_subreaper(true)?;
-    sys::close_others_on_exec();
+    sys::close_others_on_exec()?;
     let _ = nix::sys::prctl::set_name(c"ostler-guard");
+    // The output is the command's alone, so a refusal is told nobody.
+    let _ = StopPath::rehearse().lock();
     let mut command = Command::new(program);
     command.args(args);
     // A descriptor of the parent process stands in for the lifeline: it turns

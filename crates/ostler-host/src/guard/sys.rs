@@ -1,10 +1,12 @@
-//! The few system calls of the guard that Rust can't check.
+//! System calls of the guard that Rust can't check.
 //!
-//! Everything unsafe of the crate stands here and in `lean.rs`, each with the
-//! reason why it is sound where it is called.
+//! All unsafe code of the crate is here, each block with the reason why it is
+//! sound where it is called.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,6 +16,10 @@ use nix::libc;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::{ForkResult, Pid};
+use rustix::fs::{Mode, OFlags, RawDir};
+
+/// The first descriptor behind stdin, stdout and stderr.
+const FIRST_OTHER: libc::c_uint = 3;
 
 /// Descriptors that come with one start: stdin, stdout, stderr, lifeline.
 pub(crate) const DESCRIPTORS: usize = 4;
@@ -82,23 +88,43 @@ pub(crate) fn open_parent() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Keeps pages of this process in memory.
+pub(crate) fn lock_memory(range: Range<usize>) -> io::Result<()> {
+    // SAFETY: the call changes no byte; addresses without a mapping are an error.
+    Ok(unsafe { rustix::mm::mlock(range.start as *mut _, range.len()) }?)
+}
+
 /// Marks every descriptor from 3 on close-on-exec, so that nothing the host's
-/// own parent left open reaches a server.
-pub(crate) fn close_others_on_exec() {
+/// own parent left open reaches a server. Allocates nothing.
+pub(crate) fn close_others_on_exec() -> io::Result<()> {
     // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes nothing; it only sets a flag.
-    unsafe {
-        libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int);
+    let refused = unsafe {
+        libc::close_range(FIRST_OTHER, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int)
+    };
+    // Kernels before 5.11 don't have it, and sandboxes may refuse it.
+    if refused == 0 { Ok(()) } else { close_each_on_exec() }
+}
+
+/// Does the same for each descriptor that `/proc` shows.
+fn close_each_on_exec() -> io::Result<()> {
+    let folder = rustix::fs::open(c"/proc/self/fd", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut space = [MaybeUninit::uninit(); 2_048];
+    let mut entries = RawDir::new(&folder, &mut space);
+    while let Some(entry) = entries.next() {
+        let number = entry?.file_name().to_str().ok().and_then(|name| name.parse::<libc::c_int>().ok());
+        if let Some(fd) = number.filter(|fd| *fd >= FIRST_OTHER.cast_signed()) {
+            // SAFETY: the call sets a flag of a descriptor, or fails if there is none of this number.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
     }
+    Ok(())
 }
 
 /// Closes the same descriptors for a child of a program that has many threads:
 /// done between fork and exec.
 pub(crate) fn close_others_in_child(command: &mut Command) {
-    // SAFETY: between fork and exec only the system call `close_range` is made.
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe {
-        command.pre_exec(|| {
-            close_others_on_exec();
-            Ok(())
-        });
+        command.pre_exec(close_others_on_exec);
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use ostler_core::sabotage::{self, Sabotage};
-use rustix::event::{PollFd, PollFlags};
 
 use super::descendants::{Family, signal_all};
-use super::lean::{self, Code, is_ready};
+use super::memory_lock::StopPath;
 use super::post;
 use super::signals::Signals;
 use super::sys::{self, Received};
@@ -24,16 +24,36 @@ pub fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     // Guards inherit descriptor 0; it must not keep the control socket open.
     replace_stdin()?;
-    sys::close_others_on_exec();
+    sys::close_others_on_exec()?;
     nix::sys::prctl::set_child_subreaper(true)?;
     let _ = nix::sys::prctl::set_name(c"ostler-warden");
-    lean::move_constants();
     let mut warden = Warden {
         control: Some(control),
         guards: HashSet::new(),
         signals: Signals::block()?,
-        code: Code::find(),
+        stop_path: StopPath::rehearse(),
     };
+    // Guards report a refusal: they have a host to tell.
+    let _ = warden.stop_path.lock();
+    while warden.step()? {}
+    Ok(())
+}
+
+/// Plays the end of a host: a guard ends, what it left is ended. Must be called
+/// by a subreaper that has one thread and no other child.
+pub(super) fn rehearse() -> io::Result<()> {
+    let signals = Signals::block()?;
+    let (control, host) = UnixStream::pair()?;
+    drop(host);
+    post::fork_idle()?;
+    let guard = post::fork_idle()?;
+    let mut warden = Warden {
+        control: Some(control.into()),
+        guards: HashSet::from([guard]),
+        signals,
+        stop_path: StopPath::unknown(),
+    };
+    signal_all(&[guard.as_raw()], Signal::SIGKILL);
     while warden.step()? {}
     Ok(())
 }
@@ -44,7 +64,7 @@ struct Warden {
     /// Guards that have not been reaped; every other child is an orphan of a killed guard.
     guards: HashSet<Pid>,
     signals: Signals,
-    code: Code,
+    stop_path: StopPath,
 }
 
 impl Warden {
@@ -54,13 +74,7 @@ impl Warden {
         if is_childless && self.control.is_none() {
             return Ok(false);
         }
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
-        match self.code.poll_lean(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let has_message = is_ready(fds.get(1));
+        let has_message = self.signals.wait(self.control.as_ref(), None)?;
         // The warden outlives a SIGTERM to be there for its guards; the end of
         // the host is what ends it.
         let _ = self.signals.take();
@@ -80,7 +94,7 @@ impl Warden {
                 }
                 Ok(None) => {
                     self.control = None;
-                    let stood = post::stand(descriptors);
+                    let stood = post::stand(descriptors, &self.stop_path);
                     std::process::exit(i32::from(stood.is_err()));
                 }
                 // The lifeline closes, which tells the host; the guards there

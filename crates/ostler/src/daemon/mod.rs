@@ -21,7 +21,6 @@ mod health;
 mod launch;
 mod pins;
 mod relay;
-mod rest;
 mod roster;
 mod run;
 mod tokens;

@@ -17,7 +17,7 @@ use super::attendance::Attendance;
 use super::door::Door;
 use super::launch::Launch;
 use super::roster::Roster;
-use super::{Daemon, api, attendance, edge, health, relay, rest, tokens, watch};
+use super::{Daemon, api, attendance, edge, health, relay, tokens, watch};
 use crate::audit::{self, Audit, Stay};
 use crate::auth::Keeper;
 use crate::descriptors::Descriptors;
@@ -93,7 +93,6 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     announce(&claim, &daemon, address, port_file.as_deref())?;
     reload_on_hangup(Arc::clone(&daemon))?;
     tokio::spawn(tokens::run(Arc::clone(&daemon)));
-    tokio::spawn(rest::run());
     if daemon.roster.file.is_some() {
         tokio::spawn(watch::run(Arc::clone(&daemon)));
     }

@@ -27,8 +27,19 @@ pub(crate) async fn start(order: &Order, warden: &Warden, keeper: Keeper) -> io:
     let Guarded { stdin, stdout, stderr, lifeline } = warden.post_guard()?;
     let (tell, started) = oneshot::channel();
     tokio::spawn(keep(Lifeline::of(lifeline), line, tell, keeper));
-    let pid = started.await.map_err(io::Error::other)??;
+    let Begun { pid, unlocked } = started.await.map_err(io::Error::other)??;
+    if let Some(why) = unlocked {
+        warden.warn_unlocked(&why);
+    }
     Ok(Started { pid, stdin, stdout, stderr })
+}
+
+/// A server that a guard has started.
+#[derive(Debug)]
+struct Begun {
+    pid: u32,
+    /// Why the guard's stop path is not locked into memory; `None` if it is.
+    unlocked: Option<String>,
 }
 
 /// The host's end of the socket to a guard.
@@ -44,12 +55,18 @@ impl Lifeline {
     }
 
     /// Gives the order, and waits for the pid of the server.
-    async fn give(&mut self, order: &[u8]) -> io::Result<u32> {
+    async fn give(&mut self, order: &[u8]) -> io::Result<Begun> {
         self.write.write_all(order).await?;
-        match self.next_report().await? {
-            Some(Report::Started(pid)) => Ok(pid.cast_unsigned()),
-            Some(Report::Failed(why)) => Err(io::Error::other(why)),
-            Some(_) | None => Err(io::Error::other("the guard ended before the server was started")),
+        let mut unlocked = None;
+        loop {
+            match self.next_report().await? {
+                Some(Report::Unlocked(why)) => unlocked = Some(why),
+                Some(Report::Started(pid)) => return Ok(Begun { pid: pid.cast_unsigned(), unlocked }),
+                Some(Report::Failed(why)) => return Err(io::Error::other(why)),
+                Some(_) | None => {
+                    return Err(io::Error::other("the guard ended before the server was started"));
+                }
+            }
         }
     }
 
@@ -64,7 +81,7 @@ impl Lifeline {
 async fn keep(
     mut lifeline: Lifeline,
     order: Vec<u8>,
-    tell: oneshot::Sender<io::Result<u32>>,
+    tell: oneshot::Sender<io::Result<Begun>>,
     mut keeper: Keeper,
 ) {
     let started = tokio::select! {
@@ -96,7 +113,7 @@ async fn watch_over(mut lifeline: Lifeline, keeper: &mut Keeper) {
                     exit = how;
                     life.send_replace(Life::Exited(how));
                 }
-                Ok(Some(Report::Started(_) | Report::Failed(_))) => {}
+                Ok(Some(Report::Started(_) | Report::Failed(_) | Report::Unlocked(_))) => {}
                 // A killed guard says nothing more; its orphans are the warden's.
                 Ok(Some(Report::Clear) | None) | Err(_) => break,
             },
