@@ -35,6 +35,7 @@ mod hello;
 mod id;
 mod message;
 mod meta;
+mod naming;
 mod object;
 mod params;
 mod plain;
@@ -61,6 +62,7 @@ pub use hello::{Hello, has_capability};
 pub use id::Id;
 pub use message::{Malformed, Message, Outcome, RpcError};
 pub use meta::{Meta, MetaKey, SessionMeta};
+pub use naming::{MAX_NAME, MAX_URI, Naming, NamingError, is_name, is_uri};
 pub use params::{Params, ParamsError};
 pub use progress::{Notice, Progress};
 pub use result::{

@@ -42,6 +42,9 @@ pub enum ParamsError {
     /// do not tell capitals from small letters would take it for that one.
     #[error("a key in params is spelled almost like `{0}`, and some servers would take it for that")]
     Alike(&'static str),
+    /// A key has a control character: servers that end a text at one, or leave it out, would read another key.
+    #[error("a key in `{0}` has a control character")]
+    ControlInKey(&'static str),
     /// `_meta` is no object.
     #[error("`_meta` is not a JSON object")]
     MetaNotAnObject,
@@ -132,6 +135,16 @@ impl Params {
         self.text(Field::TaskId)
     }
 
+    /// The raw `ref` of a completion, of any JSON type.
+    pub fn reference(&self) -> Option<&[u8]> {
+        self.field(Field::Ref)
+    }
+
+    /// Whether there is a member that this crate does not know: a vendor's, or one of a later revision.
+    pub fn has_others(&self) -> bool {
+        self.spans.has_others
+    }
+
     /// The raw `arguments`, of any JSON type.
     pub fn arguments(&self) -> Option<&[u8]> {
         self.field(Field::Arguments)
@@ -196,11 +209,11 @@ impl Params {
         Params { raw: out.into(), spans }
     }
 
-    fn field(&self, field: Field) -> Option<&[u8]> {
+    pub(crate) fn field(&self, field: Field) -> Option<&[u8]> {
         self.spans.field(field).map(|span| span.of(&self.raw))
     }
 
-    fn text(&self, field: Field) -> Option<Cow<'_, str>> {
+    pub(crate) fn text(&self, field: Field) -> Option<Cow<'_, str>> {
         decode(std::str::from_utf8(self.field(field)?).ok()?)
     }
 }

@@ -60,6 +60,10 @@ fn wrong_shapes_have_names() {
         (r#"{"uri":"a","URI":"b"}"#, Alike("uri")),
         (r#"{"ta\u017fkid":"b"}"#, Alike("taskId")),
         (r#"{"ref":{},"Ref":{}}"#, Alike("ref")),
+        (r#"{"ref":{},"r\u0065f":{}}"#, Duplicate("ref")),
+        (r#"{"name\u0000":"b"}"#, ControlInKey("params")),
+        (r#"{"vendor\t":"b"}"#, ControlInKey("params")),
+        (r#"{"_meta":{"vendor/x\u001b":1}}"#, ControlInKey("_meta")),
         (r#"{"_meta":{"progressToken":1,"progressToken":2}}"#, Duplicate("progressToken")),
     ];
     for (text, why) in table {

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use memchr::memmem;
 
+use crate::naming::{MAX_NAME, MAX_URI, is_name, is_uri};
 use crate::object::{OpenError, elements, open, open_text};
 use crate::text::decode;
 
@@ -217,11 +218,16 @@ impl ListPage {
     }
 }
 
+/// The name of an item; one that no request could name is none.
 fn item_name(item: &str, name_key: &str) -> Result<String, String> {
+    let (is_fit, longest): (fn(&str) -> bool, _) =
+        if name_key == "name" { (is_name, MAX_NAME) } else { (is_uri, MAX_URI) };
     match open_text(item, &[name_key]) {
-        Ok([Some(raw)]) => {
-            decode(raw).map(|name| name.into_owned()).ok_or_else(|| format!("`{name_key}` is not a string"))
-        }
+        Ok([Some(raw)]) => match decode(raw) {
+            Some(name) if is_fit(&name) => Ok(name.into_owned()),
+            Some(_) => Err(format!("`{name_key}` has more than {longest} bytes or a control character")),
+            None => Err(format!("`{name_key}` is not a string")),
+        },
         Ok([None]) => Err(format!("no `{name_key}`")),
         Err(OpenError::Duplicate(_)) => Err(format!("`{name_key}` occurs twice")),
         Err(_) => Err("not an object".to_owned()),

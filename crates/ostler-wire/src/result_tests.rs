@@ -92,6 +92,21 @@ fn wrong_results_have_names() {
 }
 
 #[test]
+fn an_item_that_no_request_could_name_is_dropped() {
+    let long = "n".repeat(MAX_NAME + 1);
+    let text = format!(
+        r#"{{"tools":[{{"name":"a\u0007"}},{{"name":"{long}"}},{{"name":"a\u009b1m"}},{{"name":"b"}}]}}"#
+    );
+    let page = page(&text).unwrap();
+    assert_eq!(page.items.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    let why = "`name` has more than 1024 bytes or a control character";
+    assert!(page.dropped.iter().all(|dropped| dropped.why == why) && page.dropped.len() == 3, "{page:?}");
+    let text = format!(r#"{{"resources":[{{"uri":"x://{long}"}},{{"uri":"x://a\nb"}}]}}"#);
+    let page = ListPage::open(&Bytes::from(text), "resources", "uri").unwrap();
+    assert_eq!((page.items.len(), page.dropped.len()), (1, 1));
+}
+
+#[test]
 fn a_bad_item_is_dropped_alone() {
     let text = r#"{"nextCursor":"","ttlMs":7,"tools":[{"name":"a","n":1e400}, 5, {"title":"x"}, {"name":7},
         {"name":"b","n\u0061me":"c"}, {"name":"a"}, {"name":"\ud800"}, {"x":{"name":"y"},"name":"d\u0065"}]}"#;

@@ -5,11 +5,8 @@ use crate::object::{is_object, members};
 use crate::params::ParamsError;
 
 /// The members of `params` that we open, by their names on the wire.
-pub(crate) const FIELDS: [&str; 8] =
-    ["name", "uri", "cursor", "taskId", "arguments", "_meta", "inputResponses", "requestState"];
-
-/// What a completion is for, which decides as much.
-const REF: &str = "ref";
+pub(crate) const FIELDS: [&str; 9] =
+    ["name", "uri", "cursor", "taskId", "ref", "arguments", "_meta", "inputResponses", "requestState"];
 
 /// Index into [`FIELDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +15,7 @@ pub(crate) enum Field {
     Uri,
     Cursor,
     TaskId,
+    Ref,
     Arguments,
     Meta,
     InputResponses,
@@ -58,6 +56,8 @@ pub(crate) struct Entry {
 pub(crate) struct Spans {
     /// Whether the object has any member at all.
     pub(crate) has_members: bool,
+    /// Whether it has a member that is none of [`FIELDS`].
+    pub(crate) has_others: bool,
     fields: [Option<Span>; FIELDS.len()],
     entries: [Option<Entry>; MetaKey::ALL.len()],
 }
@@ -72,12 +72,14 @@ impl Spans {
             return Err(ParamsError::NotAnObject);
         }
         let mut spans = Spans::default();
-        let (mut duplicate, mut alike) = (None, None);
+        let (mut duplicate, mut alike, mut has_control) = (None, None, false);
         members(text, |key, value| {
             spans.has_members = true;
             let key = key.text();
             let Some(at) = FIELDS.iter().position(|field| *field == key) else {
-                alike = alike.or_else(|| FIELDS.into_iter().chain([REF]).find(|field| is_alike(field, &key)));
+                spans.has_others = true;
+                has_control |= key.contains(char::is_control);
+                alike = alike.or_else(|| FIELDS.into_iter().find(|field| is_alike(field, &key)));
                 return;
             };
             if spans.fields[at].replace(place(text, value)).is_some() {
@@ -90,6 +92,9 @@ impl Spans {
         }
         if let Some(key) = alike {
             return Err(ParamsError::Alike(key));
+        }
+        if has_control {
+            return Err(ParamsError::ControlInKey("params"));
         }
         spans.locate_entries(text)?;
         Ok(spans)
@@ -105,9 +110,13 @@ impl Spans {
         if !is_object(meta.as_bytes()) {
             return Err(ParamsError::MetaNotAnObject);
         }
-        let mut duplicate = None;
+        let (mut duplicate, mut has_control) = (None, false);
         members(meta, |key, value| {
-            let Some(ours) = MetaKey::of(&key.text()) else { return };
+            let name = key.text();
+            let Some(ours) = MetaKey::of(&name) else {
+                has_control |= name.contains(char::is_control);
+                return;
+            };
             let (key, value) = (place(text, key.0), place(text, value));
             let entry = Entry { whole: Span { start: key.start, end: value.end }, value };
             if self.entries[ours as usize].replace(entry).is_some() {
@@ -115,7 +124,11 @@ impl Spans {
             }
         })
         .map_err(|error| ParamsError::NotJson { why: error.to_string() })?;
-        duplicate.map_or(Ok(()), |key| Err(ParamsError::Duplicate(key)))
+        match duplicate {
+            Some(key) => Err(ParamsError::Duplicate(key)),
+            None if has_control => Err(ParamsError::ControlInKey("_meta")),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn field(&self, field: Field) -> Option<Span> {

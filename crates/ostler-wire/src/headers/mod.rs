@@ -18,6 +18,7 @@ use std::borrow::Cow;
 pub use param::{Invalid, ParamHeader, ParamKind, param_headers, values};
 pub use value::{BadEncoding, decode_value, encode_value};
 
+use crate::naming::Naming;
 use crate::params::Params;
 
 /// The revision of the protocol; in the legacy era sent behind `initialize` only.
@@ -37,9 +38,9 @@ pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 /// and for parameters that lack the member, which the server refuses for its own reasons.
 pub fn name_of<'p>(method: &str, params: &'p Params) -> Option<Cow<'p, str>> {
     match method {
-        "tools/call" | "prompts/get" => params.name(),
-        "resources/read" => params.uri(),
-        "tasks/get" | "tasks/update" | "tasks/cancel" => params.task_id(),
+        "tools/call" | "prompts/get" | "resources/read" | "tasks/get" | "tasks/update" | "tasks/cancel" => {
+            Naming::of(method).text(params)
+        }
         _ => None,
     }
 }
