@@ -10,12 +10,12 @@ use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
 use ostler_core::sabotage::{self, Sabotage};
 use ostler_core::spec::ToolRules;
 use ostler_core::weigh::{self, Effect, Weight, weigh};
-use ostler_wire::Outcome;
+use ostler_wire::{Outcome, RpcError};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::host::Host;
-use crate::request::Request;
+use crate::request::{Request, Wanted};
 use crate::server::slot::Slot;
 use crate::server::turn::Turn;
 use crate::upstream::Ask;
@@ -78,6 +78,9 @@ impl Host {
                 (Err(error), None) => return Err(error),
                 (Err(_), Some(fault)) => return Err(explain(slot, request, fault, clock)),
             };
+            if request.is_hidden {
+                return Err(not_there(slot, request));
+            }
             let generation = lease.generation();
             let is_fit = || self.is_open(slot, request, generation);
             let ask = Ask {
@@ -146,10 +149,7 @@ fn outcome_of<'a>(result: &'a Result<Outcome, Fault>, is_short: bool) -> weigh::
 }
 
 fn attempt_of(slot: &Slot, request: &Request<'_>, fault: &Fault, has_doubt: bool) -> Attempt {
-    let rules = match request.method {
-        "tools/call" => slot.spec.rules(&request.params.name().unwrap_or_default()),
-        _ => ToolRules::default(),
-    };
+    let rules = request.tool_name().map_or_else(ToolRules::default, |tool| slot.spec.rules(&tool));
     // A full session stays full for longer than a repeat takes.
     let is_congested = fault.kind == FaultKind::Congested;
     Attempt {
@@ -175,6 +175,18 @@ fn finish(slot: &Slot, generation: u64, outcome: Outcome) -> Result<Answer, Call
     }
 }
 
+/// What a server that lacks the item would answer. The caller is told of it in
+/// our own words.
+fn not_there(slot: &Slot, request: &Request<'_>) -> CallError {
+    let code = match request.wanted() {
+        Ok(Wanted::Item(..)) => ostler_wire::RESOURCE_NOT_FOUND,
+        _ => ostler_wire::METHOD_NOT_FOUND,
+    };
+    let error = RpcError::own(code, "not found");
+    let server = slot.key.server.clone();
+    CallError::Rpc(RpcAnswer { server, code, message: error.message, raw: error.raw })
+}
+
 /// Turns the last fault into what the caller is told.
 fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> CallError {
     let server = slot.key.server.clone();
@@ -198,7 +210,7 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
             CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })
         }
         (_, Delivery::Unknown) if request.kind() == MethodKind::Call => {
-            let tool = request.params.name().map(|name| name.into_owned());
+            let tool = request.tool_name().map(|name| name.into_owned());
             CallError::OutcomeUnknown { server, tool, cause: fault.to_string() }
         }
         _ => slot.lost(fault),

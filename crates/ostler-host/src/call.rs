@@ -17,6 +17,9 @@ use crate::server::Server;
 use crate::server::slot::Slot;
 use crate::tally::InFlight;
 
+/// A server and the slot of it that a caller uses.
+type Target = (Arc<Server>, Arc<Slot>);
+
 impl Host {
     /// Calls a tool.
     pub async fn call(
@@ -30,54 +33,53 @@ impl Host {
     }
 
     /// Sends any request through the same gates. Dropping the future cancels.
-    pub async fn send(&self, request: Request<'_>) -> Result<Answer, CallError> {
+    pub async fn send(&self, mut request: Request<'_>) -> Result<Answer, CallError> {
+        let (target, rule) = self.resolve(&mut request);
         let mut recording = Recording::begin(&request, self.recorder());
-        let result =
-            self.walk(&request, &mut recording).await.map_err(|error| self.hide_missing(&request, error));
+        recording.denied(rule);
+        let result = match target {
+            Ok((server, slot)) => self.walk(&server, &slot, &request, &mut recording).await,
+            Err(error) => Err(error),
+        };
+        let result = result.map_err(|error| self.hide_missing(&request, error));
         recording.end(&result);
         result
     }
 
     async fn walk(
         &self,
+        server: &Server,
+        slot: &Arc<Slot>,
         request: &Request<'_>,
         recording: &mut Recording<'_, '_>,
     ) -> Result<Answer, CallError> {
-        let (server, slot) = self.resolve(request, recording)?;
         let charge = self
             .charge(request)
             .inspect_err(|error| recording.detail(|| self.whose_budget(request, error)))?;
-        if let Some(answer) = self.recall(&slot, request) {
+        if let Some(answer) = self.recall(slot, request) {
             return Ok(answer);
         }
-        let result = self.ask(&server, &slot, request).await;
+        let result = self.ask(server, slot, request).await;
         if result.as_ref().is_err_and(has_not_left) {
             self.refund(request.caller, charge);
         }
         result
     }
 
-    /// Finds the server and asks every rule about it and what is wanted of it.
-    /// What a caller may not use is, to it, what does not exist; only the
-    /// record knows better.
-    fn resolve(
-        &self,
-        request: &Request<'_>,
-        recording: &mut Recording<'_, '_>,
-    ) -> Result<(Arc<Server>, Arc<Slot>), CallError> {
+    /// Finds the server and asks every rule about it and what is wanted of it;
+    /// beside it the rule that hides it. What a caller may not use is, to it,
+    /// what does not exist, so the request goes on as one for a missing item.
+    fn resolve(&self, request: &mut Request<'_>) -> (Result<Target, CallError>, Option<String>) {
         let server = match self.visible_server(request.caller, request.server) {
             Ok(server) => server,
-            Err(error) => {
-                recording.denied(self.why_hidden(request.caller, request.server, None));
-                return Err(error);
-            }
+            Err(error) => return (Err(error), self.why_hidden(request.caller, request.server, None)),
         };
-        if let Err((reason, error)) = self.admit_request(request, &server)? {
-            recording.denied(Some(reason));
-            return Err(error);
-        }
-        let slot = server.slot(request.caller)?;
-        Ok((server, slot))
+        let rule = match self.admit_request(request, &server) {
+            Ok(rule) => rule,
+            Err(error) => return (Err(error), None),
+        };
+        request.is_hidden = rule.is_some();
+        (server.slot(request.caller).map(|slot| (server, slot)), rule)
     }
 
     /// Asks the server, alone or together with others who ask the same.

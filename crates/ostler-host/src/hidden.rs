@@ -1,16 +1,17 @@
-//! What is hidden from a caller looks to it like what does not exist.
+//! Concealment: what is hidden from a caller looks to it like what does not exist.
 //!
-//! A hidden item is refused here and never reaches its server; for a missing
-//! one some servers have errors of their own. Whoever might have something
-//! hidden from it gets our error for both, so that neither can be told from
-//! the other. Callers without restrictions get the server's own words.
+//! A request for a hidden item meets the same budget, limits, server and lists
+//! as one for a missing item, in the same order, and is never sent. For a
+//! missing one some servers have errors of their own: a caller that might have
+//! something hidden from it gets our error for both. Callers without
+//! restrictions get the server's own words.
 
 use std::sync::Arc;
 
 use ostler_core::catalog::template;
 use ostler_core::error::CallError;
 use ostler_core::policy::{Subject, Verdict};
-use ostler_wire::{INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND};
+use ostler_wire::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Naming, RESOURCE_NOT_FOUND};
 
 use crate::call::unknown_item;
 use crate::host::Host;
@@ -19,42 +20,36 @@ use crate::request::{Request, Wanted};
 use crate::server::Server;
 use crate::server::slot::Slot;
 
-/// The reason of a denial, for the record, and what the caller is told.
-pub(crate) type Denial = (String, CallError);
-
 impl Host {
     /// Asks every rule about what a request wants of a server that its caller
-    /// may see. A request that can't be understood is an error of its own.
+    /// may see; the rule that hides it, if one does. A request that can't be
+    /// understood is an error, and so is a name that nothing can have.
     pub(crate) fn admit_request(
         &self,
         request: &Request<'_>,
         server: &Server,
-    ) -> Result<Result<(), Denial>, CallError> {
-        let ask = |subject| match self.decide(request.caller, server, Some(subject)) {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny { reason } => Err(reason),
+    ) -> Result<Option<String>, CallError> {
+        let wanted = request.wanted()?;
+        let subject = match &wanted {
+            _ if !wanted.is_possible() => return Err(self.no_such(request, server, &wanted)),
+            Wanted::Server => return Ok(None),
+            Wanted::Item(kind, name) => kind.subject(name),
+            Wanted::Method(method) => Subject::Method(method),
         };
-        Ok(match request.wanted()? {
-            Wanted::Server => Ok(()),
-            Wanted::Item(kind, name) => ask(kind.subject(&name)).map_err(|reason| {
-                let error = match kind {
-                    Kind::Tools => self.hidden_tool(request, server),
-                    _ => unknown_item(kind, &name),
-                };
-                (reason, error)
-            }),
-            Wanted::Either { prompt, template } => ask(Subject::Prompt(&prompt))
-                .and_then(|()| ask(Subject::Resource(&template)))
-                .map_err(|reason| (reason, unknown_item(Kind::Prompts, &prompt))),
-            Wanted::Method(method) => ask(Subject::Method(method))
-                .map_err(|reason| (reason, CallError::UnknownMethod { method: method.to_owned() })),
+        Ok(match self.decide(request.caller, server, Some(subject)) {
+            Verdict::Allow => None,
+            Verdict::Deny { reason } => Some(reason),
         })
     }
 
-    fn hidden_tool(&self, request: &Request<'_>, server: &Server) -> CallError {
-        let known =
-            server.existing_slot(request.caller).and_then(|slot| slot.known_to(request.caller, Kind::Tools));
-        self.unknown(request, server, known.as_deref())
+    fn no_such(&self, request: &Request<'_>, server: &Server, wanted: &Wanted<'_>) -> CallError {
+        match wanted {
+            Wanted::Item(Kind::Tools, _) => self.unknown(request, server, None),
+            Wanted::Item(kind, name) => unknown_item(*kind, name),
+            Wanted::Server | Wanted::Method(_) => {
+                CallError::UnknownMethod { method: request.method.to_owned() }
+            }
+        }
     }
 
     /// Refuses what a restricted caller wants and the server does not list.
@@ -65,26 +60,18 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<(), CallError> {
         match request.wanted()? {
-            Wanted::Item(Kind::Prompts, name) => self.check_prompt(slot, request, &name).await,
-            Wanted::Either { prompt, .. } => self.check_prompt(slot, request, &prompt).await,
+            Wanted::Item(kind @ Kind::Prompts, name) => {
+                match self.has_item(slot, request, (kind, &name)).await? {
+                    true => Ok(()),
+                    false => Err(unknown_item(kind, &name)),
+                }
+            }
             Wanted::Item(kind @ Kind::Templates, name) => {
                 let is_listed = self.has_item(slot, request, (kind, &name)).await?
                     || self.has_item(slot, request, (Kind::Resources, &name)).await?;
                 if is_listed { Ok(()) } else { Err(unknown_item(kind, &name)) }
             }
             _ => Ok(()),
-        }
-    }
-
-    async fn check_prompt(
-        &self,
-        slot: &Arc<Slot>,
-        request: &Request<'_>,
-        name: &str,
-    ) -> Result<(), CallError> {
-        match self.has_item(slot, request, (Kind::Prompts, name)).await? {
-            true => Ok(()),
-            false => Err(unknown_item(Kind::Prompts, name)),
         }
     }
 
@@ -101,18 +88,43 @@ impl Host {
         };
         Ok(self.has_item(slot, request, (Kind::Resources, uri)).await?
             || self.has_item(slot, request, (Kind::Templates, uri)).await?
-            || fits(slot))
+            || (!request.is_hidden && fits(slot)))
     }
 
     /// The error that a restricted caller gets for a resource that its server
-    /// does not have.
+    /// does not list and for a method that it does not have, whatever the
+    /// server says of it: a hidden one has no words of a server.
     pub(crate) fn hide_missing(&self, request: &Request<'_>, error: CallError) -> CallError {
         let CallError::Rpc(answer) = &error else { return error };
-        let is_missing = matches!(answer.code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND);
-        let is_resource = matches!(request.method, "resources/read" | "resources/subscribe");
-        if !is_missing || !is_resource || !self.is_restricted(request.caller) {
+        let code = answer.code;
+        let Ok(wanted) = request.wanted() else { return error };
+        let is_missing = match &wanted {
+            Wanted::Item(Kind::Resources, uri) => {
+                matches!(code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND)
+                    || !self.is_known(request, uri)
+            }
+            Wanted::Method(method) if Naming::of(method) == Naming::Foreign => {
+                matches!(code, METHOD_NOT_FOUND | INVALID_PARAMS | INVALID_REQUEST)
+            }
+            Wanted::Method(_) => code == METHOD_NOT_FOUND,
+            Wanted::Item(..) | Wanted::Server => false,
+        };
+        if !is_missing || !(request.is_hidden || self.is_restricted_at(request.caller, request.server)) {
             return error;
         }
-        unknown_item(Kind::Resources, &request.params.uri().unwrap_or_default())
+        match wanted {
+            Wanted::Item(kind, name) => unknown_item(kind, &name),
+            Wanted::Server | Wanted::Method(_) => {
+                CallError::UnknownMethod { method: request.method.to_owned() }
+            }
+        }
+    }
+
+    /// Whether the server is known to list a resource.
+    fn is_known(&self, request: &Request<'_>, uri: &str) -> bool {
+        let registry = self.shared().registry.load();
+        let slot = registry.get(request.server).and_then(|server| server.existing_slot(request.caller));
+        let known = slot.and_then(|slot| slot.known_to(request.caller, Kind::Resources));
+        known.is_some_and(|known| known.has(uri))
     }
 }

@@ -72,7 +72,7 @@ pub use operate::Spawned;
 pub use options::HostOptions;
 pub use pins::Definitions;
 pub use record::{Record, Recorder, Refused, Unknown};
-pub use request::{Arguments, Request};
+pub use request::{Arguments, Request, check_naming};
 pub use server::Binding;
 pub use server::known::Item;
 pub use subscribe::Subscription;

@@ -17,7 +17,7 @@ use crate::server::slot::Slot;
 impl Host {
     /// Looks for a remembered answer. A server that has none costs nothing here.
     pub(crate) fn recall(&self, slot: &Slot, request: &Request<'_>) -> Option<Answer> {
-        if !slot.has_memories() || request.params.is_continuation() {
+        if !slot.has_memories() || request.params.is_continuation() || request.is_hidden {
             return None;
         }
         let key = cache_key(slot, request)?;
@@ -84,7 +84,6 @@ pub(crate) fn as_told(slot: &Slot, mut answer: Answer) -> Answer {
 
 /// How long an answer may be kept, and who may see it.
 fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration, Scope)> {
-    let is_tool = request.method == "tools/call";
     let is_hinted = matches!(
         request.method,
         "tools/call"
@@ -98,7 +97,7 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
     if !is_hinted || request.params.is_continuation() {
         return None;
     }
-    let rule = if is_tool { slot.spec.rules(&request.params.name()?).cache } else { CacheRule::Hint };
+    let rule = request.tool_name().map_or(CacheRule::Hint, |tool| slot.spec.rules(&tool).cache);
     if rule == CacheRule::Never || (rule == CacheRule::Hint && !ostler_wire::may_carry_ttl(body)) {
         return None;
     }
@@ -119,20 +118,22 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
     ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| (ttl, scope))
 }
 
-/// Where an answer is kept. Arguments that RFC 8785 would change in value
-/// have no canonical form; they are compared byte for byte.
+/// Where an answer is kept: under what the rules were asked about. `None` where
+/// the answer may depend on more than that. Arguments that RFC 8785 would change
+/// in value have no canonical form; they are compared byte for byte.
 pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
     let params = match request.method {
-        "tools/call" | "prompts/get" => canonical(request.params.arguments().unwrap_or(b"{}")),
         // Its parameters have no part that could be left out.
         "completion/complete" => canonical(request.params.raw()),
+        _ if !request.is_plain() => return None,
+        "tools/call" | "prompts/get" => canonical(request.params.arguments().unwrap_or(b"{}")),
         _ => request.params.cursor().map(|cursor| Bytes::from(cursor.into_owned())).unwrap_or_default(),
     };
     Some(Key {
         server: slot.key.server.clone(),
         spec: slot.key.registration,
         method: lasting(request.method)?,
-        subject: Arc::from(&*request.subject()),
+        subject: Arc::from(request.wanted().ok()?.subject()),
         params,
     })
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
+use ostler_wire::{MAX_NAME, is_uri};
 
 use crate::answer::Answer;
 use crate::call::unknown_item;
@@ -120,14 +121,17 @@ impl Drop for Recording<'_, '_> {
         // Lists are no calls; that a rule refuses one is told all the same.
         let is_list = Kind::ALL.iter().any(|kind| kind.method() == *method);
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_list || self.denied.is_some()) {
-            let subject = self.request.subject();
+            let wanted = self.request.wanted();
             recorder(&Record {
                 principal: caller.principal(),
                 role: caller.role(),
                 session: caller.session(),
                 server,
-                method,
-                subject: &subject,
+                method: cut(method),
+                subject: wanted.as_ref().map_or("", |wanted| match wanted.is_possible() {
+                    true => wanted.subject(),
+                    false => cut(wanted.subject()),
+                }),
                 outcome: self.outcome,
                 delivery: self.delivery,
                 generation: self.generation,
@@ -194,8 +198,8 @@ impl Host {
             role: caller.role(),
             session: caller.session(),
             server: aside.server,
-            method: aside.method,
-            subject: aside.subject,
+            method: cut(aside.method),
+            subject: if is_uri(aside.subject) { aside.subject } else { cut(aside.subject) },
             outcome: aside.outcome,
             delivery: None,
             generation: None,
@@ -206,6 +210,12 @@ impl Host {
             text: None,
         });
     }
+}
+
+/// The beginning of a text that is no name; a record is not made of what a
+/// caller makes up.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_NAME)]
 }
 
 /// What never became a request.

@@ -10,7 +10,7 @@ use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::repeat::MethodKind;
 use ostler_wire::headers::PARAM_PREFIX;
-use ostler_wire::{Params, SessionMeta};
+use ostler_wire::{Naming, NamingError, Params, SessionMeta, is_name, is_uri};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -32,6 +32,8 @@ pub struct Request<'a> {
     pub(crate) server: &'a str,
     pub(crate) method: &'a str,
     pub(crate) params: Params,
+    /// The member of `params` that names what it is about.
+    naming: Result<Naming, NamingError>,
     pub(crate) asked: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) voice: Option<SharedVoice>,
@@ -41,6 +43,9 @@ pub struct Request<'a> {
     speaker: Speaker,
     /// Whether somebody has made sure that what it is about is the caller's own.
     is_vouched_for: bool,
+    /// Whether a rule hides what it is about. It then meets everything that a
+    /// request for a missing item meets, and is never sent.
+    pub(crate) is_hidden: bool,
 }
 
 impl<'a> Request<'a> {
@@ -50,6 +55,7 @@ impl<'a> Request<'a> {
             caller,
             server,
             method,
+            naming: Naming::check(method, &params),
             params,
             asked: Instant::now(),
             deadline: None,
@@ -57,6 +63,7 @@ impl<'a> Request<'a> {
             headers: Box::default(),
             speaker: Speaker::Host,
             is_vouched_for: false,
+            is_hidden: false,
         }
     }
 
@@ -173,73 +180,79 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What rules are asked about before it is sent.
+    /// What it wants: the one value that rules are asked about, that answers
+    /// are kept under, that is recorded, and that the server reads.
     pub(crate) fn wanted(&self) -> Result<Wanted<'_>, CallError> {
-        Ok(match self.method {
-            "tools/call" => Wanted::Item(Kind::Tools, self.params.name().unwrap_or_default()),
-            "prompts/get" => Wanted::Item(Kind::Prompts, self.params.name().unwrap_or_default()),
-            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
-                // What we can't read a server might, and no rule was asked about that.
-                let uri = self.params.uri().ok_or_else(|| CallError::Invalid {
-                    what: "`uri` is missing or not a string".into(),
-                    hint: "name one resource".into(),
-                })?;
-                Wanted::Item(Kind::Resources, uri)
-            }
-            "completion/complete" => self.completed()?,
+        let naming = self.naming.map_err(|error| misnamed(self.method, error))?;
+        let text = || naming.text(&self.params).unwrap_or_default();
+        Ok(match naming {
+            Naming::Name if self.method == "tools/call" => Wanted::Item(Kind::Tools, text()),
+            Naming::Name => Wanted::Item(Kind::Prompts, text()),
+            Naming::Uri => Wanted::Item(Kind::Resources, text()),
+            Naming::Ref => self.completed()?,
             // What a list shows is filtered, and the others touch nobody else.
-            "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => Wanted::Server,
-            "server/discover" | "ping" | "logging/setLevel" => Wanted::Server,
+            Naming::Cursor if self.method != "tasks/list" => Wanted::Server,
+            _ if matches!(self.method, "server/discover" | "ping" | "logging/setLevel") => Wanted::Server,
             _ if self.is_vouched_for => Wanted::Server,
-            method => Wanted::Method(method),
+            _ => Wanted::Method(self.method),
         })
     }
 
-    /// What a completion is for. A reference that names a prompt and a resource
-    /// needs both, for the server may read either.
+    /// What a completion is for: one prompt or one resource template.
     fn completed(&self) -> Result<Wanted<'_>, CallError> {
         #[derive(Deserialize)]
-        struct Completion {
-            r#ref: Option<Reference>,
-        }
-        #[derive(Deserialize)]
         struct Reference {
+            r#type: Option<String>,
             name: Option<String>,
             uri: Option<String>,
             #[serde(flatten)]
             others: BTreeMap<String, IgnoredAny>,
         }
-        let completion: Completion =
-            serde_json::from_slice(self.params.raw()).map_err(|error| CallError::Invalid {
-                what: format!("`ref` can't be read: {error}"),
-                hint: "name one prompt or one resource template".into(),
-            })?;
-        let Some(Reference { name, uri, others }) = completion.r#ref else {
-            return Ok(Wanted::Method(self.method));
+        let invalid = |what: String| CallError::Invalid {
+            what,
+            hint: "`ref` names one prompt by `name`, or one resource template by `uri`".into(),
         };
-        let is_alike = |key: &String| ["name", "uri"].iter().any(|known| ostler_wire::is_alike(known, key));
-        if let Some(key) = others.keys().find(|key| is_alike(key)) {
-            return Err(CallError::Invalid {
-                what: format!("`ref` has a key `{key}`, which some servers would take for another"),
-                hint: "its keys are `type`, `name` and `uri`".into(),
-            });
+        let reference: Reference = serde_json::from_slice(self.params.reference().unwrap_or_default())
+            .map_err(|error| invalid(format!("`ref` can't be read: {error}")))?;
+        let is_unclear = |key: &String| {
+            key.contains(char::is_control)
+                || ["type", "name", "uri"].iter().any(|known| ostler_wire::is_alike(known, key))
+        };
+        if let Some(key) = reference.others.keys().find(|key| is_unclear(key)) {
+            return Err(invalid(format!(
+                "`ref` has a key `{key}`, which some servers would take for another"
+            )));
         }
-        Ok(match (uri, name) {
-            (Some(uri), None) => Wanted::Item(Kind::Templates, uri.into()),
-            (None, Some(name)) => Wanted::Item(Kind::Prompts, name.into()),
-            (Some(uri), Some(name)) => Wanted::Either { prompt: name, template: uri },
+        let wanted = match (reference.name, reference.uri) {
+            (Some(name), None) => Wanted::Item(Kind::Prompts, name.into()),
+            (None, Some(uri)) => Wanted::Item(Kind::Templates, uri.into()),
             (None, None) => Wanted::Method(self.method),
-        })
+            (Some(_), Some(_)) => return Err(invalid("`ref` has both `name` and `uri`".into())),
+        };
+        match (reference.r#type.as_deref(), &wanted) {
+            (Some("ref/prompt"), Wanted::Item(Kind::Templates, _))
+            | (Some("ref/resource"), Wanted::Item(Kind::Prompts, _)) => {
+                Err(invalid("`ref` has a `type` that its other members don't fit".into()))
+            }
+            _ => Ok(wanted),
+        }
     }
 
     /// The tool that is called, if it is a call of one.
     pub(crate) fn tool_name(&self) -> Option<Cow<'_, str>> {
-        (self.method == "tools/call").then(|| self.params.name().unwrap_or_default())
+        (self.method == "tools/call").then(|| Naming::Name.text(&self.params).unwrap_or_default())
+    }
+
+    /// Whether answers depend on nothing but the item, the arguments and the
+    /// page. What a member means that only the server knows, only it can say.
+    pub(crate) fn is_plain(&self) -> bool {
+        let takes_arguments = matches!(self.naming, Ok(Naming::Name));
+        !self.params.has_others() && (takes_arguments || self.params.arguments().is_none())
     }
 
     /// Whether it only asks what there is.
     pub(crate) fn is_list(&self) -> bool {
-        self.method == "server/discover" || self.method.ends_with("/list")
+        self.method == "server/discover" || Kind::ALL.iter().any(|kind| kind.method() == self.method)
     }
 
     /// Whether budgets count it. What asks what there is, or to be told of
@@ -261,24 +274,37 @@ impl<'a> Request<'a> {
     pub(crate) fn errand(&self) -> Errand {
         if self.is_counted() { Errand::Call } else { Errand::Look }
     }
-
-    /// The tool, prompt or resource that is meant.
-    pub(crate) fn subject(&self) -> Cow<'_, str> {
-        self.params.name().or_else(|| self.params.uri()).unwrap_or_default()
-    }
 }
 
 /// What a request wants of its server, as far as rules are concerned.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted<'a> {
     /// Nothing that a caller who may see the server could be refused.
     Server,
     /// One item.
     Item(Kind, Cow<'a, str>),
-    /// Whichever of the two the server takes the request to mean.
-    Either { prompt: String, template: String },
     /// Something that only the server understands.
     Method(&'a str),
+}
+
+impl Wanted<'_> {
+    /// The name or URI of the item; empty where none is wanted.
+    pub(crate) fn subject(&self) -> &str {
+        match self {
+            Self::Item(_, name) => name,
+            Self::Server | Self::Method(_) => "",
+        }
+    }
+
+    /// Whether anything can have such a name. Rules are not asked about others.
+    pub(crate) fn is_possible(&self) -> bool {
+        match self {
+            Self::Server => true,
+            Self::Item(Kind::Tools | Kind::Prompts, name) => is_name(name),
+            Self::Item(Kind::Resources | Kind::Templates, uri) => is_uri(uri),
+            Self::Method(method) => is_name(method),
+        }
+    }
 }
 
 /// Who a request speaks for, kept for as long as it is under way.
@@ -294,7 +320,7 @@ impl std::fmt::Debug for Request<'_> {
         f.debug_struct("Request")
             .field("server", &self.server)
             .field("method", &self.method)
-            .field("subject", &self.subject())
+            .field("wanted", &self.wanted())
             .finish_non_exhaustive()
     }
 }
@@ -345,6 +371,20 @@ impl From<serde_json::Value> for Arguments {
             Err(_) => Self::raw(value.to_string()),
         }
     }
+}
+
+/// Checks that parameters name one item of a method, as [`Host::send`](crate::Host::send)
+/// does. For front ends that answer some methods themselves.
+pub fn check_naming(method: &str, params: &Params) -> Result<(), CallError> {
+    Naming::check(method, params).map_err(|error| misnamed(method, error)).map(drop)
+}
+
+fn misnamed(method: &str, error: NamingError) -> CallError {
+    let what = match error {
+        NamingError::Stray(member) => format!("`{member}` does not belong to {method}"),
+        NamingError::Unreadable(_) => error.to_string(),
+    };
+    CallError::Invalid { what, hint: "name one item, by the member that the method has for it".into() }
 }
 
 fn bad_arguments(why: &dyn std::fmt::Display) -> CallError {

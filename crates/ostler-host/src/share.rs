@@ -19,8 +19,9 @@ use crate::server::slot::Slot;
 use crate::tally::InFlight;
 
 /// One read under way: the same for everyone who asks while it lasts. Readers
-/// with different [owners](Slot::owner) never share, for the answer may be private.
-type Reading = (Key, Arc<str>);
+/// with different [owners](Slot::owner) never share, for the answer may be
+/// private, nor does one that the item is hidden from with one that may read it.
+type Reading = (Key, Arc<str>, bool);
 
 /// What came of a read, as soon as something did.
 #[derive(Debug, Default)]
@@ -57,8 +58,8 @@ impl Host {
         match request.kind() {
             MethodKind::Read => true,
             MethodKind::Call => {
-                let tool = request.params.name().unwrap_or_default();
-                request.method == "tools/call" && matches!(slot.spec.rules(&tool).cache, CacheRule::For(_))
+                let tool = request.tool_name();
+                tool.is_some_and(|tool| matches!(slot.spec.rules(&tool).cache, CacheRule::For(_)))
             }
         }
     }
@@ -76,7 +77,7 @@ impl Host {
             return self.perform_and_remember(slot, request).await;
         };
         let mut in_flight = Some(in_flight);
-        let reading = (key, slot.owner(request.caller).into());
+        let reading = (key, slot.owner(request.caller).into(), request.is_hidden);
         let shared = self.join_or_begin(reading, slot, request, &mut in_flight);
         match request.deadline {
             Some(deadline) => match timeout_at(deadline, shared.result()).await {
@@ -149,6 +150,7 @@ struct Owned {
     server: String,
     method: String,
     params: ostler_wire::Params,
+    is_hidden: bool,
 }
 
 impl Owned {
@@ -158,10 +160,13 @@ impl Owned {
             server: request.server.to_owned(),
             method: request.method.to_owned(),
             params: request.params.clone(),
+            is_hidden: request.is_hidden,
         }
     }
 
     fn request(&self) -> Request<'_> {
-        Request::new(&self.caller, &self.server, &self.method, self.params.clone())
+        let mut request = Request::new(&self.caller, &self.server, &self.method, self.params.clone());
+        request.is_hidden = self.is_hidden;
+        request
     }
 }

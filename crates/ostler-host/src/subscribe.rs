@@ -4,12 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_wire::{Era, Params};
-use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::unknown_item;
@@ -51,13 +49,11 @@ impl Host {
         let server = self.visible_server(caller, name).inspect_err(|_| {
             self.record_refusal(caller, refused);
         })?;
-        if !self.may_use_item(caller, &server, Kind::Resources, uri) {
+        let mut request = Request::new(caller, name, "resources/subscribe", Params::resource_read(uri));
+        request.is_hidden = self.admit_request(&request, &server)?.is_some();
+        if request.is_hidden {
             self.record_refusal(caller, refused);
-            return Err(unknown_item(Kind::Resources, uri));
         }
-        let params = json!({ "uri": uri }).to_string();
-        let params = Params::parse(Bytes::from(params)).unwrap_or_else(|_| Params::empty());
-        let request = Request::new(caller, name, "resources/subscribe", params);
         let binding = self.bind(caller, name).await?;
         let slot = server.slot(caller)?;
         if self.is_restricted(caller) && !self.lists_resource(&slot, &request, uri).await? {

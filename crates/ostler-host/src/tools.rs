@@ -83,7 +83,8 @@ impl Host {
         }
     }
 
-    /// Whether a list of the server has an item of that name.
+    /// Whether a list of the server has an item of that name, which to its
+    /// caller no list has if it is hidden.
     pub(crate) async fn has_item(
         &self,
         slot: &Arc<Slot>,
@@ -91,15 +92,16 @@ impl Host {
         (kind, name): (Kind, &str),
     ) -> Result<bool, CallError> {
         match slot.known_to(request.caller, kind) {
-            Some(known) if known.has(name) => return Ok(true),
+            Some(known) if known.has(name) && !request.is_hidden => return Ok(true),
             Some(known) if known.is_definite(slot.desk().supervisor.generation()) => return Ok(false),
             // What somebody else was shown exists; whether it does for this caller, its server says.
+            _ if request.is_hidden => {}
             _ if kind == Kind::Tools && slot.shelf(kind).any(|known| known.has(name)) => return Ok(true),
             _ => {}
         }
         let fetch = self.fetch_list(slot, request.caller, kind);
         let known = Box::pin(within(request, slot, fetch)).await?;
-        Ok(known.has(name))
+        Ok(known.has(name) && !request.is_hidden)
     }
 
     /// The error for a tool that does not exist and for one that is hidden.

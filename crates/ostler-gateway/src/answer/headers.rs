@@ -20,17 +20,18 @@ pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, route: &Route)
     };
     let Some(tool) = route.params.name() else { return Ok(()) };
     let shared = &gateway.0;
-    // What a hidden tool repeats in headers would tell that it exists.
-    if !shared.host.may_use(&exchange.caller, route.server.as_str(), Kind::Tools, &tool) {
-        return Ok(());
-    }
+    let may = shared.host.may_use(&exchange.caller, route.server.as_str(), Kind::Tools, &tool);
     let mut tables = shared.names.tables(&shared.host);
-    if tables.marks(&route.server, &tool).is_none() {
+    if !may || tables.marks(&route.server, &tool).is_none() {
         let patience = shared.options.list_patience;
         // Whatever keeps the list from us will keep the call from the server, and be told there.
         let offer = shared.host.offer(&exchange.caller, route.server.as_str(), Kind::Tools, patience);
         let _ = Box::pin(offer).await;
         tables = shared.names.tables(&shared.host);
+    }
+    // What a hidden tool repeats in headers would tell that it exists.
+    if !may {
+        return Ok(());
     }
     let arguments = route.params.arguments().unwrap_or(b"{}");
     let marks = tables.marks(&route.server, &tool).unwrap_or_default();

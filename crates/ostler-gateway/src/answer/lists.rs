@@ -1,4 +1,5 @@
-//! Lists: of one server as it gives them, and of all servers in our own pages.
+//! Lists: of one server as it gives them, and in our own pages: those of all servers, and those of one server for
+//! a caller that may not use all of it, whom the server's own pages would tell how much is left out.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,7 +20,10 @@ const UNAVAILABLE: &str = "dev.ostler/unavailable";
 
 /// Answers a list.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
-    if let Face::One(server) = &exchange.face {
+    let shared = &gateway.0;
+    if let Face::One(server) = &exchange.face
+        && !shared.host.is_restricted_at(&exchange.caller, server.as_str())
+    {
         let route = Route::to(server.clone(), std::mem::take(&mut exchange.params));
         let reply = relay::relay(gateway, exchange, route).await;
         return filtered(gateway, exchange, kind, reply);
@@ -33,12 +37,21 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
             }
         }
     };
-    let shared = &gateway.0;
-    let offers = shared.host.offers(&exchange.caller, kind, shared.options.list_patience).await;
+    let patience = shared.options.list_patience;
+    let offers = match &exchange.face {
+        Face::All => shared.host.offers(&exchange.caller, kind, patience).await,
+        Face::One(server) => {
+            match shared.host.offer(&exchange.caller, server.as_str(), kind, patience).await {
+                Ok(offer) => vec![offer],
+                Err(error) => return Reply::failed(&error, exchange.client.era()),
+            }
+        }
+    };
     if let Some(error) = silence(&offers) {
         return Reply::failed(error, exchange.client.era());
     }
-    Reply::result(Page::cut(gateway, kind, &offers, cursor).write(gateway, exchange, kind, &offers))
+    let page = Page::cut(gateway, (&exchange.face, kind), &offers, cursor);
+    Reply::result(page.write(gateway, exchange, kind, &offers))
 }
 
 /// Why there is nothing to show at all. An empty list would be a lie where
@@ -52,7 +65,7 @@ fn silence(offers: &[Offer]) -> Option<&CallError> {
     offers.first().and_then(|offer| offer.error.as_ref())
 }
 
-/// One page over all servers.
+/// One page of our own.
 struct Page {
     /// The texts of the items.
     items: Vec<Bytes>,
@@ -63,13 +76,14 @@ struct Page {
 impl Page {
     /// The items behind the cursor. A cursor names the item it stands behind;
     /// should that be gone, its server's items begin anew, and none is left out.
-    fn cut(gateway: &Gateway, kind: Kind, offers: &[Offer], cursor: Option<Cursor>) -> Self {
+    fn cut(gateway: &Gateway, (face, kind): (&Face, Kind), offers: &[Offer], cursor: Option<Cursor>) -> Self {
         let shared = &gateway.0;
         let tables = shared.names.tables(&shared.host);
+        // One server's endpoint has the server's own names.
         let table = match kind {
-            Kind::Tools => Some(&tables.tools),
-            Kind::Prompts => Some(&tables.prompts),
-            Kind::Resources | Kind::Templates => None,
+            Kind::Tools if *face == Face::All => Some(&tables.tools),
+            Kind::Prompts if *face == Face::All => Some(&tables.prompts),
+            _ => None,
         };
         let mut page = Self { items: Vec::new(), next: None };
         let mut seen = HashSet::new();

@@ -62,6 +62,9 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
     {
         return Reply::failed(&error, exchange.client.era());
     }
+    if let Err(error) = ostler_host::check_naming(exchange.method.as_str(), &exchange.params) {
+        return route::refused(gateway, exchange, &error);
+    }
     match exchange.method.as_str() {
         "tools/call" | "prompts/get" | "resources/read" | "completion/complete" => {
             route::answer(gateway, exchange).await

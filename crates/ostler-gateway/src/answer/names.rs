@@ -1,6 +1,6 @@
 //! Which exposed name, and which URI, means which server.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -126,16 +126,17 @@ impl Tables {
     /// likeliest first: those that list it, those with a template that fits,
     /// those with others of its scheme.
     pub(crate) fn servers_of(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Vec<ServerName> {
-        let mut found: Vec<&ServerName> = self.offerers_of(uri).filter(|server| may(server)).collect();
-        if found.is_empty() {
-            let listed = self.resources.iter().flat_map(|(uri, all)| all.iter().map(move |one| (uri, one)));
-            let all = listed.chain(self.templates.iter().map(|(uri, server)| (uri, server)));
-            let alike = all.filter(|(known, _)| scheme(known) == scheme(uri)).map(|(_, server)| server);
-            found = alike.filter(|server| may(server)).collect();
-            found.sort();
-        }
         let mut seen = HashSet::new();
-        found.into_iter().filter(|server| seen.insert(*server)).cloned().collect()
+        self.offerers_of(uri).filter(|server| may(server) && seen.insert(*server)).cloned().collect()
+    }
+
+    /// The servers that list anything with the same scheme, sorted.
+    pub(crate) fn servers_alike(&self, uri: &str, sees: impl Fn(&ServerName) -> bool) -> Vec<ServerName> {
+        let listed = self.resources.iter().flat_map(|(uri, all)| all.iter().map(move |one| (uri, one)));
+        let all = listed.chain(self.templates.iter().map(|(uri, server)| (uri, server)));
+        let alike = all.filter(|(known, _)| scheme(known) == scheme(uri)).map(|(_, server)| server);
+        let found: BTreeSet<&ServerName> = alike.filter(|server| sees(server)).collect();
+        found.into_iter().cloned().collect()
     }
 
     /// The servers that list a resource, or a template that fits it.

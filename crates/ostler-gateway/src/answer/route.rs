@@ -7,7 +7,7 @@ use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::sabotage::{self, Sabotage};
 use ostler_host::{Kind, Refused, Unknown};
-use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND};
+use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND, is_name, is_uri};
 
 use super::relay::{self, Route};
 use super::state;
@@ -114,9 +114,7 @@ pub(crate) fn changed(params: &Params, key: &str, value: &[u8]) -> Params {
 /// A tool or a prompt under its exposed name.
 async fn named(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
     let params = take(&mut exchange.params);
-    let Some(exposed) = params.name() else {
-        return Reply::invalid("`name` is missing or not a string");
-    };
+    let exposed = params.name().unwrap_or_default();
     match find(gateway, exchange, kind, &exposed).await {
         Ok(Some((server, name))) => {
             let route = Route::to(server, params.with_name(&name));
@@ -138,6 +136,10 @@ async fn find(
     exposed: &str,
 ) -> Result<Option<(ServerName, String)>, CallError> {
     let (shared, caller) = (&gateway.0, &exchange.caller);
+    if !is_name(exposed) {
+        record_nameless(gateway, exchange, "", kind, exposed);
+        return Ok(None);
+    }
     let look = || {
         let tables = shared.names.tables(&shared.host);
         let table = if kind == Kind::Tools { &tables.tools } else { &tables.prompts };
@@ -195,10 +197,14 @@ fn record_unfound(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &
             Some((server, name)) => (server.as_str(), name.as_str()),
             None => ("", exposed),
         };
-        let outcome = if kind == Kind::Tools { "unknown-tool" } else { "unknown-prompt" };
-        let method = exchange.method.as_str();
-        host.record_unknown(&exchange.caller, Unknown { server, method, subject, outcome });
+        record_nameless(gateway, exchange, server, kind, subject);
     }
+}
+
+fn record_nameless(gateway: &Gateway, exchange: &Exchange, server: &str, kind: Kind, subject: &str) {
+    let outcome = if kind == Kind::Tools { "unknown-tool" } else { "unknown-prompt" };
+    let unknown = Unknown { server, method: exchange.method.as_str(), subject, outcome };
+    gateway.0.host.record_unknown(&exchange.caller, unknown);
 }
 
 /// The host knows whether a rule hides it; if none does, nothing is recorded.
@@ -209,10 +215,16 @@ fn record_hidden(gateway: &Gateway, exchange: &Exchange, server: &ServerName, it
 
 /// The answer to a method that does not exist, which is put on record.
 pub(crate) fn no_method(gateway: &Gateway, exchange: &Exchange) -> Reply {
+    let method = exchange.method.as_str().to_owned();
+    refused(gateway, exchange, &CallError::UnknownMethod { method })
+}
+
+/// The answer to a request that is refused before its server is known, which is put on record.
+pub(crate) fn refused(gateway: &Gateway, exchange: &Exchange, error: &CallError) -> Reply {
     let (method, server) = (exchange.method.as_str(), exchange.face.server().map_or("", ServerName::as_str));
-    let unknown = Unknown { server, method, subject: "", outcome: "unknown-method" };
+    let unknown = Unknown { server, method, subject: "", outcome: error.code() };
     gateway.0.host.record_unknown(&exchange.caller, unknown);
-    Reply::no_method(method)
+    Reply::of_table(error)
 }
 
 fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) -> Reply {
@@ -237,9 +249,7 @@ fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) ->
 /// after the other. Reading does no harm.
 async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
-    let Some(uri) = params.uri().map(Cow::into_owned) else {
-        return Reply::invalid("`uri` is missing or not a string");
-    };
+    let uri = params.uri().map(Cow::into_owned).unwrap_or_default();
     // An answer to a question goes to the server that asked.
     if let Some(server) = state::server_of(gateway, exchange, &params) {
         return relay::relay(gateway, exchange, Route::to(server, params)).await;
@@ -266,6 +276,11 @@ async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
 pub(crate) async fn servers_of(gateway: &Gateway, exchange: &Exchange, uri: &str) -> Vec<ServerName> {
     let (shared, caller) = (&gateway.0, &exchange.caller);
     let may = |server: &ServerName| shared.host.may_use(caller, server.as_str(), Kind::Resources, uri);
+    let sees = |server: &ServerName| shared.host.sees(caller, server.as_str());
+    if !is_uri(uri) {
+        record_unlisted(gateway, exchange, uri);
+        return Vec::new();
+    }
     let tables = shared.names.tables(&shared.host);
     if tables.offerers_of(uri).any(may) {
         return tables.servers_of(uri, may);
@@ -275,19 +290,25 @@ pub(crate) async fn servers_of(gateway: &Gateway, exchange: &Exchange, uri: &str
     shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
     shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await;
     let tables = shared.names.tables(&shared.host);
-    let servers = tables.servers_of(uri, may);
-    if servers.is_empty() {
-        let mut is_hidden = false;
-        for server in tables.offerers_of(uri) {
-            is_hidden |= record_hidden(gateway, exchange, server, (Kind::Resources, uri));
-        }
-        if !is_hidden {
-            let (server, method, outcome) = ("", exchange.method.as_str(), "unknown-resource");
-            let unknown = Unknown { server, method, subject: uri, outcome };
-            shared.host.record_unknown(&exchange.caller, unknown);
-        }
+    // One that the rules hide is looked for like one that nobody lists: the host says of both that there is none.
+    let servers = match tables.offerers_of(uri).any(may) {
+        true => tables.servers_of(uri, may),
+        false => tables.servers_alike(uri, sees),
+    };
+    let mut is_hidden = false;
+    for server in tables.offerers_of(uri).filter(|server| !sees(server)) {
+        is_hidden |= record_hidden(gateway, exchange, server, (Kind::Resources, uri));
+    }
+    if servers.is_empty() && !is_hidden {
+        record_unlisted(gateway, exchange, uri);
     }
     servers
+}
+
+fn record_unlisted(gateway: &Gateway, exchange: &Exchange, uri: &str) {
+    let method = exchange.method.as_str();
+    let unknown = Unknown { server: "", method, subject: uri, outcome: "unknown-resource" };
+    gateway.0.host.record_unknown(&exchange.caller, unknown);
 }
 
 pub(crate) fn not_found(uri: &str, client: &Client) -> Reply {
@@ -304,9 +325,10 @@ pub(crate) fn not_found(uri: &str, client: &Client) -> Reply {
 /// A completion: the prompt or the template that it is for says whose it is.
 async fn completion(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
-    let Some(reference) = ostler_wire::member(params.raw(), "ref") else {
-        return Reply::invalid("`ref` is missing");
-    };
+    let reference = params.reference().unwrap_or_default();
+    if ostler_wire::member(reference, "name").is_some() && ostler_wire::member(reference, "uri").is_some() {
+        return Reply::invalid("`ref` has both `name` and `uri`");
+    }
     if let Some(exposed) = ostler_wire::text_member(reference, "name") {
         let (server, name) = match find(gateway, exchange, Kind::Prompts, &exposed).await {
             Ok(Some(found)) => found,

@@ -3,7 +3,7 @@
 use ostler_core::caller::Window;
 use ostler_host::{Caller, Limits, Request, RoleLimits};
 use ostler_testkit::{Reply, Script, World};
-use ostler_wire::Params;
+use ostler_wire::{Naming, Params};
 
 use crate::{codes, secs};
 
@@ -154,14 +154,20 @@ async fn asking_what_there_is_is_free_and_whatever_makes_a_server_work_is_not() 
         ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover"];
     let free =
         free.into_iter().chain(["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]);
-    let counted = ["prompts/get", "resources/read", "completion/complete", "acme/unknown"];
+    let counted =
+        ["prompts/get", "resources/read", "completion/complete", "acme/unknown", "acme/list", "tasks/list"];
     let all: Vec<(&str, bool)> = free.map(|it| (it, false)).chain(counted.map(|it| (it, true))).collect();
     for (method, is_counted) in all {
         let script = Script::echo().on(method, |_| Reply::result("{}"));
         let limits = budget("researcher", 1, secs(60));
         let world = World::new().options(|options| options.limits = limits).server("a", script).open().await;
         let ada = Caller::new("ada", "researcher");
-        let params = Params::resource_read("x:1");
+        let params = match Naming::of(method) {
+            Naming::Name => Params::prompt_get("x", None).unwrap(),
+            Naming::Uri => Params::resource_read("x:1"),
+            Naming::Ref => Params::parse(r#"{"ref":{"type":"ref/prompt","name":"x"}}"#.into()).unwrap(),
+            _ => Params::empty(),
+        };
         let _ = world.host.send(Request::new(&ada, "a", method, params)).await;
         assert_eq!(world.host.budgets()[0].used, u64::from(is_counted), "{method}");
     }

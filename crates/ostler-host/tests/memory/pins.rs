@@ -208,7 +208,8 @@ async fn whom_a_rule_keeps_out_does_not_learn_that_a_tool_has_changed() {
         _ => Verdict::Allow,
     })));
     assert_eq!(called(&world).await, "unknown-tool");
-    assert_eq!(world.stage("a").connects(), 0);
+    assert_eq!(world.call("a", "lend").await.unwrap_err().code(), "unknown-tool");
+    assert_eq!((world.stage("a").connects(), world.stage("a").count("tools/call")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

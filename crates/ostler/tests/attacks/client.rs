@@ -201,7 +201,12 @@ pub(crate) fn token(home: &Home, name: &str, role: &str) -> String {
 
 fn modern_headers(message: &Value) -> Vec<String> {
     let params = &message["params"];
-    let name = ["taskId", "uri", "name"].iter().find_map(|key| params[*key].as_str());
+    let name = match message["method"].as_str().unwrap_or_default() {
+        "tools/call" | "prompts/get" => params["name"].as_str(),
+        "resources/read" => params["uri"].as_str(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params["taskId"].as_str(),
+        _ => None,
+    };
     let mut headers = vec!["MCP-Protocol-Version: 2026-07-28".to_owned()];
     headers.extend(message["method"].as_str().map(|method| format!("Mcp-Method: {method}")));
     let is_plain = |name: &&str| name.bytes().all(|byte| (0x21..0x7f).contains(&byte));
