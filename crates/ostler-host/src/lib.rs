@@ -38,6 +38,7 @@ mod level;
 mod limits;
 mod lists;
 mod logs;
+mod notify;
 mod operate;
 mod options;
 mod pins;

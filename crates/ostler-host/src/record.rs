@@ -108,6 +108,11 @@ impl<'r, 'a> Recording<'r, 'a> {
         self.generation = result.as_ref().ok().and_then(|answer| answer.generation);
     }
 
+    /// The same for a notification, which has no answer.
+    pub(crate) fn end_notice(mut self, result: &Result<(), CallError>) {
+        self.outcome = result.as_ref().map_or_else(CallError::code, |()| "ok");
+    }
+
     fn is_tool_error(&self, answer: &Answer) -> bool {
         self.request.method == "tools/call" && answer.is_error()
     }

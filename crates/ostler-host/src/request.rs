@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::lists::Kind;
+use crate::notify;
 use crate::tally::Errand;
 use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
 
@@ -302,7 +303,10 @@ impl Wanted<'_> {
             Self::Server => true,
             Self::Item(Kind::Tools | Kind::Prompts, name) => is_name(name),
             Self::Item(Kind::Resources | Kind::Templates, uri) => is_uri(uri),
-            Self::Method(method) => is_name(method),
+            // Sessions are opened by the host alone, and a notification has no answer.
+            Self::Method(method) => {
+                is_name(method) && *method != "initialize" && !method.starts_with(notify::PREFIX)
+            }
         }
     }
 }

@@ -1,9 +1,8 @@
-//! What a host says to servers beside requests, and what it knows of them.
+//! What a host knows of its servers, and the log level that it wants of them.
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::policy::Subject;
 use ostler_core::spec::Isolation;
 use ostler_wire::Hello;
 
@@ -53,20 +52,6 @@ impl Host {
         }
         for slot in server.slots() {
             tokio::spawn(async move { slot.set_level().await });
-        }
-    }
-
-    /// Says something to the live session of a server that the caller uses.
-    /// Rules are asked about what is not part of the protocol.
-    pub fn notify(&self, caller: &Caller, server: &str, method: &str, params: Option<&[u8]>) {
-        let Ok(server) = self.visible_server(caller, server) else { return };
-        let is_plain = matches!(method, "notifications/roots/list_changed" | "notifications/progress");
-        if !is_plain && !self.may(caller, &server.spec.name, Some(Subject::Method(method))) {
-            return;
-        }
-        let Some(slot) = server.existing_slot(caller) else { return };
-        if let Some(live) = slot.live() {
-            live.session.notify(method, params);
         }
     }
 }

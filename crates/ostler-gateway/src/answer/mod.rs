@@ -96,26 +96,20 @@ fn wants_servers(method: &str) -> bool {
     !matches!(method, "ping" | "server/discover" | "logging/setLevel" | LISTEN)
 }
 
-/// A notification of a client that is for servers.
+/// Takes a notification of a client; the refusal of what is none.
 pub(crate) fn notified(
     gateway: &Gateway,
     caller: &Caller,
     face: &Face,
-    _client: &Client,
     method: &str,
     params: Option<&Bytes>,
-) {
-    let params = params.map(|params| &params[..]);
-    match (face, method) {
-        (_, "notifications/initialized" | "notifications/cancelled") => {}
-        (Face::One(server), _) => gateway.0.host.notify(caller, server.as_str(), method, params),
-        (Face::All, "notifications/roots/list_changed") => {
-            for server in gateway.0.host.servers(caller) {
-                gateway.0.host.notify(caller, server.as_str(), method, params);
-            }
-        }
-        (Face::All, _) => {}
-    }
+) -> Result<(), Reply> {
+    let host = &gateway.0.host;
+    let taken = match face {
+        Face::One(server) => host.notify(caller, server.as_str(), method, params.cloned()),
+        Face::All => host.notify_all(caller, method, params.cloned()),
+    };
+    taken.map_err(|error| Reply::of_table(&error))
 }
 
 /// A legacy session is over: what it held is given back.

@@ -74,7 +74,8 @@ async fn answers(visit: &Visit, session: &InUse, batch: Vec<Bytes>) -> Vec<Vec<u
                 }
             }
             Ok(Message::Notification { method, params }) => {
-                legacy::notified(visit, session, &method, params.as_ref());
+                let refusal = legacy::notified(visit, session, &method, params.as_ref()).err();
+                answers[at] = refusal.map(|refusal| refusal.frame(None));
             }
             Ok(Message::Response { id, outcome }) => {
                 legacy::answered(session, id.as_ref(), outcome);

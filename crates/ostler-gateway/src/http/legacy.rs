@@ -56,27 +56,20 @@ pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
     response
 }
 
-/// Takes a notification.
+/// Takes a notification of a session; the refusal of what is none.
 pub(super) fn notified(
     visit: &Visit,
-    session: &Arc<Session>,
+    session: &Session,
     method: &str,
     params: Option<&Bytes>,
-) -> Response {
-    match method {
-        "notifications/initialized" => {}
-        "notifications/cancelled" => {
-            if let Some(id) = cancelled_id(params) {
-                session.calls.cancel(&id);
-            }
-        }
-        _ => {
-            let client = Client::Legacy(Arc::clone(session));
-            let caller = visit.caller_of(session);
-            answer::notified(&visit.gateway, &caller, session.face(), &client, method, params);
-        }
+) -> Result<(), Reply> {
+    answer::notified(&visit.gateway, &visit.caller_of(session), session.face(), method, params)?;
+    if method == "notifications/cancelled"
+        && let Some(id) = cancelled_id(params)
+    {
+        session.calls.cancel(&id);
     }
-    empty(StatusCode::ACCEPTED)
+    Ok(())
 }
 
 /// Takes an answer to a question of ours.

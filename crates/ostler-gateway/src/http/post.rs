@@ -8,6 +8,7 @@ use super::accept::is_json;
 use super::payload::Response;
 use super::refuse::{PROTOCOL_VERSION, SESSION_ID, empty, json, refuse};
 use super::{Ask, Visit, batch, body, legacy, modern};
+use crate::answer;
 use crate::exchange::Reply;
 
 pub(super) async fn post<B>(visit: Visit, body: B) -> Response
@@ -65,13 +66,16 @@ fn notification(visit: &Visit, method: &str, params: Option<Bytes>) -> Response 
     let is_modern = || {
         params.clone().and_then(|raw| Params::parse(raw).ok()).is_some_and(|params| params.has_modern_meta())
     };
-    // Modern clients cancel by leaving, and have nothing else to tell.
-    if claims_modern(visit) || is_modern() {
-        return empty(StatusCode::ACCEPTED);
-    }
-    match visit.session() {
-        Ok(session) => legacy::notified(visit, &session, method, params.as_ref()),
-        Err(refusal) => *refusal,
+    let taken = match claims_modern(visit) || is_modern() {
+        true => answer::notified(&visit.gateway, &visit.caller, &visit.face, method, params.as_ref()),
+        false => match visit.session() {
+            Ok(session) => legacy::notified(visit, &session, method, params.as_ref()),
+            Err(refusal) => return *refusal,
+        },
+    };
+    match taken {
+        Ok(()) => empty(StatusCode::ACCEPTED),
+        Err(refusal) => json(StatusCode::BAD_REQUEST, &refusal, None),
     }
 }
 

@@ -222,21 +222,17 @@ impl Link {
         self.session = Some(session);
     }
 
+    /// Takes a notification. One that is refused is on record; JSON-RPC has no
+    /// answer to it.
     fn notified(&mut self, method: &str, params: Option<&Bytes>) {
-        if method == "notifications/cancelled" {
-            if let Some(running) = cancelled_id(params).and_then(|id| self.under_way.remove(&id)) {
-                running.abort();
-            }
-            return;
+        let caller = self.session.as_ref().map_or(&self.caller, |session| session.caller());
+        let is_taken = answer::notified(&self.gateway, caller, &self.face, method, params).is_ok();
+        if is_taken
+            && method == "notifications/cancelled"
+            && let Some(running) = cancelled_id(params).and_then(|id| self.under_way.remove(&id))
+        {
+            running.abort();
         }
-        if method == "notifications/initialized" {
-            return;
-        }
-        let (caller, client) = match &self.session {
-            Some(session) => (session.caller(), Client::Legacy(Arc::clone(session))),
-            None => (&self.caller, Client::Modern),
-        };
-        answer::notified(&self.gateway, caller, &self.face, &client, method, params);
     }
 
     /// Says something to the client; false if it is gone.

@@ -172,9 +172,9 @@ async fn the_most_verbose_log_level_counts_in_every_session() {
 #[tokio::test(start_paused = true)]
 async fn a_live_session_is_told_what_its_caller_has_to_say() {
     let world = World::new().server("a", Script::echo()).open().await;
-    world.host.notify(&world.me, "a", "notifications/roots/list_changed", None);
+    world.host.notify(&world.me, "a", "notifications/roots/list_changed", None).unwrap();
     world.call("a", "echo").await.unwrap();
     assert!(world.stage("a").notified().is_empty(), "nothing is started to be told");
-    world.host.notify(&world.me, "a", "notifications/roots/list_changed", None);
+    world.host.notify(&world.me, "a", "notifications/roots/list_changed", None).unwrap();
     assert_eq!(world.stage("a").notified(), ["notifications/roots/list_changed"]);
 }

@@ -113,9 +113,10 @@ async fn methods_that_only_the_server_knows_are_denied_unless_allowed() {
     }
     world.call("a", "plan").await.unwrap();
     for role in ["r", "all"] {
-        world.host.notify(&Caller::new("x", role), "a", "notifications/vendor", None);
+        let told = world.host.notify(&Caller::new("x", role), "a", "notifications/vendor", None);
+        assert_eq!(told.is_ok(), role == "all");
     }
-    world.host.notify(&ann(), "a", "notifications/roots/list_changed", None);
+    world.host.notify(&ann(), "a", "notifications/roots/list_changed", None).unwrap();
     let heard = world.stage("a").notified();
     let vendor = heard.iter().filter(|line| line.contains("notifications/vendor")).count();
     let roots = heard.iter().filter(|line| line.contains("roots/list_changed")).count();

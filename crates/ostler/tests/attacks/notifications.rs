@@ -1,1 +1,153 @@
-//! Requests without an id.
+//! Requests without an id. JSON-RPC calls them notifications, many servers carry them out all the same, and a
+//! gateway that passes them on asks no rule, charges no budget and records nothing.
+
+use ostler_testkit::fake_mcp;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Era, Http, entrances, modern_meta, token};
+use crate::daemon::Daemon;
+use crate::home::{Home, until};
+use crate::http;
+
+fn home() -> Home {
+    let home = Home::new();
+    let config = format!(
+        r#"
+[servers.fake]
+command = {:?}
+args = ["--era", "legacy", "--frames", "frames"]
+[roles.guest]
+allow = ["fake/add", "fake/method:notifications/vendor/nudge"]
+[roles.free]
+allow = ["*"]
+"#,
+        fake_mcp()
+    );
+    home.write("ostler.toml", &config);
+    home
+}
+
+fn rows(home: &Home, name: &str) -> Vec<Value> {
+    let run = home.run(&["audit", "--json", "--limit", "1000"]);
+    let events = run.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["principal"].as_str().is_some_and(|who| who.contains(name))).collect()
+}
+
+/// A request of the protocol, or of nobody, that lacks an id.
+fn nameless() -> Vec<Value> {
+    let call = json!({"name": "hack", "arguments": {"text": "unheard-of"}});
+    [
+        ("tools/call", call.clone()),
+        ("resources/read", json!({"uri": "fake://static"})),
+        ("prompts/get", json!({"name": "greet"})),
+        ("logging/setLevel", json!({"level": "debug"})),
+        ("initialize", json!({})),
+        ("vendor/purge", json!({})),
+        ("vendor/notifications/purge", json!({})),
+        ("Notifications/progress", json!({})),
+        ("notifications/vendor/forbidden", call),
+    ]
+    .into_iter()
+    .map(|(method, params)| json!({"jsonrpc": "2.0", "method": method, "params": params}))
+    .collect()
+}
+
+#[test]
+fn a_request_without_an_id_reaches_no_server_and_is_on_record() {
+    let home = home();
+    let guest = token(&home, "eve", "guest");
+    let daemon = Daemon::start(&home);
+    for (entrance, mut eve) in entrances(&daemon, "fake", Some(&guest)) {
+        let tool = eve.exposed("fake", "add");
+        eve.ask("tools/call", json!({"name": tool, "arguments": {"a": 1, "b": 2}}));
+        for mut message in nameless() {
+            if entrance.starts_with("Modern") {
+                message["params"]["_meta"] = modern_meta();
+            }
+            let said = eve.send(message.clone());
+            if !entrance.ends_with("stdio") {
+                assert!(
+                    said["error"]["code"].is_i64() && said["id"].is_null(),
+                    "{entrance}: {message}: {said}"
+                );
+            }
+        }
+        eve.ask("tools/call", json!({"name": tool, "arguments": {"a": 1, "b": 2}}));
+    }
+    let frames = home.lines("frames").join("\n");
+    for word in ["unheard-of", "vendor", "fake://static", "greet", "Notifications", "setLevel"] {
+        assert!(!frames.contains(word), "{word} in {frames}");
+    }
+    let asked = nameless().len() * 6;
+    let is_refusal = |row: &&Value| row["action"] != "tools/call" || row["subject"] != "add";
+    until("every one is on record", || rows(&home, "eve").iter().filter(is_refusal).count() >= asked);
+    let rows = rows(&home, "eve");
+    let refusals: Vec<&Value> = rows.iter().filter(is_refusal).collect();
+    let codes = ["denied", "unknown-method", "invalid-argument"];
+    assert!(
+        refusals.iter().all(|row| codes.iter().any(|code| row["outcome"] == *code)),
+        "{}",
+        json!(refusals)
+    );
+    let denied = refusals.iter().filter(|row| row["action"] == "notifications/vendor/forbidden");
+    assert_eq!(denied.filter(|row| row["outcome"] == "denied").count(), 2, "{}", json!(refusals));
+}
+
+#[test]
+fn a_refused_notification_is_400_and_an_accepted_one_202() {
+    let home = home();
+    let guest = token(&home, "eve", "guest");
+    let daemon = Daemon::start(&home);
+    let secret = std::fs::read_to_string(home.path(&guest)).unwrap();
+    for era in [Era::Modern, Era::Legacy] {
+        for path in ["/mcp", "/servers/fake/mcp"] {
+            let mut eve = Http::open(daemon.port, path, era, Some(&secret));
+            let tool = eve.exposed("fake", "add");
+            eve.ask("tools/call", json!({"name": tool, "arguments": {"a": 1, "b": 2}}));
+            let status = |method: &str, params: Value| {
+                let answer = eve.post(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+                (answer.status, answer.text)
+            };
+            for method in ["notifications/cancelled", "notifications/roots/list_changed"] {
+                let answer = status(method, json!({"requestId": 99}));
+                assert_eq!(answer.0, 202, "{era:?} {path} {method}: {answer:?}");
+            }
+            let answer = status("tools/call", json!({"name": "add"}));
+            assert_eq!(answer.0, 400, "{era:?} {path}: {answer:?}");
+            assert!(answer.1.contains("\"error\"") && answer.1.contains("without an id"), "{answer:?}");
+            // As strict as for a request: what two readers would read differently is no parameter.
+            let twice = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed",
+                "params": {"name": "a", "Name": "b"}});
+            assert_eq!(eve.post(&twice).status, 400, "{era:?} {path}");
+            let allowed = status("notifications/vendor/nudge", json!({"n": format!("{era:?}")})).0;
+            let expected = if path == "/mcp" { 400 } else { 202 };
+            assert_eq!(allowed, expected, "{era:?} {path}");
+        }
+    }
+    until("the allowed one arrives", || {
+        home.lines("frames").iter().any(|line| line.contains("notifications/vendor/nudge"))
+    });
+}
+
+#[test]
+fn a_batch_hides_no_request_without_an_id() {
+    let home = home();
+    let guest = token(&home, "eve", "guest");
+    let daemon = Daemon::start(&home);
+    let secret = std::fs::read_to_string(home.path(&guest)).unwrap();
+    let credential = format!("Authorization: Bearer {}", secret.trim());
+    let headers =
+        [&*credential, "Content-Type: application/json", "Accept: application/json, text/event-stream"];
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    let opened = http::ask(daemon.port, "POST /servers/fake/mcp", &headers, &hello.to_string());
+    let session = opened.head.lines().find(|line| line.to_ascii_lowercase().starts_with("mcp-session-id"));
+    let headers = [&headers[..], &[session.unwrap()]].concat();
+    let sum = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "add", "arguments": {"a": 1, "b": 2}}});
+    let batch = [vec![sum.clone()], nameless(), vec![sum]].concat();
+    let answer = http::ask(daemon.port, "POST /servers/fake/mcp", &headers, &json!(batch).to_string());
+    let answers = answer.json();
+    assert_eq!(answers.as_array().unwrap().len(), batch.len(), "{answers}");
+    assert!(!home.lines("frames").join("\n").contains("unheard-of"));
+}

@@ -1,0 +1,167 @@
+//! Notifications of callers to servers. Those that MCP has for clients are taken, a vendor's if a rule allows it,
+//! and nothing else is: many servers carry out a request that lacks an id.
+
+use bytes::Bytes;
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::policy::{Subject, Verdict};
+use ostler_core::spec::Isolation;
+use ostler_wire::{Params, is_name};
+
+use crate::host::Host;
+use crate::record::Recording;
+use crate::request::Request;
+use crate::server::Server;
+
+/// How notifications begin.
+pub(crate) const PREFIX: &str = "notifications/";
+
+/// A notification that a caller may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notice {
+    /// About the caller's own session or requests. The host opens sessions and
+    /// numbers requests itself, so no server would understand it.
+    Own,
+    /// About a request of the server. Which caller that was sent to is known
+    /// only where the caller has the server to itself.
+    OfQuestion,
+    /// The caller's roots have changed.
+    Roots,
+    /// None of MCP.
+    Vendor,
+}
+
+impl Notice {
+    fn of(method: &str) -> Option<Self> {
+        match method.strip_prefix(PREFIX)? {
+            "initialized" | "cancelled" => Some(Self::Own),
+            "progress" | "tasks/status" => Some(Self::OfQuestion),
+            "roots/list_changed" => Some(Self::Roots),
+            // What servers tell clients.
+            "message"
+            | "tools/list_changed"
+            | "prompts/list_changed"
+            | "resources/list_changed"
+            | "resources/updated"
+            | "elicitation/complete"
+            | "subscriptions/acknowledged" => None,
+            _ if is_name(method) => Some(Self::Vendor),
+            _ => None,
+        }
+    }
+}
+
+impl Host {
+    /// Passes a notification on to the live session of a server that the
+    /// caller uses; without one nothing is started. What is no notification of
+    /// a client is refused and recorded, and so is a vendor's that no rule
+    /// allows (`server/method:notifications/…`). A vendor's counts as a call.
+    pub fn notify(
+        &self,
+        caller: &Caller,
+        server: &str,
+        method: &str,
+        params: Option<Bytes>,
+    ) -> Result<(), CallError> {
+        self.take_notice(caller, Some(server), method, params)
+    }
+
+    /// The same, to every server that the caller may see. A vendor's is
+    /// refused, for it can't say which server it means.
+    pub fn notify_all(&self, caller: &Caller, method: &str, params: Option<Bytes>) -> Result<(), CallError> {
+        self.take_notice(caller, None, method, params)
+    }
+
+    fn take_notice(
+        &self,
+        caller: &Caller,
+        server: Option<&str>,
+        method: &str,
+        raw: Option<Bytes>,
+    ) -> Result<(), CallError> {
+        let parsed = raw.clone().map_or(Ok(Params::empty()), Params::parse);
+        let (params, readable) = match parsed {
+            Ok(params) => (params, Ok(())),
+            Err(error) => (Params::empty(), Err(refused(error.to_string(), "send an object of parameters"))),
+        };
+        let request = Request::new(caller, server.unwrap_or_default(), method, params);
+        let mut rule = None;
+        let result = readable.and_then(|()| match server {
+            Some(_) => self.notify_one(&request, raw.as_deref(), &mut rule),
+            None => self.notify_each(&request, raw.as_deref()),
+        });
+        // What MCP has is no call; all else is on record.
+        if result.is_err() || Notice::of(method) == Some(Notice::Vendor) {
+            let mut recording = Recording::begin(&request, self.recorder());
+            recording.denied(rule);
+            recording.end_notice(&result);
+        }
+        result
+    }
+
+    fn notify_one(
+        &self,
+        request: &Request<'_>,
+        params: Option<&[u8]>,
+        rule: &mut Option<String>,
+    ) -> Result<(), CallError> {
+        let caller = request.caller;
+        let notice = Notice::of(request.method).ok_or_else(|| unheard_of(request.method))?;
+        let server = self
+            .visible_server(caller, request.server)
+            .inspect_err(|_| *rule = self.why_hidden(caller, request.server, None))?;
+        match notice {
+            Notice::Own => {}
+            Notice::OfQuestion if server.spec.isolation == Isolation::Shared => {}
+            Notice::OfQuestion | Notice::Roots => {
+                say(&server, request, params);
+            }
+            Notice::Vendor => {
+                let subject = Subject::Method(request.method);
+                if let Verdict::Deny { reason } = self.decide(caller, &server, Some(subject)) {
+                    *rule = Some(reason);
+                    return Err(CallError::UnknownMethod { method: request.method.to_owned() });
+                }
+                let charge = self.charge(request)?;
+                if !say(&server, request, params) {
+                    self.refund(caller, charge);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn notify_each(&self, request: &Request<'_>, params: Option<&[u8]>) -> Result<(), CallError> {
+        match Notice::of(request.method) {
+            Some(Notice::Own | Notice::OfQuestion) => Ok(()),
+            Some(Notice::Roots) => {
+                for server in self.visible_servers(request.caller) {
+                    say(&server, request, params);
+                }
+                Ok(())
+            }
+            Some(Notice::Vendor) => Err(CallError::UnknownMethod { method: request.method.to_owned() }),
+            None => Err(unheard_of(request.method)),
+        }
+    }
+}
+
+/// Tells the live session that the caller uses; false if there is none.
+fn say(server: &Server, request: &Request<'_>, params: Option<&[u8]>) -> bool {
+    let live = server.existing_slot(request.caller).and_then(|slot| slot.live());
+    live.is_some_and(|live| {
+        live.session.notify(request.method, params);
+        true
+    })
+}
+
+fn unheard_of(method: &str) -> CallError {
+    refused(
+        format!("`{method}` came without an id, and is no notification of a client"),
+        "give a request an `id`; a vendor's notification begins with `notifications/`",
+    )
+}
+
+fn refused(what: String, hint: &str) -> CallError {
+    CallError::Invalid { what, hint: hint.to_owned() }
+}
