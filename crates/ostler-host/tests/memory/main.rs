@@ -13,6 +13,7 @@ mod fairness;
 mod happenings;
 mod hiding;
 mod hosts;
+mod judged;
 mod keeping;
 mod leases;
 mod listing;
