@@ -25,7 +25,7 @@ fn items(member: &str, key: &str, names: &[String]) -> String {
 }
 
 /// A server with these names in every list, and a method of its own.
-fn script(names: &'static [&'static str], era: Era) -> Script {
+pub(crate) fn script(names: &'static [&'static str], era: Era) -> Script {
     let named = |shape: &str| -> Vec<String> { names.iter().map(|name| shape.replace('#', name)).collect() };
     let prompts = items("prompts", "name", &named("#"));
     let resources = items("resources", "uri", &named("x://#"));
@@ -53,7 +53,7 @@ fn script(names: &'static [&'static str], era: Era) -> Script {
     if era == Era::Modern { script.modern() } else { script }
 }
 
-fn rules(allow: &[&str], deny: &[&str]) -> Rules {
+pub(crate) fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
     let role = Role { allow: owned(allow), deny: owned(deny), budget: None, max_in_flight: None };
     Rules::of(&BTreeMap::from([("r".to_owned(), role)]))
@@ -88,7 +88,7 @@ async fn world(is_rich: bool, rules: Rules, era: Era) -> (World, Gateway) {
 }
 
 /// Every method that names something, as it is asked at one server and at all.
-fn methods(name: &str) -> Vec<(&'static str, Value, Value)> {
+pub(crate) fn methods(name: &str) -> Vec<(&'static str, Value, Value)> {
     let exposed = format!("aa__{name}");
     let template = format!("t://{name}/{{id}}");
     let uri = json!({"uri": format!("x://{name}")});

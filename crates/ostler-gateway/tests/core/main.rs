@@ -4,6 +4,7 @@
 
 mod client;
 mod completion;
+mod concealment;
 mod ending;
 mod hidden;
 mod legacy;

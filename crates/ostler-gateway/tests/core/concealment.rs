@@ -1,0 +1,265 @@
+//! What is hidden looks like what does not exist in every state of the server and of the caller: to the byte, in what
+//! it costs, and in what it makes of the server.
+
+use std::time::Duration;
+
+use ostler_core::caller::Window;
+use ostler_core::config::PinMode;
+use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
+use ostler_gateway::{Face, Gateway};
+use ostler_host::{Caller, Limits, RoleLimits, ServerName};
+use ostler_testkit::{Reply, World};
+use ostler_wire::Era;
+use serde_json::{Value, json};
+
+use crate::client::{Client, gateway, one};
+use crate::hidden::{methods, rules, script};
+
+/// What a server and its caller may be in when a request comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The server runs, and its lists are known.
+    Ready,
+    /// Nobody has asked the server for anything.
+    Cold,
+    /// The caller's role has used up its calls.
+    OverBudget,
+    /// The caller's role has all the calls under way that it may have.
+    RoleBusy,
+    /// The server has all the calls under way that it takes, and no queue.
+    ServerFull,
+    Stopped,
+    NeverStarts,
+    /// The server has just crashed, and its breaker is open.
+    BreakerOpen,
+    /// The hidden tool is not the approved one either.
+    Quarantined,
+}
+
+impl State {
+    const ALL: [Self; 9] = [
+        Self::Ready,
+        Self::Cold,
+        Self::OverBudget,
+        Self::RoleBusy,
+        Self::ServerFull,
+        Self::Stopped,
+        Self::NeverStarts,
+        Self::BreakerOpen,
+        Self::Quarantined,
+    ];
+
+    /// Makes a world that is in the state, for a caller that may use all but `hush`.
+    async fn bring_about(self, era: Era) -> (World, Gateway) {
+        let script = script(&["plan", "hush", "hang"], era);
+        let script = match self {
+            Self::NeverStarts => script.failing_starts(|_| true),
+            Self::BreakerOpen => script.on("hang", |_| Reply::crash()),
+            _ => script.on("hang", |_| Reply::never()),
+        };
+        let window = Window { calls: 2, per: Duration::from_secs(3_600) };
+        let limits = RoleLimits {
+            budget: Some(window),
+            max_in_flight: (self == Self::RoleBusy).then_some(1),
+            ..RoleLimits::default()
+        };
+        let world = World::new()
+            .options(|options| options.limits = Limits { roles: [("r".to_owned(), limits)].into() })
+            .server_with("aa", script, |spec| {
+                if self == Self::ServerFull {
+                    (spec.max_in_flight, spec.max_queued) = (1, 0);
+                }
+                if self == Self::BreakerOpen {
+                    spec.breaker.failures = 1;
+                }
+            })
+            .open()
+            .await;
+        world.host.set_rules(rules(&["aa/*"], &["*hush*"]));
+        let gateway = gateway(&world, |_| {});
+        if !matches!(self, Self::Cold | Self::NeverStarts) {
+            let mut me = Client::modern(&gateway, Face::All, json!({}));
+            for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
+                me.ask(list, json!({})).await;
+            }
+        }
+        self.come_about(&world).await;
+        (world, gateway)
+    }
+
+    async fn come_about(self, world: &World) {
+        let ann = Caller::new("ann", "r");
+        let hang = async |caller: &Caller| {
+            let (host, caller) = (world.host.clone(), caller.clone());
+            tokio::spawn(async move { host.call(&caller, "aa", "hang", json!({})).await });
+            while world.stage("aa").count("hang") == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        match self {
+            Self::Ready | Self::Cold => {}
+            Self::OverBudget => {
+                for _ in 0..2 {
+                    world.host.call(&ann, "aa", "plan", json!({})).await.unwrap();
+                }
+            }
+            Self::RoleBusy => hang(&ann).await,
+            Self::ServerFull => hang(&world.me).await,
+            Self::Stopped => world.host.stop("aa").await.unwrap(),
+            Self::NeverStarts => {
+                world.host.call(&world.me, "aa", "plan", json!({})).await.unwrap_err();
+            }
+            Self::BreakerOpen => {
+                world.host.call(&world.me, "aa", "hang", json!({})).await.unwrap_err();
+            }
+            Self::Quarantined => {
+                let plan = json!({"name": "plan", "inputSchema": {"type": "object"}}).to_string();
+                let tools = [("plan".to_owned(), Pin::of(plan.as_bytes()).unwrap())].into();
+                let locked = LockedServer { transport: String::new(), tools };
+                let lock = Lock { servers: [(ServerName::new("aa").unwrap(), locked)].into() };
+                world.host.set_pins(Some(Pins { mode: PinMode::Enforce, lock }));
+            }
+        }
+    }
+}
+
+/// What a request came to: the answer, calls charged and starts of the server.
+async fn outcome(
+    state: State,
+    face: &Face,
+    eras: (Era, Era),
+    (method, params): (&str, &Value),
+) -> (String, u64, u64) {
+    let (world, gateway) = state.bring_about(eras.1).await;
+    let mut client = Client::of(Caller::new("ann", "r"), &gateway, face.clone(), eras.0).await;
+    client.begin(method, params.clone()).await;
+    let line = client.line().await;
+    let used = world.host.budgets().first().map_or(0, |budget| budget.used);
+    (steady(&line), used, world.stage("aa").connects())
+}
+
+/// The text without times that chance decides about.
+fn steady(line: &str) -> String {
+    let mut message: Value = serde_json::from_str(line).unwrap();
+    if let Some(data) = message["error"]["data"].as_object_mut() {
+        data.remove("retryAfterMs");
+        data.remove("hint");
+    }
+    let digits = |c: char| c.is_ascii_digit();
+    match message["error"]["message"]
+        .as_str()
+        .filter(|text| text.contains("backoff") || text.contains("again in"))
+    {
+        Some(text) => message["error"]["message"] = text.replace(digits, "").into(),
+        None => {}
+    }
+    message.to_string()
+}
+
+async fn check(eras: (Era, Era)) {
+    for state in State::ALL {
+        // A session can't be opened at a server that does not run.
+        let is_down = matches!(state, State::Stopped | State::NeverStarts | State::BreakerOpen);
+        for face in [Face::All, one("aa")] {
+            if is_down && eras.0 == Era::Legacy && face != Face::All {
+                continue;
+            }
+            let mut pairs: Vec<(String, String, Value, Value)> = Vec::new();
+            for (hidden, missing) in methods("hush").into_iter().zip(methods("none")) {
+                let pick =
+                    |(_, at_one, at_all): (_, Value, Value)| if face == Face::All { at_all } else { at_one };
+                pairs.push((hidden.0.to_owned(), missing.0.to_owned(), pick(hidden), pick(missing)));
+            }
+            pairs.push(("vendor/hush".into(), "vendor/none".into(), json!({}), json!({})));
+            for (of_hidden, of_missing, hidden, missing) in pairs {
+                let of_hidden = outcome(state, &face, eras, (&of_hidden, &hidden)).await;
+                let of_missing = outcome(state, &face, eras, (&of_missing, &missing)).await;
+                let comparable = (of_hidden.0.replace("hush", "none"), of_hidden.1, of_hidden.2);
+                assert_eq!(comparable, of_missing, "{state:?} {face:?} {eras:?} {hidden}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_name_looks_missing_to_a_modern_client_in_every_state() {
+    check((Era::Modern, Era::Modern)).await;
+    check((Era::Modern, Era::Legacy)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_name_looks_missing_to_a_legacy_client_in_every_state() {
+    check((Era::Legacy, Era::Legacy)).await;
+    check((Era::Legacy, Era::Modern)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_states_are_what_they_say() {
+    let code = async |state| {
+        let params = json!({"uri": "x://none"});
+        let line =
+            outcome(state, &one("aa"), (Era::Modern, Era::Legacy), ("resources/read", &params)).await.0;
+        serde_json::from_str::<Value>(&line).unwrap()["error"]["data"]["code"].as_str().unwrap().to_owned()
+    };
+    let mut codes = Vec::new();
+    for state in State::ALL {
+        codes.push(code(state).await);
+    }
+    let (unknown, unavailable) = ("unknown-resource", "server-unavailable");
+    let expected = [
+        unknown,
+        unknown,
+        "over-budget",
+        "overloaded",
+        "overloaded",
+        unavailable,
+        unavailable,
+        unavailable,
+        unknown,
+    ];
+    assert_eq!(codes, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_restricted_caller_are_our_own() {
+    for era in [Era::Modern, Era::Legacy] {
+        let names = ["n1", "hush1", "hush2", "n2", "n3", "hush3"];
+        let script = script(&["plan"], Era::Legacy).on("tools/list", move |asked| {
+            let at: usize = asked.cursor.as_deref().map_or(0, |cursor| cursor.parse().unwrap());
+            let page: Vec<Value> =
+                names[at..(at + 2).min(names.len())].iter().map(|name| json!({"name": name})).collect();
+            let next = (at + 2 < names.len()).then(|| (at + 2).to_string());
+            Reply::result(json!({"tools": page, "nextCursor": next, "_meta": {"total": 6}}).to_string())
+        });
+        let world = World::new().server("aa", script).open().await;
+        world.host.set_rules(rules(&["aa/*"], &["*hush*"]));
+        let gateway = gateway(&world, |options| options.page_size = 2);
+        let mut ann = Client::of(Caller::new("ann", "r"), &gateway, one("aa"), era).await;
+        let first = ann.ask("tools/list", json!({})).await["result"].clone();
+        let shown = |page: &Value| -> Vec<String> {
+            page["tools"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|tool| tool["name"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(
+            (shown(&first), &first["_meta"]),
+            (vec!["n1".into(), "n2".into()], &Value::Null),
+            "{first}"
+        );
+        let cursor = first["nextCursor"].as_str().unwrap();
+        assert!(cursor.starts_with("o1."), "{cursor}");
+        let last = ann.ask("tools/list", json!({"cursor": cursor})).await["result"].clone();
+        assert_eq!((shown(&last), last.get("nextCursor")), (vec!["n3".to_owned()], None), "{last}");
+        let mut bob = Client::of(Caller::new("bob", "r"), &gateway, one("aa"), era).await;
+        for (client, cursor) in [(&mut ann, "2"), (&mut bob, cursor)] {
+            let refused = client.ask("tools/list", json!({"cursor": cursor})).await;
+            assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        }
+        let mut me = Client::modern(&gateway, one("aa"), json!({}));
+        let own = me.ask("tools/list", json!({})).await["result"].clone();
+        assert_eq!((&own["nextCursor"], &own["_meta"]["total"]), (&json!("2"), &json!(6)), "{own}");
+    }
+}
