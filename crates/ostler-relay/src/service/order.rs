@@ -80,6 +80,7 @@ impl Order {
             // A call of a tool has a subject of its own, which rules of the broker may name.
             Wanted::Method(wanted) => method.as_str() == wanted.as_str() && wanted != "tools/call",
         };
+        ostler_host::check_naming(method.as_str(), &params)?;
         match agrees {
             true => Ok(Asked { id, method, params }),
             false => Err(invalid("the request asks for something else than its subject".into())),

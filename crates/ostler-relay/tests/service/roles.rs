@@ -119,6 +119,19 @@ async fn a_body_that_asks_for_something_else_than_its_subject_is_refused() {
         (tool("echo"), r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#.into()),
         (tool("echo"), r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#.into()),
         (tool("echo"), r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#.into()),
+        (
+            tool("echo"),
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","uri":"x:1"}}"#.into(),
+        ),
+        (
+            method("resources/read"),
+            r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"x:1","name":"x:2"}}"#
+                .into(),
+        ),
+        (
+            method("tools/list"),
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"name":"echo"}}"#.into(),
+        ),
         (tool("echo"), "what".into()),
     ];
     for (number, (what, body)) in (1..).zip(table) {
@@ -129,6 +142,20 @@ async fn a_body_that_asks_for_something_else_than_its_subject_is_refused() {
         assert_eq!(answer["id"], id, "{body}");
     }
     assert!(worker.is_silent().await);
+    assert!(stage.world.stage("a").asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_opens_no_session_and_asks_no_notification_of_a_server() {
+    let stage = Stage::open(two_servers().await).await;
+    let mut worker = stage.worker_as("w1", "all", 1).await;
+    for (number, method) in (1..).zip(["initialize", "notifications/cancelled", "notifications/initialized"])
+    {
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {"requestId": 1}});
+        worker.send(worker.head(number), "a", &Wanted::Method(method.into()), body.to_string()).await;
+        let (call, answer) = worker.answer().await;
+        assert_eq!((call, code(&answer)), (number, "unknown-method"), "{answer}");
+    }
     assert!(stage.world.stage("a").asked().is_empty());
 }
 
