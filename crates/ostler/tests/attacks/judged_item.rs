@@ -136,3 +136,40 @@ fn a_worker_reads_nothing_by_a_second_name() {
         assert_eq!(read(&mut pipe, "docs://public"), "fake-mcp read docs://public");
     }
 }
+
+#[test]
+fn a_name_that_nothing_can_have_goes_nowhere() {
+    let home = home();
+    let long = "n".repeat(1_100);
+    let named = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+    let catalog = json!({
+        "tools": [named("good"), named("bell\u{7}"), named("esc\u{1b}[2J"), named(&long)],
+        "prompts": [{"name": "good"}, {"name": "line\nbreak"}],
+        "resources": [{"uri": "docs://good", "name": "good"}, {"uri": "docs://tab\tbed", "name": "bad"}],
+    });
+    home.write("catalog.json", &catalog.to_string());
+    let daemon = Daemon::start(&home);
+    for (entrance, mut client) in entrances(&daemon, "fake", None) {
+        for (method, member) in
+            [("tools/list", "tools"), ("prompts/list", "prompts"), ("resources/list", "resources")]
+        {
+            let answer = client.ask(method, json!({}));
+            let listed =
+                answer["result"][member].as_array().unwrap_or_else(|| panic!("{entrance}: {answer}"));
+            assert_eq!(listed.len(), 1, "{entrance}: {answer}");
+        }
+        for name in [long.as_str(), "bell\u{7}", "esc\u{1b}[2J"] {
+            let name = client.exposed("fake", name);
+            let answer = client.ask("tools/call", json!({"name": name, "arguments": {}}));
+            assert_eq!(answer["error"]["data"]["code"], "unknown-tool", "{entrance}: {answer}");
+        }
+        let answer = client.ask("resources/read", json!({"uri": format!("docs://{}", "u".repeat(9 << 10))}));
+        assert!([-32602, -32002].iter().any(|code| answer["error"]["code"] == *code), "{entrance}: {answer}");
+        let answer = client.ask("resources/read", json!({"uri": "docs://good", "na\u{0}me": "docs://bad"}));
+        assert_eq!(answer["error"]["code"], -32602, "{entrance}: {answer}");
+    }
+    let frames = home.lines("frames").join("\n");
+    assert!(!frames.contains("tools/call") && !frames.contains("resources/read"), "{frames}");
+    let run = home.run(&["audit", "--json", "--limit", "1000"]);
+    assert!(run.stdout.lines().all(|line| line.len() < 3_000), "{run}");
+}
