@@ -1,6 +1,8 @@
 //! Notifications of callers to servers. Those that MCP has for clients are taken, a vendor's if a rule allows it,
 //! and nothing else is: many servers carry out a request that lacks an id.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
@@ -66,8 +68,9 @@ impl Host {
         self.take_notice(caller, Some(server), method, params)
     }
 
-    /// The same, to every server that the caller may see. A vendor's is
-    /// refused, for it can't say which server it means.
+    /// The same, to every server that the caller may see. A vendor's can't say
+    /// which server it means: it is passed on to none, and refused where none
+    /// would be allowed to have it.
     pub fn notify_all(&self, caller: &Caller, method: &str, params: Option<Bytes>) -> Result<(), CallError> {
         self.take_notice(caller, None, method, params)
     }
@@ -90,8 +93,8 @@ impl Host {
             Some(_) => self.notify_one(&request, raw.as_deref(), &mut rule),
             None => self.notify_each(&request, raw.as_deref()),
         });
-        // What MCP has is no call; all else is on record.
-        if result.is_err() || Notice::of(method) == Some(Notice::Vendor) {
+        // What MCP has is no call; all else that goes somewhere is on record.
+        if result.is_err() || (server.is_some() && Notice::of(method) == Some(Notice::Vendor)) {
             let mut recording = Recording::begin(&request, self.recorder());
             recording.denied(rule);
             recording.end_notice(&result);
@@ -140,7 +143,15 @@ impl Host {
                 }
                 Ok(())
             }
-            Some(Notice::Vendor) => Err(CallError::UnknownMethod { method: request.method.to_owned() }),
+            Some(Notice::Vendor) => {
+                let subject = Some(Subject::Method(request.method));
+                let may = |server: &Arc<Server>| self.may(request.caller, &server.spec.name, subject);
+                let is_free = !self.is_restricted(request.caller);
+                match is_free || self.visible_servers(request.caller).iter().any(may) {
+                    true => Ok(()),
+                    false => Err(CallError::UnknownMethod { method: request.method.to_owned() }),
+                }
+            }
             None => Err(unheard_of(request.method)),
         }
     }

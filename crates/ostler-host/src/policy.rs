@@ -139,7 +139,7 @@ impl Host {
 
     /// Whether the caller may use an item of a server that it may see.
     pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {
-        let exists = kind != Kind::Tools || server.spec.tools.allows(name);
+        let exists = kind.can_have(name) && (kind != Kind::Tools || server.spec.tools.allows(name));
         exists && self.may(caller, &server.spec.name, Some(kind.subject(name)))
     }
 

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
-use ostler_wire::{MAX_NAME, is_uri};
 
 use crate::answer::Answer;
 use crate::call::unknown_item;
@@ -132,11 +131,8 @@ impl Drop for Recording<'_, '_> {
                 role: caller.role(),
                 session: caller.session(),
                 server,
-                method: cut(method),
-                subject: wanted.as_ref().map_or("", |wanted| match wanted.is_possible() {
-                    true => wanted.subject(),
-                    false => cut(wanted.subject()),
-                }),
+                method,
+                subject: wanted.as_ref().map_or("", |wanted| wanted.subject()),
                 outcome: self.outcome,
                 delivery: self.delivery,
                 generation: self.generation,
@@ -203,8 +199,8 @@ impl Host {
             role: caller.role(),
             session: caller.session(),
             server: aside.server,
-            method: cut(aside.method),
-            subject: if is_uri(aside.subject) { aside.subject } else { cut(aside.subject) },
+            method: aside.method,
+            subject: aside.subject,
             outcome: aside.outcome,
             delivery: None,
             generation: None,
@@ -215,12 +211,6 @@ impl Host {
             text: None,
         });
     }
-}
-
-/// The beginning of a text that is no name; a record is not made of what a
-/// caller makes up.
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_NAME)]
 }
 
 /// What never became a request.

@@ -10,7 +10,7 @@ use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::repeat::MethodKind;
 use ostler_wire::headers::PARAM_PREFIX;
-use ostler_wire::{Naming, NamingError, Params, SessionMeta, is_name, is_uri};
+use ostler_wire::{Naming, NamingError, Params, SessionMeta, is_name};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -301,8 +301,7 @@ impl Wanted<'_> {
     pub(crate) fn is_possible(&self) -> bool {
         match self {
             Self::Server => true,
-            Self::Item(Kind::Tools | Kind::Prompts, name) => is_name(name),
-            Self::Item(Kind::Resources | Kind::Templates, uri) => is_uri(uri),
+            Self::Item(kind, name) => kind.can_have(name),
             // Sessions are opened by the host alone, and a notification has no answer.
             Self::Method(method) => {
                 is_name(method) && *method != "initialize" && !method.starts_with(notify::PREFIX)

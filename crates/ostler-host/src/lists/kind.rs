@@ -48,6 +48,14 @@ impl Kind {
         }
     }
 
+    /// Whether an item can have this name. Rules are not asked about others.
+    pub(crate) fn can_have(self, name: &str) -> bool {
+        match self {
+            Self::Tools | Self::Prompts => ostler_wire::is_name(name),
+            Self::Resources | Self::Templates => ostler_wire::is_uri(name),
+        }
+    }
+
     /// The capability without which there is no such list.
     pub(crate) fn capability(self) -> &'static str {
         match self {

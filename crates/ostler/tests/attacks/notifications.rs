@@ -119,14 +119,17 @@ fn a_refused_notification_is_400_and_an_accepted_one_202() {
             let twice = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed",
                 "params": {"name": "a", "Name": "b"}});
             assert_eq!(eve.post(&twice).status, 400, "{era:?} {path}");
-            let allowed = status("notifications/vendor/nudge", json!({"n": format!("{era:?}")})).0;
-            let expected = if path == "/mcp" { 400 } else { 202 };
-            assert_eq!(allowed, expected, "{era:?} {path}");
+            let allowed = status("notifications/vendor/nudge", json!({"at": path})).0;
+            assert_eq!(allowed, 202, "{era:?} {path}");
+            let forbidden = status("notifications/vendor/forbidden", json!({})).0;
+            assert_eq!(forbidden, 400, "{era:?} {path}");
         }
     }
     until("the allowed one arrives", || {
         home.lines("frames").iter().any(|line| line.contains("notifications/vendor/nudge"))
     });
+    let frames = home.lines("frames").join("\n");
+    assert!(!frames.contains(r#""at":"/mcp""#) && !frames.contains("forbidden"), "{frames}");
 }
 
 #[test]
