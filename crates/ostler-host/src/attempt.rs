@@ -68,6 +68,10 @@ impl Host {
             now = Instant::now();
         }
         let voice = turn.voice().or(request.voice.as_ref());
+        let caller = request.caller;
+        slot.note_user(caller.principal());
+        let is_restricted = || self.is_restricted_at(caller, slot.key.server.as_str());
+        let has_others = (voice.is_some() && is_restricted()).then_some(&slot.has_several_users);
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;
@@ -90,6 +94,7 @@ impl Host {
                 until: clock.until,
                 client: request.client(),
                 voice,
+                has_others,
                 at_most: clock.end,
                 headers: &request.headers,
                 is_fit: Some(&is_fit),

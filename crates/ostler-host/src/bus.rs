@@ -112,8 +112,12 @@ impl Host {
                 about(Subject::Resource(&uri))
             }
             Event::Other { method, .. } => about(Subject::Method(method.as_str())),
+            // A line of a session that callers share may be about any of them.
+            Event::Log(_) => {
+                !event.partition.is_empty() || !self.is_restricted_at(caller, event.server.as_str())
+            }
             // What becomes of a list is for everybody who may see a part of it.
-            Event::ToolsChanged | Event::ResourcesChanged | Event::PromptsChanged | Event::Log(_) => true,
+            Event::ToolsChanged | Event::ResourcesChanged | Event::PromptsChanged => true,
         }
     }
 }

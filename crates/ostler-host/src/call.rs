@@ -74,6 +74,9 @@ impl Host {
             Ok(server) => server,
             Err(error) => return (Err(error), self.why_hidden(request.caller, request.server, None)),
         };
+        if changes_session(request.method) {
+            return (Err(CallError::UnknownMethod { method: request.method.to_owned() }), None);
+        }
         let rule = match self.admit_request(request, &server) {
             Ok(rule) => rule,
             Err(error) => return (Err(error), None),
@@ -132,6 +135,19 @@ impl Host {
         let answer = as_told(slot, self.perform(slot, request).await?);
         Ok(self.remember(slot, request, answer, epoch))
     }
+}
+
+/// Whether a method changes a session for all callers that share it. Callers
+/// have [`Host::want_log_level`] and [`Host::subscribe`] for that.
+fn changes_session(method: &str) -> bool {
+    matches!(
+        method,
+        "initialize"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "subscriptions/listen"
+    )
 }
 
 /// The error for a prompt or resource that the rules hide.

@@ -43,15 +43,25 @@ impl Host {
         Some(Hello::clone(&hello))
     }
 
-    /// Wants log lines of a server from this level on. Of all levels that were
-    /// ever wanted the most verbose one is asked for.
-    pub fn want_log_level(&self, server: &str, level: LogLevel) {
-        let Ok(server) = self.server(server) else { return };
-        if !server.level.want(level) {
+    /// Wants log lines of a server from this level on. The server is asked for
+    /// the most verbose level that any caller without restrictions has wanted
+    /// of it, and never for less than `info`, which is for callers that want no
+    /// level. Each caller is told what is of its own level.
+    pub fn want_log_level(&self, caller: &Caller, server: &str, level: LogLevel) {
+        let Ok(server) = self.visible_server(caller, server) else { return };
+        if self.is_restricted_at(caller, server.spec.name.as_str()) {
+            return;
+        }
+        if !server.level.want(level.min(LogLevel::Info)) {
             return;
         }
         for slot in server.slots() {
             tokio::spawn(async move { slot.set_level().await });
         }
+    }
+
+    /// The level that a server was asked for, if any caller has wanted one.
+    pub fn asked_log_level(&self, server: &str) -> Option<LogLevel> {
+        self.server(server).ok()?.level.wanted()
     }
 }

@@ -121,6 +121,7 @@ async fn ask(session: Arc<dyn Session>, method: &str) -> Reply {
         until: Instant::now() + Duration::from_secs(60),
         client: ClientMeta::Host,
         voice: Some(&voice),
+        has_others: None,
         at_most: Instant::now() + Duration::from_secs(600),
         headers: &[],
         is_fit: None,

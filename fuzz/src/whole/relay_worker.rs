@@ -83,6 +83,7 @@ async fn ask(session: Arc<dyn Session>) -> Result<Outcome, Fault> {
         until: Instant::now() + Duration::from_secs(60),
         client: ClientMeta::Host,
         voice: None,
+        has_others: None,
         at_most: Instant::now() + Duration::from_secs(600),
         headers: &[],
         is_fit: None,

@@ -76,12 +76,12 @@ pub(crate) async fn set_level(gateway: &Gateway, exchange: &Exchange) -> Reply {
                 Ok(hello) if !hello.has_capability("logging") => {
                     return Reply::no_method(exchange.method.as_str());
                 }
-                Ok(_) => host.want_log_level(server.as_str(), level),
+                Ok(_) => host.want_log_level(&exchange.caller, server.as_str(), level),
             }
         }
         Face::All => {
             for server in host.servers(&exchange.caller) {
-                host.want_log_level(server.as_str(), level);
+                host.want_log_level(&exchange.caller, server.as_str(), level);
             }
         }
     }

@@ -61,7 +61,7 @@ async fn modern(gateway: &Gateway, exchange: &Exchange, mut route: Route) -> Rep
     if let Err(refusal) = headers::check(gateway, exchange, &route).await {
         return refusal;
     }
-    let voice = match ClientVoice::of(exchange, &route.params) {
+    let voice = match ClientVoice::of(gateway, exchange, &route) {
         Some((voice, Some(questions))) => {
             return parked::run(gateway, exchange, route, voice, questions).await;
         }
@@ -128,7 +128,7 @@ fn sealed_state(gateway: &Gateway, exchange: &Exchange, server: &ServerName, bod
 }
 
 async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, route: Route) -> Reply {
-    let voice = ClientVoice::of(exchange, &route.params).map(|(voice, _)| voice);
+    let voice = ClientVoice::of(gateway, exchange, &route).map(|(voice, _)| voice);
     let mut route = route;
     let mut round = 0;
     loop {

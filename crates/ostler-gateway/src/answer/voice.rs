@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ostler_host::LogLevel;
 use ostler_host::upstream::{Question, Voice};
-use ostler_wire::{MetaKey, Params, Progress};
+use ostler_wire::{MetaKey, Progress};
 use tokio::sync::mpsc;
 
+use super::relay::Route;
 use crate::exchange::{Client, Exchange};
+use crate::gateway::Gateway;
 use crate::outlet::Outlet;
 use crate::session::Session;
 
@@ -43,7 +45,12 @@ pub(crate) type Questions = mpsc::Receiver<Question>;
 impl ClientVoice {
     /// The voice of a request, if its client wants to hear or can answer
     /// anything. Most don't, and cost nothing here.
-    pub(crate) fn of(exchange: &Exchange, params: &Params) -> Option<(Arc<Self>, Option<Questions>)> {
+    pub(crate) fn of(
+        gateway: &Gateway,
+        exchange: &Exchange,
+        route: &Route,
+    ) -> Option<(Arc<Self>, Option<Questions>)> {
+        let params = &route.params;
         let token = params.progress_token();
         let (logs, asks, questions) = match &exchange.client {
             Client::Modern => {
@@ -62,10 +69,10 @@ impl ClientVoice {
                     true => Asks::Session(Arc::clone(session)),
                     false => Asks::Nobody,
                 };
-                // A client that never set a level leaves it to the server what a call says.
                 let level = session.log_level().and_then(|level| LogLevel::parse(&level));
                 let is_call = exchange.method.as_str() == "tools/call";
-                (level.or(is_call.then_some(LogLevel::Debug)), asks, None)
+                let unsaid = || unsaid_level(gateway, route.server.as_str());
+                (level.or_else(|| is_call.then(unsaid)), asks, None)
             }
         };
         if token.is_none() && logs.is_none() && matches!(asks, Asks::Nobody) {
@@ -81,6 +88,15 @@ impl ClientVoice {
         ostler_wire::write_notification(&mut frame, method, params);
         frame.pop();
         self.outlet.send(frame);
+    }
+}
+
+/// The level of a legacy client that set none: what the server says by itself,
+/// until another client had the server say more.
+fn unsaid_level(gateway: &Gateway, server: &str) -> LogLevel {
+    match gateway.0.host.asked_log_level(server) {
+        None => LogLevel::Debug,
+        Some(_) => LogLevel::Info,
     }
 }
 

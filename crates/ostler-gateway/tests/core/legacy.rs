@@ -58,6 +58,31 @@ async fn a_level_is_asked_of_the_server_and_kept_for_the_session() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_one_client_sets_neither_adds_to_nor_takes_from_what_another_hears() {
+    let reply = || Reply::text("done").logging("debug", "x").logging("info", "x").logging("error", "x");
+    let logging = r#"{"tools":{},"logging":{}}"#;
+    let script = Script::new().tool_that("t", reply()).capabilities(logging);
+    let script = script.on("logging/setLevel", |_| Reply::result("{}"));
+    let world = World::new().server_with("a", script, |spec| spec.lazy = false).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut other = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut levels = async || -> Vec<String> {
+        other.heard.clear();
+        other.call("a__t", json!({})).await;
+        let level = |told: &Value| told["params"]["level"].as_str().unwrap().to_owned();
+        other.heard.iter().map(level).collect()
+    };
+    assert_eq!(levels().await, ["debug", "info", "error"], "the server decides");
+    for (set, asked) in [("error", r#"{"level":"info"}"#), ("debug", r#"{"level":"debug"}"#)] {
+        let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+        client.ask("logging/setLevel", json!({"level": set})).await;
+        settle().await;
+        assert_eq!(world.stage("a").asked_for("logging/setLevel").last().unwrap().params, asked);
+        assert_eq!(levels().await, ["info", "error"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_level_that_does_not_exist_is_refused() {
     let (_world, gateway) = world().await;
     let mut client = Client::legacy(&gateway, Face::All, json!({})).await;

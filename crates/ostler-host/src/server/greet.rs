@@ -112,6 +112,7 @@ impl Slot {
             at_most: until,
             client: ClientMeta::Host,
             voice: None,
+            has_others: None,
             headers: &[],
             is_fit: None,
         };

@@ -80,6 +80,7 @@ async fn is_alive(session: Arc<dyn Session>) -> bool {
         at_most: until,
         client: ClientMeta::Host,
         voice: None,
+        has_others: None,
         headers: &[],
         is_fit: None,
     };

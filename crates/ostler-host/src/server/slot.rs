@@ -6,7 +6,7 @@
 //! to a ready server passes without waking the task at all.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -79,6 +79,9 @@ pub(crate) struct Slot {
     pub(crate) level: Arc<Level>,
     /// The host, which outlives the slot or does not need it any more.
     pub(crate) host: WeakHost,
+    /// The principal of the first caller, and whether another one came.
+    first_user: OnceLock<Box<str>>,
+    pub(crate) has_several_users: Arc<AtomicBool>,
     /// Raised before every invalidation of remembered answers.
     pub(crate) epoch: AtomicU64,
     /// Some answer has been remembered; until then nobody looks for one.
@@ -149,6 +152,8 @@ impl Slot {
             interests: Interests::default(),
             level,
             host,
+            first_user: OnceLock::new(),
+            has_several_users: Arc::default(),
             epoch: AtomicU64::new(0),
             has_memories: AtomicBool::new(false),
             stays: AtomicUsize::new(0),
@@ -161,6 +166,13 @@ impl Slot {
 
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whose request is sent.
+    pub(crate) fn note_user(&self, principal: &str) {
+        if **self.first_user.get_or_init(|| principal.into()) != *principal {
+            self.has_several_users.store(true, Ordering::Release);
+        }
     }
 
     /// Changes something and tells everybody who may care.

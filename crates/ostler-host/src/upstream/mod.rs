@@ -11,6 +11,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use ostler_core::fault::Fault;
@@ -170,6 +171,10 @@ pub struct Ask<'a> {
     pub voice: Option<&'a SharedVoice>,
     /// The hard end of the call.
     pub at_most: Instant,
+    /// Set once another caller has used the server, for a caller that may not
+    /// hear what others cause: from then on the voice gets no notice that names
+    /// no call, even where this is the only call in flight.
+    pub has_others: Option<&'a Arc<AtomicBool>>,
     /// What the client's headers say of arguments: `Mcp-Param-…` and nothing else.
     pub headers: &'a [(String, String)],
     /// Whether it may still be sent, where that depends on what the server

@@ -23,7 +23,8 @@ pub trait Voice: Send + Sync + 'static {
     /// nobody here knows.
     fn notice(&self, _method: &str, _params: Option<&Bytes>) {}
 
-    /// Whether notices are taken; if not, they go to whoever listens to the server.
+    /// Whether notices are taken. If not, those that name no call go to
+    /// listeners of the server.
     fn wants_notices(&self) -> bool {
         true
     }

@@ -1,5 +1,7 @@
 //! Which call something is about that does not say so.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::SharedVoice;
 
 /// A call that has been sent and can have caused what the server says.
@@ -8,6 +10,8 @@ pub(crate) struct Candidate {
     pub(crate) voice: Option<SharedVoice>,
     /// Whether it has a question open.
     pub(crate) is_asked: bool,
+    /// Whether it may hear a notice that names no call.
+    pub(crate) takes_unattributed: bool,
 }
 
 /// Whom a question is for.
@@ -24,6 +28,11 @@ pub(crate) enum Whose {
 /// What the host asks by itself, lists and signs of life, does not.
 pub(crate) fn can_cause(method: &str) -> bool {
     matches!(method, "tools/call" | "prompts/get" | "resources/read" | "completion/complete")
+}
+
+/// Whether a call may hear a notice that names no call. See [`Ask::has_others`](super::Ask).
+pub(crate) fn takes_unattributed(has_others: Option<&AtomicBool>) -> bool {
+    has_others.is_none_or(|has_others| !has_others.load(Ordering::Acquire))
 }
 
 /// Finds the one call that can have caused a question. A call whose caller
@@ -48,13 +57,15 @@ pub(crate) fn find(mut candidates: Vec<Candidate>, method: &str) -> Whose {
     }
 }
 
-/// The only call that a notice can be about, if it takes notices.
+/// The only call in flight that a notice can be about, if it takes such
+/// notices. One that is over can have caused it too, so calls of restricted
+/// callers take none at servers that others use.
 pub(crate) fn sole_listener(mut candidates: Vec<Candidate>) -> Option<(u64, SharedVoice)> {
     if candidates.len() > 1 {
         return None;
     }
-    let Candidate { call, voice, .. } = candidates.pop()?;
-    voice.filter(|voice| voice.wants_notices()).map(|voice| (call, voice))
+    let Candidate { call, voice, takes_unattributed, .. } = candidates.pop()?;
+    voice.filter(|_| takes_unattributed).filter(|voice| voice.wants_notices()).map(|voice| (call, voice))
 }
 
 #[cfg(test)]
@@ -76,7 +87,7 @@ mod tests {
     fn whose(calls: &[(bool, bool)]) -> &'static str {
         let candidates = calls.iter().zip(0..).map(|(&(is_able, is_asked), call)| {
             let voice: Option<SharedVoice> = if is_able { Some(Arc::new(Able)) } else { None };
-            Candidate { call, voice, is_asked }
+            Candidate { call, voice, is_asked, takes_unattributed: true }
         });
         match find(candidates.collect(), "roots/list") {
             Whose::One(0, _) => "first",

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::http::Method;
 use ostler_host::Answer;
-use ostler_host::upstream::{Event, ProgressSink, Question, Voice};
+use ostler_host::upstream::{ProgressSink, Question, Voice};
 use ostler_wire::Outcome;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -226,7 +226,7 @@ async fn a_question_is_taken_back_when_its_call_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_takes_no_notices_leaves_them_to_whoever_listens() {
+async fn what_comes_on_a_calls_own_stream_is_for_its_caller_alone() {
     let remote = Remote::start(legacy(|got| {
         if !got.is_call() {
             return None;
@@ -240,5 +240,6 @@ async fn a_call_that_takes_no_notices_leaves_them_to_whoever_listens() {
     let mut events = stage.host.events();
     let sink: ProgressSink = Arc::new(|_| {});
     stage.host.send(stage.request("ask").on_progress(sink)).await.unwrap();
-    assert_eq!(events.recv().await.unwrap().event, Event::Log(r#"{"data":"hm"}"#.into()));
+    // The answer came behind the line, so the line would be here.
+    assert!(events.try_recv().is_err());
 }

@@ -64,7 +64,7 @@ async fn a_session_that_is_opened_again_is_told_what_the_one_before_was_told() {
     }));
     let stage = Stage::of(&remote).await;
     stage.text("echo").await;
-    stage.host.want_log_level("remote", LogLevel::Notice);
+    stage.host.want_log_level(&stage.me, "remote", LogLevel::Notice);
     let _held = stage.host.subscribe(&stage.me, "remote", "file:///a").await.unwrap();
     let told = |method: &str, session: &str| {
         let of = remote.of(method).into_iter().filter(|got| got.header("mcp-session-id") == Some(session));
@@ -76,7 +76,7 @@ async fn a_session_that_is_opened_again_is_told_what_the_one_before_was_told() {
     let is_told =
         || !told("logging/setLevel", "s2").is_empty() && !told("resources/subscribe", "s2").is_empty();
     ostler_testkit::eventually("it is told again", LONG, is_told).await;
-    assert_eq!(told("logging/setLevel", "s2")[0]["level"], "notice");
+    assert_eq!(told("logging/setLevel", "s2")[0]["level"], "info");
     assert_eq!(told("resources/subscribe", "s2")[0]["uri"], "file:///a");
 }
 

@@ -1,8 +1,10 @@
 //! Whoever listens hears of what changes, whether its server says so or not.
 
+use ostler_core::config::Role;
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, LogLevel, ServerEvent};
+use ostler_host::{Caller, Kind, LogLevel, Request, Rules, ServerEvent};
 use ostler_testkit::{Reply, Script, World, settle};
+use ostler_wire::Params;
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 
@@ -157,16 +159,60 @@ async fn the_most_verbose_log_level_counts_in_every_session() {
     for server in ["a", "modern", "mute"] {
         world.call(server, "echo").await.unwrap();
         for level in [LogLevel::Warning, LogLevel::Error, LogLevel::Debug] {
-            world.host.want_log_level(server, level);
+            world.host.want_log_level(&world.me, server, level);
             settle().await;
         }
     }
-    assert_eq!(levels(&world, "a"), [r#"{"level":"warning"}"#, r#"{"level":"debug"}"#]);
+    assert_eq!(levels(&world, "a"), [r#"{"level":"info"}"#, r#"{"level":"debug"}"#]);
     world.crash("a");
     world.call("a", "echo").await.unwrap();
     settle().await;
     assert_eq!(levels(&world, "a")[2..], [r#"{"level":"debug"}"#]);
     assert!(levels(&world, "modern").is_empty() && levels(&world, "mute").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_line_of_no_call_is_for_callers_without_restrictions_at_its_server() {
+    use ostler_core::spec::Isolation;
+    let own = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Caller;
+    let world =
+        World::new().server_with("own", Script::echo(), own).server("all", Script::echo()).open().await;
+    let role = |allow: &str| {
+        let allow = vec![allow.to_owned(), "own/echo".to_owned()];
+        Role { allow, deny: Vec::new(), budget: None, max_in_flight: None }
+    };
+    let roles = [("free".to_owned(), role("all/*")), ("few".to_owned(), role("all/echo"))];
+    world.host.set_rules(Rules::of(&roles.into()));
+    let (free, few) = (Caller::new("ann", "free"), Caller::new("bob", "few"));
+    for server in ["own", "all"] {
+        world.call_as(&few, server, "echo").await.unwrap();
+    }
+    let mut events = world.host.events();
+    world.stage("own").announce(Event::Log("{}".into()));
+    world.stage("all").announce(Event::Log("{}".into()));
+    let (own, all) = (events.try_recv().unwrap(), events.try_recv().unwrap());
+    assert!(world.host.may_hear(&free, &all) && !world.host.may_hear(&few, &all));
+    assert!(world.host.may_hear(&few, &own), "a session of its own tells of nobody else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_a_session_for_all_of_its_callers_is_no_request() {
+    let answer = |script: Script, method: &'static str| script.on(method, |_| Reply::result("{}"));
+    let methods = [
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "subscriptions/listen",
+        "initialize",
+    ];
+    let world = World::new().server("a", methods.into_iter().fold(Script::echo(), answer)).open().await;
+    for method in methods {
+        let params = Params::parse(r#"{"level":"debug","uri":"a:1"}"#.into()).unwrap();
+        let request = Request::new(&world.me, "a", method, params);
+        let error = world.host.send(request).await.unwrap_err();
+        assert_eq!(error.code(), "unknown-method", "{method}");
+        assert!(world.stage("a").asked_for(method).is_empty(), "{method}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ostler_core::config::Role;
 use ostler_host::upstream::Event;
-use ostler_host::{Kind, LogLevel, ServerEvent};
+use ostler_host::{Caller, Kind, LogLevel, Rules, ServerEvent};
 use ostler_testkit::eventually;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
@@ -78,15 +79,45 @@ async fn the_log_goes_to_the_only_call_that_listens_else_to_everybody() {
 }
 
 #[tokio::test]
+async fn a_late_line_of_another_callers_call_is_not_taken_for_a_restricted_callers() {
+    let mut stage = Stage::guarded();
+    stage.spawn_fake("fake", &["--ledger", &stage.path("ledger")]).await;
+    let role = |allow: &[&str]| {
+        let allow = allow.iter().map(|rule| (*rule).into()).collect();
+        Role { allow, deny: Vec::new(), budget: None, max_in_flight: None }
+    };
+    let roles = [("all", role(&["*"])), ("few", role(&["fake/hang", "fake/notify"]))];
+    stage.host.set_rules(Rules::of(&roles.map(|(name, role)| (name.to_owned(), role)).into()));
+    let (ann, bob) = (Caller::new("ann", "all"), Caller::new("bob", "few"));
+    let (to_ann, to_bob) = (Listener::to("none"), Listener::to("none"));
+    let late = || json!({"when": "after"});
+
+    stage.me = bob.clone();
+    stage.begin_heard("fake", "notify", none(), &to_bob).await.unwrap().unwrap();
+    assert_eq!(to_bob.told().len(), 1, "no other caller has used the server");
+    let hanging = stage.begin_heard("fake", "hang", none(), &to_bob);
+    stage.until_lines("ledger", 2).await;
+
+    let mut events = stage.host.events();
+    stage.me = ann.clone();
+    stage.begin_heard("fake", "notify", late(), &to_ann).await.unwrap().unwrap();
+    let heard = tokio::time::timeout(LONG, events.recv()).await.expect("it is nobody's").unwrap();
+    assert_eq!(to_bob.told().len(), 1, "it may be about the call of another");
+    assert!(stage.host.may_hear(&ann, &heard) && !stage.host.may_hear(&bob, &heard));
+    hanging.abort();
+    stage.close().await;
+}
+
+#[tokio::test]
 async fn a_legacy_server_tells_of_what_was_subscribed_to_also_after_a_restart() {
     let stage = Stage::guarded();
     stage.spawn_fake("fake", &["--era", "legacy"]).await;
-    stage.host.want_log_level("fake", LogLevel::Notice);
+    stage.host.want_log_level(&stage.me, "fake", LogLevel::Notice);
     let mut events = stage.host.events();
     let held = stage.host.subscribe(&stage.me, "fake", "fake://static").await.unwrap();
     let forbidden = stage.host.subscribe(&stage.me, "fake", "fake://forbidden").await.unwrap_err();
     assert_eq!(forbidden.rpc_code(), -32602);
-    let told = until_wishes(&stage, |wishes| wishes["level"] == "notice").await;
+    let told = until_wishes(&stage, |wishes| wishes["level"] == "info").await;
     assert_eq!(told["uris"], json!(["fake://static"]));
 
     let updated = json!({"method": "notifications/resources/updated", "params": {"uri": "fake://static"}});
@@ -95,7 +126,7 @@ async fn a_legacy_server_tells_of_what_was_subscribed_to_also_after_a_restart() 
 
     stage.process("fake").kill();
     stage.until("fake", "is up again", |status| status.generation == 2 && status.active).await;
-    let again = |wishes: &Value| wishes["level"] == "notice" && wishes["uris"] == json!(["fake://static"]);
+    let again = |wishes: &Value| wishes["level"] == "info" && wishes["uris"] == json!(["fake://static"]);
     until_wishes(&stage, again).await;
     drop(held);
     until_wishes(&stage, |wishes| wishes["uris"] == json!([])).await;

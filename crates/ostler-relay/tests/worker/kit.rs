@@ -181,6 +181,7 @@ impl Calling {
                 until: began + wish.until,
                 client: ClientMeta::Host,
                 voice: wish.voice.as_ref(),
+                has_others: None,
                 at_most: began + wish.at_most,
                 headers: &[],
                 is_fit: Some(&is_fit),

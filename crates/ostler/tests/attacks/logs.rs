@@ -1,1 +1,124 @@
-//! Log lines of a shared server.
+//! Log lines and log levels of a shared server: what one caller does is no other caller's business.
+
+use std::io::BufRead;
+
+use ostler_testkit::fake_mcp;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Era, Http, Pipe, token};
+use crate::daemon::Daemon;
+use crate::home::{Home, until};
+use crate::http;
+
+/// A shared legacy server, a role that may use everything of it and one that may not.
+fn home() -> Home {
+    let home = Home::new();
+    let command = fake_mcp();
+    home.write(
+        "ostler.toml",
+        &format!(
+            "[servers.fake]\ncommand = {command:?}\nargs = [\"--era\", \"legacy\"]\nlazy = false\n\
+             [roles.all]\nallow = [\"*\"]\n[roles.few]\nallow = [\"fake/echo\", \"fake/list_changed\"]\n"
+        ),
+    );
+    home
+}
+
+/// The credential in a file of the home.
+fn credential(home: &Home, name: &str, role: &str) -> String {
+    std::fs::read_to_string(home.path(&token(home, name, role))).unwrap()
+}
+
+const PATHS: [&str; 2] = ["/mcp", "/servers/fake/mcp"];
+
+/// Has the server say something that belongs to no call that listens.
+fn say(client: &mut Http, params: &Value) {
+    let tool = client.exposed("fake", "notify");
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let arguments = json!({"method": "notifications/message", "params": params});
+    let answer = client.ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": meta}));
+    assert!(answer.get("result").is_some(), "{answer}");
+}
+
+/// The level that the server was last told, as the caller sees it.
+fn level(client: &mut dyn Client) -> Value {
+    let tool = client.exposed("fake", "news");
+    let answer = client.ask("tools/call", json!({"name": tool, "arguments": {}}));
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    serde_json::from_str::<Value>(text).unwrap()["level"].clone()
+}
+
+#[test]
+fn log_lines_of_a_shared_server_stay_away_from_restricted_roles() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let (all, few) = (credential(&home, "ann", "all"), credential(&home, "bob", "few"));
+    let mut ann = Http::open(daemon.port, "/mcp", Era::Modern, Some(&all));
+    for path in PATHS {
+        for (who, credential, hears) in [("all", &all, true), ("few", &few, false)] {
+            let mut client = Http::open(daemon.port, path, Era::Legacy, Some(credential));
+            let answer = client.ask("logging/setLevel", json!({"level": "debug"}));
+            assert_eq!(answer["result"], json!({}), "{answer}");
+            let headers = [
+                "Accept: text/event-stream".to_owned(),
+                format!("Mcp-Session-Id: {}", client.session().unwrap()),
+                format!("Authorization: Bearer {}", credential.trim()),
+            ];
+            let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+            let mut stream = http::open(daemon.port, &format!("GET {path}"), &headers, "");
+            let mut line = String::new();
+            stream.read_line(&mut line).unwrap();
+            assert!(line.contains(" 200 "), "{line}");
+            say(&mut ann, &json!({"level": "error", "data": "of another caller"}));
+            // What comes behind it is heard by everybody, within a second of the change before.
+            let tool = ann.exposed("fake", "list_changed");
+            ann.ask("tools/call", json!({"name": tool, "arguments": {"count": 1}}));
+            let mut heard = String::new();
+            while !heard.contains("list_changed") {
+                assert_ne!(stream.read_line(&mut heard).unwrap(), 0, "the stream ended: {heard}");
+            }
+            assert_eq!(heard.contains("of another caller"), hears, "{who} at {path}: {heard}");
+        }
+    }
+}
+
+#[test]
+fn log_lines_of_a_shared_server_stay_away_from_restricted_pipes() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let all = credential(&home, "ann", "all");
+    let mut ann = Http::open(daemon.port, "/mcp", Era::Modern, Some(&all));
+    let few = token(&home, "bob", "few");
+    let mut bob = Pipe::stdio(&home, Some(&few), Era::Legacy);
+    bob.ask("logging/setLevel", json!({"level": "debug"}));
+    say(&mut ann, &json!({"level": "error", "data": "of another caller"}));
+    let tool = ann.exposed("fake", "list_changed");
+    ann.ask("tools/call", json!({"name": tool, "arguments": {"count": 1}}));
+    loop {
+        let heard = bob.agent().hear();
+        assert_ne!(heard["method"], "notifications/message", "{heard}");
+        if heard["method"] == "notifications/tools/list_changed" {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_restricted_caller_does_not_set_the_level_for_all() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let (all, few) = (credential(&home, "ann", "all"), credential(&home, "bob", "few"));
+    let mut ann = Http::open(daemon.port, "/servers/fake/mcp", Era::Legacy, Some(&all));
+    for path in PATHS {
+        let mut bob = Http::open(daemon.port, path, Era::Legacy, Some(&few));
+        let answer = bob.ask("logging/setLevel", json!({"level": "debug"}));
+        assert_eq!(answer["result"], json!({}), "{answer}");
+    }
+    // Levels are told one after the other, so a level of bob's would be told before.
+    ann.ask("logging/setLevel", json!({"level": "error"}));
+    until("the level is told", || level(&mut ann) != Value::Null);
+    assert_eq!(level(&mut ann), "info", "no less than callers hear that set none");
+}

@@ -1,6 +1,7 @@
 //! The requests of one session that wait for their answers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -40,6 +41,8 @@ struct Waiting {
     /// Questions of the server that the caller has not answered.
     questions: usize,
     voice: Option<SharedVoice>,
+    /// Set once a notice that names no call may be another caller's.
+    has_others: Option<Arc<AtomicBool>>,
     /// Whether it can make the server ask or tell something.
     can_cause: bool,
     /// For answers that come on another stream than the call's own.
@@ -66,6 +69,7 @@ impl Calls {
             at_most: ask.at_most,
             questions: 0,
             voice: ask.voice.cloned(),
+            has_others: ask.has_others.cloned(),
             can_cause: whose::can_cause(ask.method),
             reply,
         };
@@ -157,6 +161,7 @@ impl Calls {
             call: *id,
             voice: waiting.voice.clone(),
             is_asked: waiting.questions > 0,
+            takes_unattributed: whose::takes_unattributed(waiting.has_others.as_deref()),
         })
         .collect()
     }

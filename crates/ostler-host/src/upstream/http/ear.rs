@@ -72,9 +72,12 @@ impl Ear {
             Notice::Progress => return self.progress(calls, params),
             Notice::Cancelled => return,
             kind @ (Notice::Log | Notice::Other) => {
-                let voice = call.and_then(|call| calls.voice(call)).filter(|voice| voice.wants_notices());
-                if let Some(voice) = voice {
-                    return voice.notice(method.as_str(), params.as_ref());
+                if let Some(call) = call {
+                    // It is that caller's, and no one else's if it takes none.
+                    let voice = calls.voice(call).filter(|voice| voice.wants_notices());
+                    return voice
+                        .into_iter()
+                        .for_each(|voice| voice.notice(method.as_str(), params.as_ref()));
                 }
                 match kind {
                     Notice::Log => Event::Log(params.unwrap_or_default()),

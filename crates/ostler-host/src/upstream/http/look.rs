@@ -40,6 +40,7 @@ impl HttpSession {
                 at_most: until,
                 client: ClientMeta::Host,
                 voice: None,
+                has_others: None,
                 headers: &[],
                 is_fit: None,
             };

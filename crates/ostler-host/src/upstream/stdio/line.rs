@@ -16,6 +16,7 @@ mod listening;
 mod questions;
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
@@ -85,6 +86,8 @@ struct Waiting {
     until: Instant,
     at_most: Instant,
     voice: Option<SharedVoice>,
+    /// Set once a notice that names no call may be another caller's.
+    has_others: Option<Arc<AtomicBool>>,
     /// What the server wants to know before it goes on. Dropping them withdraws them.
     questions: Vec<Open>,
 }
@@ -195,6 +198,7 @@ impl Line {
             until: ask.until,
             at_most: ask.at_most,
             voice: ask.voice.cloned(),
+            has_others: ask.has_others.cloned(),
             questions: Vec::new(),
         };
         state.waiting.insert(id, waiting);

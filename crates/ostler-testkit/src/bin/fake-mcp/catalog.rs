@@ -84,7 +84,12 @@ const DEFINITIONS: &[Definition] = &[
     define("hang", None, &[], "Never answers"),
     define("close_stdout", None, &[], "Closes stdout and lives on"),
     define("list_changed", None, &["count:integer"], "Sends that many tools/list_changed, then answers"),
-    define("notify", None, &["method?:string", "params?:object"], "Sends that notification, then answers"),
+    define(
+        "notify",
+        None,
+        &["method?:string", "params?:object", "when?:string"],
+        "Sends that notification before or after it answers",
+    ),
     define("news", READ_ONLY, &[], "Answers what the client wants to hear of"),
     define("touch_tools", None, &[], "Sends tools/list_changed if the file of --change-tools differs"),
 ];

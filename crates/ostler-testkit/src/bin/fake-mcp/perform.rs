@@ -12,7 +12,7 @@ use crate::ledger::execution;
 use crate::message::Params;
 use crate::reply::{self, Outcome, Refusal, quote};
 use crate::serve::Server;
-use crate::tool::Tool;
+use crate::tool::{Tool, When};
 
 /// What `input` hands out and expects back unchanged: characters that careless copying would spoil.
 const STATE: &str = "fake/state+== \"é\" \\ 1";
@@ -86,8 +86,12 @@ fn run(server: &mut Server, call: &Call<'_>, tool: Tool) {
             server.notice_change();
             call.text("touched")
         }
-        Tool::Notify { method, params } => {
+        Tool::Notify { method, params, when } => {
             let params = params.unwrap_or_else(|| r#"{"level":"info","data":"said"}"#.into());
+            if when == When::After {
+                server.delivery.answer(call.id, call.text("told"));
+                return server.delivery.send(&reply::notification(&method, &params));
+            }
             server.delivery.send(&reply::notification(&method, &params));
             call.text("told")
         }

@@ -85,6 +85,7 @@ pub(crate) enum Tool {
     Notify {
         method: String,
         params: Option<String>,
+        when: When,
     },
     News,
     Deed(Deed),
@@ -204,6 +205,7 @@ impl Given {
             "notify" => Tool::Notify {
                 method: self.method.unwrap_or_else(|| "notifications/message".into()),
                 params: self.params.map(|raw| raw.get().into()),
+                when: when(self.when.as_deref())?,
             },
             _ => Tool::Ask {
                 method: self.method.unwrap_or_else(|| "roots/list".into()),

@@ -74,6 +74,7 @@ impl Line {
             call: *call,
             voice: waiting.voice.clone(),
             is_asked: !waiting.questions.is_empty(),
+            takes_unattributed: whose::takes_unattributed(waiting.has_others.as_deref()),
         })
         .collect()
     }
@@ -171,6 +172,7 @@ mod tests {
             until,
             client: ClientMeta::Host,
             voice: Some(&voice),
+            has_others: None,
             at_most: until + Duration::from_secs(60),
             headers: &[],
             is_fit: None,
