@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::redact::{Veil, redact};
-use super::row::{About, Arguments, Row, micros};
+use super::row::{About, Arguments, Class, Row, micros};
 use super::store::{Store, StoreError};
 
 /// Rows that share what they have in common. Whoever deletes rows looks at so
@@ -20,9 +20,6 @@ const MANY: usize = 64;
 /// Columns of an entry.
 const COLUMNS: usize = 6;
 
-const LAST: &str = "SELECT coalesce(max(id), 0) FROM entries";
-const INSERT_ABOUT: &str = "INSERT INTO abouts VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-const INSERT: &str = "INSERT INTO entries VALUES ";
 const PLACES: &str = "(?, ?, ?, ?, ?, ?)";
 
 /// What turns words into what may be written down.
@@ -64,29 +61,36 @@ impl Store {
     /// Writes rows, all or none.
     pub(super) fn write(&mut self, rows: &[Row]) -> Result<(), StoreError> {
         let writing = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut last = writing.prepare_cached(LAST)?.query_row([], |row| row.get(0))?;
+        let mut last = last_number(&writing)?;
         for batch in rows.chunks(BATCH) {
-            let entries = self.ink.entries(&writing, batch, last)?;
-            last = entries.last().map_or(last, |entry| entry.id);
-            insert(&writing, &entries)?;
+            let entries = self.ink.entries(&writing, batch, &mut last)?;
+            for (class, entries) in Class::ALL.into_iter().zip(&entries) {
+                insert(&writing, class, entries)?;
+            }
         }
         Ok(writing.commit()?)
     }
 }
 
 impl Ink {
-    /// What is to be written of the rows of a batch. What they are about is
-    /// written here.
-    fn entries(&self, writing: &Connection, batch: &[Row], last: i64) -> rusqlite::Result<Vec<Entry>> {
+    /// What is to be written of the rows of a batch, by class, behind the last
+    /// number. What they are about is written here.
+    fn entries(
+        &self,
+        writing: &Connection,
+        batch: &[Row],
+        last: &mut i64,
+    ) -> rusqlite::Result<[Vec<Entry>; Class::ALL.len()]> {
+        // What rows of two classes are about differs.
         let mut abouts = HashMap::<About<'_>, i64>::new();
-        let mut entries = Vec::with_capacity(batch.len());
-        let mut id = last;
+        let mut entries = [const { Vec::new() }; Class::ALL.len()];
         for row in batch {
-            id = row.at.max(id + 1);
+            let id = row.at.max(*last + 1);
+            *last = id;
             let about = match abouts.get(&row.about()) {
                 Some(about) => *about,
                 None => {
-                    let about = self.insert_about(writing, &row.about())?;
+                    let about = self.insert_about(writing, row.class(), &row.about())?;
                     abouts.insert(row.about(), about);
                     about
                 }
@@ -99,16 +103,19 @@ impl Ink {
                     (Hash::Of(self.fingerprints.of_arguments(text)), redacted)
                 }
             };
-            entries.push(Entry { id, late: id - row.at, about, took: row.took.map(micros), hash, text });
+            let entry = Entry { id, late: id - row.at, about, took: row.took.map(micros), hash, text };
+            entries[row.class() as usize].push(entry);
         }
         Ok(entries)
     }
 
-    fn insert_about(&self, writing: &Connection, about: &About<'_>) -> rusqlite::Result<i64> {
+    fn insert_about(&self, writing: &Connection, class: Class, about: &About<'_>) -> rusqlite::Result<i64> {
         let said = about.words.said();
         let (subject, detail) = (self.veil.hide(said.subject), self.veil.hide(said.detail));
         let session = (!said.session.is_empty()).then(|| self.fingerprints.of_session(said.session));
-        writing.prepare_cached(INSERT_ABOUT)?.insert(params![
+        let (_, abouts) = class.tables();
+        let insert = format!("INSERT INTO {abouts} VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        writing.prepare_cached(&insert)?.insert(params![
             about.kind.as_str(),
             word(said.principal),
             word(said.role),
@@ -126,21 +133,33 @@ impl Ink {
     }
 }
 
-fn insert(writing: &Connection, entries: &[Entry]) -> rusqlite::Result<()> {
+/// The number of the last row of all classes.
+fn last_number(writing: &Connection) -> rusqlite::Result<i64> {
+    let mut last = 0;
+    for class in Class::ALL {
+        let (entries, _) = class.tables();
+        let of_class = format!("SELECT coalesce(max(id), 0) FROM {entries}");
+        last = last.max(writing.prepare_cached(&of_class)?.query_row([], |row| row.get(0))?);
+    }
+    Ok(last)
+}
+
+fn insert(writing: &Connection, class: Class, entries: &[Entry]) -> rusqlite::Result<()> {
     let (many, rest) = entries.as_chunks::<MANY>();
     if !many.is_empty() {
-        let mut statement = writing.prepare_cached(&statement_for(MANY))?;
+        let mut statement = writing.prepare_cached(&statement_for(class, MANY))?;
         many.iter().try_for_each(|entries| execute(&mut statement, entries))?;
     }
     if !rest.is_empty() {
-        let mut statement = writing.prepare_cached(&statement_for(1))?;
+        let mut statement = writing.prepare_cached(&statement_for(class, 1))?;
         rest.chunks(1).try_for_each(|entry| execute(&mut statement, entry))?;
     }
     Ok(())
 }
 
-fn statement_for(rows: usize) -> String {
-    format!("{INSERT}{}", vec![PLACES; rows].join(","))
+fn statement_for(class: Class, rows: usize) -> String {
+    let (entries, _) = class.tables();
+    format!("INSERT INTO {entries} VALUES {}", vec![PLACES; rows].join(","))
 }
 
 fn execute(statement: &mut Statement<'_>, entries: &[Entry]) -> rusqlite::Result<()> {

@@ -1,54 +1,145 @@
-//! Refusals at the door, so many a second and no more: whoever knocks as often
-//! as it can must not be able to fill the disk.
+//! Refusals, so many a second of each principal and no more: refusing is free, and a caller that is refused as
+//! often as it can must not fill the disk. The rest are counted, in one row a second.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Refusals that get a row of their own in one second; the rest share one.
+use hashbrown::HashMap;
+
+use super::row::{Kind, Row, Said};
+
+/// Refusals of one principal that get a row of their own in one second; the rest share one.
 const EACH_SECOND: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
+/// Principals that are counted one by one. Those beyond share one count.
+const PRINCIPALS: usize = 1_024;
 
-/// Counts refusals.
+/// Counts refusals by principal; those without a credential have none and are one.
 #[derive(Debug, Default)]
-pub(super) struct Flood(Mutex<Option<Window>>);
+pub(super) struct Flood {
+    /// At most [`PRINCIPALS`].
+    windows: HashMap<String, Window>,
+    /// Of all principals beyond that.
+    rest: Option<Window>,
+    /// When the first of those that are only counted is to get its row.
+    due: Option<Instant>,
+}
 
 #[derive(Debug)]
 struct Window {
     since: Instant,
-    let_through: u32,
-    held_back: u64,
+    /// Refusals that got a row since then.
+    rows: u32,
+    /// Those that have none yet.
+    counted: Option<Counted>,
 }
 
-/// What becomes of one refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passage {
-    /// It gets a row, after one for so many others.
-    Row { others: u64 },
-    /// It is counted.
-    Counted,
+#[derive(Debug)]
+struct Counted {
+    principal: Box<str>,
+    role: Box<str>,
+    count: u64,
+    /// When the first and the last were, in microseconds since 1970.
+    first: i64,
+    last: i64,
+    /// By outcome; there are some twenty.
+    outcomes: Vec<(&'static str, u64)>,
 }
 
 impl Flood {
-    pub(super) fn pass(&self, now: Instant) -> Passage {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = held.get_or_insert(Window { since: now, let_through: 0, held_back: 0 });
-        let mut others = 0;
+    /// Whether a refusal gets a row. If not, it is counted.
+    pub(super) fn admit(&mut self, refusal: &Row, now: Instant) -> bool {
+        let said = refusal.words.said();
+        let is_known = self.windows.contains_key(said.principal);
+        if !is_known && self.windows.len() >= PRINCIPALS {
+            // Whoever has been quiet for a second is not counted any more.
+            self.windows.retain(|_, window| !window.is_calm(now));
+        }
+        let is_counted = is_known || self.windows.len() < PRINCIPALS;
+        let new = || Window { since: now, rows: 0, counted: None };
+        let window = match is_counted {
+            true => self.windows.entry_ref(said.principal).or_insert_with(new),
+            false => self.rest.get_or_insert_with(new),
+        };
         if now.saturating_duration_since(window.since) >= SECOND {
-            others = window.held_back;
-            *window = Window { since: now, let_through: 0, held_back: 0 };
+            (window.since, window.rows) = (now, 0);
         }
-        if window.let_through >= EACH_SECOND {
-            window.held_back += 1;
-            return Passage::Counted;
+        if window.rows < EACH_SECOND {
+            window.rows += 1;
+            return true;
         }
-        window.let_through += 1;
-        Passage::Row { others }
+        let (principal, role) = if is_counted { (said.principal, said.role) } else { ("", "") };
+        let counted = window.counted.get_or_insert_with(|| Counted {
+            principal: principal.into(),
+            role: role.into(),
+            count: 0,
+            first: refusal.at,
+            last: refusal.at,
+            outcomes: Vec::new(),
+        });
+        counted.add(refusal);
+        let due = window.since + SECOND;
+        self.due = Some(self.due.map_or(due, |first| first.min(due)));
+        false
     }
 
-    /// Takes those that have no row yet.
-    pub(super) fn rest(&self) -> u64 {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.take().map_or(0, |window| window.held_back)
+    /// When there is something to take.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Takes the rows of those that were only counted, up to `now`.
+    pub(super) fn take(&mut self, now: Instant) -> Vec<Row> {
+        if self.due.is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        let windows = self.windows.values_mut().chain(&mut self.rest);
+        let is_due = |window: &&mut Window| now.saturating_duration_since(window.since) >= SECOND;
+        let counted = windows.filter(is_due).filter_map(|window| window.counted.take());
+        let rows = counted.map(|counted| counted.row()).collect();
+        self.windows.retain(|_, window| !window.is_calm(now));
+        let left = self.windows.values().chain(&self.rest).filter(|window| window.counted.is_some());
+        self.due = left.map(|window| window.since + SECOND).min();
+        rows
+    }
+
+    /// Takes all of them, at the end.
+    pub(super) fn take_all(&mut self) -> Vec<Row> {
+        let windows = std::mem::take(self);
+        let counted = windows.windows.into_values().chain(windows.rest).filter_map(|window| window.counted);
+        counted.map(|counted| counted.row()).collect()
+    }
+}
+
+impl Window {
+    fn is_calm(&self, now: Instant) -> bool {
+        self.counted.is_none() && now.saturating_duration_since(self.since) >= SECOND
+    }
+}
+
+impl Counted {
+    fn add(&mut self, refusal: &Row) {
+        self.count += 1;
+        self.last = refusal.at;
+        match self.outcomes.iter_mut().find(|(outcome, _)| *outcome == refusal.outcome) {
+            Some((_, count)) => *count += 1,
+            None => self.outcomes.push((refusal.outcome, 1)),
+        }
+    }
+
+    fn row(&self) -> Row {
+        let outcomes: Vec<String> =
+            self.outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
+        let detail = format!("too many in a second for a row each: {}", outcomes.join(", "));
+        let said = Said {
+            principal: &self.principal,
+            role: &self.role,
+            action: "others",
+            detail: &detail,
+            ..Said::default()
+        };
+        let took = Duration::from_micros((self.last - self.first).unsigned_abs());
+        let row = Row::now(Kind::Refusal, "refused", &said);
+        Row { at: self.last, count: Some(self.count), took: Some(took), ..row }
     }
 }
 
@@ -56,23 +147,48 @@ impl Flood {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_flood_becomes_ten_rows_a_second_and_a_count() {
-        let flood = Flood::default();
-        let start = Instant::now();
-        let passed: Vec<_> = (0..1_000).map(|_| flood.pass(start)).collect();
-        assert_eq!(passed.iter().filter(|passage| **passage == Passage::Row { others: 0 }).count(), 10);
-        assert_eq!(flood.pass(start + SECOND), Passage::Row { others: 990 });
-        assert_eq!(flood.pass(start + SECOND), Passage::Row { others: 0 });
-        assert_eq!(flood.rest(), 0);
+    fn refusal(principal: &str, outcome: &'static str) -> Row {
+        Row::now(Kind::Refusal, outcome, &Said { principal, role: "reader", ..Said::default() })
+    }
+
+    fn admitted(flood: &mut Flood, principal: &str, count: usize, now: Instant) -> usize {
+        (0..count).filter(|_| flood.admit(&refusal(principal, "denied"), now)).count()
     }
 
     #[test]
-    fn what_was_counted_last_is_not_forgotten() {
-        let flood = Flood::default();
-        let start = Instant::now();
-        let passed = (0..12).filter(|_| flood.pass(start) != Passage::Counted).count();
-        assert_eq!(passed, 10);
-        assert_eq!((flood.rest(), flood.rest()), (2, 0));
+    fn a_flood_becomes_ten_rows_a_second_and_a_count() {
+        let (mut flood, start) = (Flood::default(), Instant::now());
+        assert_eq!(admitted(&mut flood, "bob", 1_000, start), 10);
+        assert!(!flood.admit(&refusal("bob", "unknown-tool"), start));
+        assert_eq!(admitted(&mut flood, "ann", 5, start), 5, "one principal takes nothing from another");
+        assert!(flood.take(start).is_empty());
+        assert_eq!(flood.due(), Some(start + SECOND));
+        let rows = flood.take(start + SECOND);
+        let said = rows[0].words.said();
+        assert_eq!((rows.len(), rows[0].count, said.principal, said.role), (1, Some(991), "bob", "reader"));
+        assert_eq!(said.detail, "too many in a second for a row each: denied 990, unknown-tool 1");
+        assert_eq!(admitted(&mut flood, "bob", 12, start + SECOND), 10);
+        assert_eq!(flood.take_all()[0].count, Some(2));
+    }
+
+    #[test]
+    fn what_is_counted_is_never_forgotten_however_late_it_is_taken() {
+        let (mut flood, start) = (Flood::default(), Instant::now());
+        for second in 0..5 {
+            admitted(&mut flood, "bob", 100, start + SECOND * second);
+        }
+        assert_eq!(flood.take(start + SECOND * 9)[0].count, Some(450));
+    }
+
+    #[test]
+    fn a_crowd_of_principals_is_counted_together_in_bounded_memory() {
+        let (mut flood, start) = (Flood::default(), Instant::now());
+        let names: Vec<String> = (0..PRINCIPALS * 3).map(|n| n.to_string()).collect();
+        let rows: usize = names.iter().map(|name| admitted(&mut flood, name, 1, start)).sum();
+        assert_eq!((rows, flood.windows.len()), (PRINCIPALS + 10, PRINCIPALS));
+        let rest = flood.take(start + SECOND);
+        assert_eq!((rest.len(), rest[0].count), (1, Some(2 * PRINCIPALS as u64 - 10)));
+        assert_eq!(rest[0].words.said().principal, "");
+        assert_eq!(flood.windows.len(), 0);
     }
 }

@@ -3,8 +3,10 @@
 //! ```text
 //! entries   id, late, about, took, arguments_hash, arguments      one for each row
 //! abouts    kind, principal, role, server, action, subject, …     what many rows of one batch have in common
-//! events    a view of both: the rows as they are read
+//! events    a view of all: the rows as they are read
 //! ```
+//!
+//! Each [class](Class) has such a pair of tables: `entries` and `abouts` are those of calls.
 //!
 //! A row's number is the moment of its end in microseconds, or one more than the last number where that is
 //! taken already. So numbers grow, rows are found by their time without an index, and `late` says how much
@@ -12,10 +14,13 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
+use super::row::Class;
 use super::store::StoreError;
 
 /// What the file looks like; raised when that changes.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
+/// The version in which rows of all classes are in the tables of calls.
+const ONE_CLASS: i64 = 2;
 /// The version with one table for everything, numbered from one.
 const ONE_TABLE: i64 = 1;
 
@@ -35,8 +40,12 @@ const SETTINGS: &str = "
     PRAGMA temp_store = MEMORY;
 ";
 
-const SCHEMA: &str = "
-    CREATE TABLE abouts (
+/// The tables of one class.
+fn tables_of(class: Class) -> String {
+    let (entries, abouts) = class.tables();
+    format!(
+        "
+    CREATE TABLE {abouts} (
         id INTEGER PRIMARY KEY,
         kind TEXT NOT NULL,
         principal TEXT,
@@ -52,7 +61,7 @@ const SCHEMA: &str = "
         count INTEGER,
         detail TEXT
     );
-    CREATE TABLE entries (
+    CREATE TABLE {entries} (
         id INTEGER PRIMARY KEY,
         late INTEGER NOT NULL,
         about INTEGER NOT NULL,
@@ -60,16 +69,26 @@ const SCHEMA: &str = "
         arguments_hash,
         arguments TEXT
     );
-    CREATE INDEX entries_late ON entries (late) WHERE late > 60000000;
-    CREATE VIEW events AS
-        SELECT entries.id AS id, entries.id - late AS at, kind, principal, role, session, server, action, subject,
+    CREATE INDEX {entries}_late ON {entries} (late) WHERE late > 60000000;"
+    )
+}
+
+/// The rows of all classes, as they are read.
+fn view() -> String {
+    let of_class = |class: Class| {
+        let (entries, abouts) = class.tables();
+        format!(
+            "
+        SELECT {entries}.id AS id, {entries}.id - late AS at, kind, principal, role, session, server, action, subject,
             outcome, rule, delivery, generation, took, count,
             CASE typeof(arguments_hash) WHEN 'blob' THEN lower(hex(arguments_hash)) ELSE arguments_hash END
                 AS arguments_hash,
             arguments, detail
-        FROM entries CROSS JOIN abouts ON abouts.id = entries.about;
-    PRAGMA user_version = 2;
-";
+        FROM {entries} CROSS JOIN {abouts} ON {abouts}.id = {entries}.about"
+        )
+    };
+    format!("CREATE VIEW events AS {}", Class::ALL.map(of_class).join(" UNION ALL "))
+}
 
 /// Numbers are those that the rows would have got: each the least that is not
 /// before its time and after the number before. They are made in order, and
@@ -89,6 +108,18 @@ const MOVE: &str = "
     DROP TABLE moving;
 ";
 
+/// Moves rows that are not calls into the tables of their class. Refused calls of before stay with the calls.
+const SPLIT: &str = "
+    INSERT INTO operator_abouts SELECT * FROM abouts WHERE kind IN ('admin', 'gap');
+    INSERT INTO operator_entries SELECT entries.* FROM entries CROSS JOIN operator_abouts ON operator_abouts.id = about;
+    INSERT INTO server_abouts SELECT * FROM abouts WHERE kind = 'server';
+    INSERT INTO server_entries SELECT entries.* FROM entries CROSS JOIN server_abouts ON server_abouts.id = about;
+    INSERT INTO refusal_abouts SELECT * FROM abouts WHERE kind = 'refusal';
+    INSERT INTO refusal_entries SELECT entries.* FROM entries CROSS JOIN refusal_abouts ON refusal_abouts.id = about;
+    DELETE FROM entries WHERE about IN (SELECT id FROM abouts WHERE kind <> 'call');
+    DELETE FROM abouts WHERE kind <> 'call';
+";
+
 /// Makes the file what it should look like, whatever it was.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     connection.execute_batch(SETTINGS)?;
@@ -96,23 +127,36 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
         return Ok(());
     }
     let making = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Somebody else may have been faster.
-    match version(&making)? {
+    // Another process may have been faster.
+    let found = version(&making)?;
+    match found {
         VERSION => return Ok(()),
         later if later > VERSION => return Err(StoreError::Newer),
-        ONE_TABLE => {
-            making.execute_batch("ALTER TABLE events RENAME TO moving")?;
-            making.execute_batch(SCHEMA)?;
-            making.execute_batch(MOVE)?;
-        }
-        _ => making.execute_batch(SCHEMA)?,
+        ONE_CLASS => making.execute_batch("DROP VIEW events")?,
+        ONE_TABLE => making.execute_batch("ALTER TABLE events RENAME TO moving")?,
+        _ => {}
     }
+    for class in Class::ALL.into_iter().filter(|class| found != ONE_CLASS || *class != Class::Calls) {
+        making.execute_batch(&tables_of(class))?;
+    }
+    if found == ONE_TABLE {
+        making.execute_batch(MOVE)?;
+    }
+    if matches!(found, ONE_TABLE | ONE_CLASS) {
+        making.execute_batch(SPLIT)?;
+    }
+    making.execute_batch(&view())?;
+    making.pragma_update(None, "user_version", VERSION)?;
     Ok(making.commit()?)
 }
 
-/// Whether rows are numbered by their time.
-pub(super) fn is_timed(connection: &Connection) -> rusqlite::Result<bool> {
-    Ok(version(connection)? >= VERSION)
+/// The classes whose rows are numbered by their time in tables of their own.
+pub(super) fn classes(connection: &Connection) -> rusqlite::Result<&'static [Class]> {
+    Ok(match version(connection)? {
+        ..ONE_CLASS => &[],
+        ONE_CLASS => &[Class::Calls],
+        _ => &Class::ALL,
+    })
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {

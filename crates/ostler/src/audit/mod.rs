@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use ostler_core::config::{self, AuditedArguments};
 
-use self::flood::Flood;
 use self::queue::Queue;
 use self::redact::Veil;
 use self::row::{Kind, Row, Said};
@@ -59,7 +58,6 @@ pub(crate) enum Stay {
 pub(crate) struct Audit {
     queue: Arc<Queue>,
     health: Arc<Health>,
-    flood: Flood,
     /// Hides values that rows must not hold.
     veil: Arc<Veil>,
     /// Hangs up when the writer has ended.
@@ -110,8 +108,8 @@ impl Audit {
             tell(&format!("warning: the audit can't be written: no thread for it: {error}"));
             return None;
         }
-        let (flood, ended) = (Flood::default(), Mutex::new(Some(ended)));
-        Some(Arc::new(Self { queue, health, flood, veil, ended, stay }))
+        let ended = Mutex::new(Some(ended));
+        Some(Arc::new(Self { queue, health, veil, ended, stay }))
     }
 
     /// Notes something that an operator did.
@@ -130,7 +128,6 @@ impl Audit {
     /// Takes no more rows, and waits until those it has are written, but not
     /// longer than this.
     pub(crate) fn close(&self, within: Duration) {
-        self.settle_flood();
         self.queue.close();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The writer hangs up; nothing is ever sent.

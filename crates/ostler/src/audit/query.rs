@@ -187,11 +187,16 @@ impl Reader {
     /// The numbers that rows of a time can have. None is before its row's time,
     /// and none is later than the latest.
     fn numbers(&self, times: Range<i64>) -> Result<Range<i64>, QueryError> {
-        if !layout::is_timed(&self.connection)? {
+        let classes = layout::classes(&self.connection)?;
+        if classes.is_empty() {
             return Ok(i64::MIN..i64::MAX);
         }
-        let latest = format!("SELECT coalesce(max(late), {LATE}) FROM entries WHERE late > {LATE}");
-        let latest: i64 = self.connection.prepare_cached(&latest)?.query_row([], |row| row.get(0))?;
+        let mut latest = LATE;
+        for class in classes {
+            let (entries, _) = class.tables();
+            let of_class = format!("SELECT coalesce(max(late), 0) FROM {entries} WHERE late > {LATE}");
+            latest = latest.max(self.connection.prepare_cached(&of_class)?.query_row([], |row| row.get(0))?);
+        }
         Ok(times.start..times.end.saturating_add(latest))
     }
 }
@@ -222,6 +227,7 @@ impl Event {
     }
 }
 
-fn moment(micros: i64) -> SystemTime {
+/// A time of a row.
+pub(super) fn moment(micros: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros.max(0).unsigned_abs())
 }

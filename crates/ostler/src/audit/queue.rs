@@ -4,7 +4,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::row::{self, Arguments, Row};
+use super::flood::Flood;
+use super::row::{self, Arguments, Class, Row};
 
 /// Rows that wait at most. At ten thousand calls a second this is most of a
 /// second in which the disk may do something else.
@@ -12,6 +13,8 @@ pub(super) const MOST_ROWS: usize = 8_192;
 /// Bytes of them. Arguments for which there is no room are left out before a
 /// row is dropped.
 pub(super) const MOST_BYTES: usize = 16 << 20;
+/// Rows that callers can't take from operators and servers.
+const RESERVED: usize = MOST_ROWS / 8;
 /// How long rows are gathered before they are written together.
 pub(super) const GATHER: Duration = Duration::from_millis(200);
 /// Rows that are not gathered any longer.
@@ -21,7 +24,7 @@ const ENOUGH: usize = MOST_ROWS / 4;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Rung for the first row, when there are enough, and at the end.
+    /// Rung for the first row, when there are enough, when refusals begin to be counted, and at the end.
     bell: Condvar,
 }
 
@@ -31,6 +34,8 @@ struct State {
     rows: Vec<Row>,
     bytes: usize,
     lost: Lost,
+    /// Refusals that are only counted.
+    flood: Flood,
     is_closed: bool,
 }
 
@@ -55,12 +60,26 @@ pub(super) enum Call {
 impl Queue {
     /// Brings a row; true if it is the first for which there was no room.
     pub(super) fn push(&self, mut row: Row) -> bool {
+        let class = row.class();
         let mut state = self.state();
+        if class == Class::Refusals && !state.is_closed {
+            let due = state.flood.due();
+            if !state.flood.admit(&row, Instant::now()) {
+                if state.flood.due() != due {
+                    self.bell.notify_one();
+                }
+                return false;
+            }
+        }
+        let most_rows = match class {
+            Class::Calls | Class::Refusals => MOST_ROWS - RESERVED,
+            Class::Servers | Class::Operators => MOST_ROWS,
+        };
         if state.bytes + row.weight() > MOST_BYTES {
             row.arguments = Arguments::LeftOut;
         }
         let weight = row.weight();
-        let is_full = state.rows.len() >= MOST_ROWS || state.bytes + weight > MOST_BYTES;
+        let is_full = state.rows.len() >= most_rows || state.bytes + weight > MOST_BYTES;
         if is_full || state.is_closed {
             state.lost.note(row.at);
             return state.lost.count == 1;
@@ -78,8 +97,15 @@ impl Queue {
     /// Waits until there are rows and they have been gathered, or for so long.
     pub(super) fn wait(&self, patience: Duration) -> Call {
         let end = Instant::now() + patience;
-        let state =
-            self.wait_while(self.state(), end, |state| state.rows.is_empty() && state.lost.count == 0);
+        let mut state = self.state();
+        while !state.is_closed && state.rows.is_empty() && state.lost.count == 0 {
+            let until = state.flood.due().map_or(end, |due| due.min(end));
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Call::Work;
+            }
+            state = self.bell.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
         let gathered = end.min(Instant::now() + GATHER);
         let state = self.wait_while(state, gathered, |state| state.rows.len() < ENOUGH);
         call_of(&state)
@@ -112,6 +138,10 @@ impl Queue {
         let mut state = self.state();
         std::mem::swap(&mut state.rows, rows);
         state.bytes = 0;
+        rows.extend(match state.is_closed {
+            true => state.flood.take_all(),
+            false => state.flood.take(Instant::now()),
+        });
         std::mem::take(&mut state.lost)
     }
 
@@ -165,14 +195,29 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_counted_to_the_last() {
         let queue = Queue::default();
-        let firsts = (0..MOST_ROWS + 500).filter(|_| queue.push(row(1))).count();
+        const CALLS: usize = MOST_ROWS - RESERVED;
+        let firsts = (0..CALLS + 500).filter(|_| queue.push(row(1))).count();
         let mut rows = Vec::new();
         let lost = queue.take(&mut rows);
-        assert_eq!((rows.len(), lost.count, firsts), (MOST_ROWS, 500, 1));
+        assert_eq!((rows.len(), lost.count, firsts), (CALLS, 500, 1));
         assert_eq!(lost.row().unwrap().count, Some(500));
         rows.clear();
         queue.push(row(1));
         assert_eq!((queue.take(&mut rows).count, rows.len()), (0, 1));
+    }
+
+    #[test]
+    fn calls_leave_room_for_what_operators_do() {
+        let queue = Queue::default();
+        for _ in 0..MOST_ROWS {
+            queue.push(row(1));
+        }
+        for _ in 0..RESERVED {
+            queue.push(Row::now(Kind::Admin, "ok", &Said { action: "token-revoked", ..Said::default() }));
+        }
+        let mut rows = Vec::new();
+        assert_eq!(queue.take(&mut rows).count, RESERVED as u64, "calls alone are lost");
+        assert_eq!(rows.iter().filter(|row| row.kind == Kind::Admin).count(), RESERVED);
     }
 
     #[test]

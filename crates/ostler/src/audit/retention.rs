@@ -1,11 +1,16 @@
 //! Making room: what is too old or too much goes, in small steps, so that
 //! nobody waits long for the file.
 
+use std::time::{Duration, Instant};
+
 use rusqlite::{TransactionBehavior, params};
 
 use super::batch::BATCH;
 use super::layout::LATE;
+use super::query::moment;
+use super::row::{Class, Kind, Row, Said};
 use super::store::{Store, StoreError};
+use crate::clock;
 
 /// Rows that are deleted at a time.
 const STEP: i64 = 1_000;
@@ -16,28 +21,85 @@ const PAGES: i64 = 512;
 /// what they alone were about stays until all of them have gone.
 const APART: i64 = 16 * STEP;
 
+/// A class that has more than this part of the file makes room for itself; calls have what the others leave.
+const SHARE: u64 = 8;
+
+/// How long the sizes of classes are taken for what they are: measuring looks at all their pages.
+const MEASURED: Duration = Duration::from_secs(1);
+
+/// What one step has come to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Trimmed {
+    /// Whether there is more to do.
+    pub(super) has_more: bool,
+    /// Rows that were deleted because the file is too large.
+    pub(super) for_size: Option<Deleted>,
+}
+
+/// Rows of a class that were deleted because the file is too large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Deleted {
+    pub(super) class: Class,
+    pub(super) count: u64,
+    /// The times of the first and the last of them.
+    pub(super) first: i64,
+    pub(super) last: i64,
+}
+
+impl Deleted {
+    pub(super) fn add(&mut self, more: &Self) {
+        self.count += more.count;
+        (self.first, self.last) = (self.first.min(more.first), self.last.max(more.last));
+    }
+
+    /// The row that stands for all of them.
+    pub(super) fn row(&self) -> Row {
+        let time = |at| clock::rfc3339(moment(at));
+        let detail = format!(
+            "the file was larger than `audit.max_size`: rows from {} to {}",
+            time(self.first),
+            time(self.last)
+        );
+        let said =
+            Said { action: "deleted", subject: self.class.as_str(), detail: &detail, ..Said::default() };
+        Row { count: Some(self.count), ..Row::now(Kind::Gap, "lost", &said) }
+    }
+}
+
 /// Whether there are more rows than that within bounds.
-const IS_FAR: &str =
-    "SELECT count(*) > ?3 FROM (SELECT 1 FROM entries WHERE id BETWEEN ?1 AND ?2 LIMIT ?3 + 1)";
+fn is_far(entries: &str) -> String {
+    format!("SELECT count(*) > ?3 FROM (SELECT 1 FROM {entries} WHERE id BETWEEN ?1 AND ?2 LIMIT ?3 + 1)")
+}
 
 /// Deletes what no row is about any more, within bounds, after rows within
 /// other bounds were deleted. Later batches use later numbers, so only rows of
 /// these bounds, or within a batch's length of them, can use one.
-const DELETE_BETWEEN: &str = "DELETE FROM abouts WHERE id BETWEEN ?1 AND ?2 AND id NOT IN (
-    SELECT about FROM (SELECT about FROM entries WHERE id < ?3 ORDER BY id DESC LIMIT ?5)
-    UNION ALL SELECT about FROM entries WHERE id BETWEEN ?3 AND ?4
-    UNION ALL SELECT about FROM (SELECT about FROM entries WHERE id > ?4 ORDER BY id LIMIT ?5))";
+fn delete_between((entries, abouts): (&str, &str)) -> String {
+    format!(
+        "DELETE FROM {abouts} WHERE id BETWEEN ?1 AND ?2 AND id NOT IN (
+    SELECT about FROM (SELECT about FROM {entries} WHERE id < ?3 ORDER BY id DESC LIMIT ?5)
+    UNION ALL SELECT about FROM {entries} WHERE id BETWEEN ?3 AND ?4
+    UNION ALL SELECT about FROM (SELECT about FROM {entries} WHERE id > ?4 ORDER BY id LIMIT ?5))"
+    )
+}
 
 impl Store {
-    /// Deletes rows older than `oldest`, and the oldest ones while the file is
-    /// larger than `max_size`. True if there is more to do.
-    pub(super) fn trim(&mut self, oldest: i64, max_size: u64) -> Result<bool, StoreError> {
-        let mut deleted = self.delete_before(oldest)? + self.delete_late(oldest)?;
-        if deleted == 0 && self.used()? > max_size {
-            deleted = self.delete_before(i64::MAX)?;
+    /// Deletes rows older than `oldest`, and the oldest ones of a class while
+    /// the file is larger than `max_size`.
+    pub(super) fn trim(&mut self, oldest: i64, max_size: u64) -> Result<Trimmed, StoreError> {
+        let mut has_deleted = false;
+        for class in Class::ALL {
+            let aged = self.delete_before(class, oldest)?.is_some() | (self.delete_late(class, oldest)? > 0);
+            if aged {
+                self.delete_unused(class)?;
+            }
+            has_deleted |= aged;
         }
-        if deleted > 0 {
-            self.delete_unused()?;
+        let mut for_size = None;
+        if !has_deleted && self.used()? > max_size {
+            let class = self.largest(max_size)?;
+            for_size = self.delete_before(class, i64::MAX)?;
+            self.delete_unused(class)?;
         }
         let free = self.pragma("freelist_count")?;
         if free > 0 {
@@ -46,23 +108,67 @@ impl Store {
             let mut pages = vacuum.query([])?;
             while pages.next()?.is_some() {}
         }
-        Ok(deleted > 0 || free > PAGES)
+        Ok(Trimmed { has_more: has_deleted || for_size.is_some() || free > PAGES, for_size })
     }
 
-    /// Deletes the first rows before a number; those of any time before are among them.
-    fn delete_before(&self, number: i64) -> rusqlite::Result<usize> {
-        const DELETE: &str = "DELETE FROM entries WHERE id < min(?1, coalesce(
-            (SELECT id FROM entries ORDER BY id LIMIT 1 OFFSET ?2), 9223372036854775807))";
-        self.connection.prepare_cached(DELETE)?.execute(params![number, STEP])
+    /// The class that is to make room: one with more than its share, else calls,
+    /// and where these are few the largest of the others.
+    fn largest(&mut self, max_size: u64) -> Result<Class, StoreError> {
+        let sizes = match self.sizes.filter(|(at, _)| at.elapsed() < MEASURED) {
+            Some((_, sizes)) => sizes,
+            None => self.measure()?,
+        };
+        let others = Class::ALL.into_iter().zip(sizes).filter(|(class, _)| *class != Class::Calls);
+        let largest = others.max_by_key(|(_, size)| *size);
+        let over = largest.filter(|(_, size)| *size > max_size / SHARE).map(|(class, _)| class);
+        if over.is_some() {
+            // It is measured again before it loses more.
+            self.sizes = None;
+        }
+        Ok(over.unwrap_or(Class::Calls))
+    }
+
+    /// Measures the bytes of each class.
+    fn measure(&mut self) -> Result<[u64; Class::ALL.len()], StoreError> {
+        const SIZE: &str = "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE aggregate = TRUE AND name = ?";
+        let mut sizes = [0; Class::ALL.len()];
+        for class in Class::ALL.into_iter().filter(|class| *class != Class::Calls) {
+            let (entries, abouts) = class.tables();
+            for table in [entries, abouts] {
+                let size: i64 = self.connection.prepare_cached(SIZE)?.query_row([table], |row| row.get(0))?;
+                sizes[class as usize] += size.unsigned_abs();
+            }
+        }
+        self.sizes = Some((Instant::now(), sizes));
+        Ok(sizes)
+    }
+
+    /// Deletes the first rows of a class before a number; those of any time before are among them.
+    fn delete_before(&self, class: Class, number: i64) -> rusqlite::Result<Option<Deleted>> {
+        let (entries, _) = class.tables();
+        let delete = format!(
+            "DELETE FROM {entries} WHERE id < min(?1, coalesce(
+            (SELECT id FROM {entries} ORDER BY id LIMIT 1 OFFSET ?2), 9223372036854775807)) RETURNING id - late"
+        );
+        let mut delete = self.connection.prepare_cached(&delete)?;
+        let times = delete.query_map(params![number, STEP], |row| row.get::<_, i64>(0))?;
+        let mut deleted: Option<Deleted> = None;
+        for at in times {
+            let at = at?;
+            let all = deleted.get_or_insert(Deleted { class, count: 0, first: at, last: at });
+            *all = Deleted { class, count: all.count + 1, first: all.first.min(at), last: all.last.max(at) };
+        }
+        Ok(deleted)
     }
 
     /// Deletes rows of before a time that are numbered as much later ones, and
     /// what they alone were about: rows with lower numbers may stay for long, and
     /// would keep that. Those that are latest are oldest, and most likely side by side.
-    fn delete_late(&mut self, oldest: i64) -> rusqlite::Result<usize> {
+    fn delete_late(&mut self, class: Class, oldest: i64) -> rusqlite::Result<usize> {
+        let (entries, _) = class.tables();
         let delete = format!(
-            "DELETE FROM entries WHERE id IN
-                (SELECT id FROM entries WHERE late > {LATE} AND id - late < ?1 ORDER BY late DESC LIMIT ?2)
+            "DELETE FROM {entries} WHERE id IN
+                (SELECT id FROM {entries} WHERE late > {LATE} AND id - late < ?1 ORDER BY late DESC LIMIT ?2)
             RETURNING id, about"
         );
         let deleting = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -75,22 +181,26 @@ impl Store {
         let abouts = abouts.clone().min().zip(abouts.max());
         if let (Some(ids), Some(abouts)) = (ids, abouts) {
             let bounds = params![abouts.0, abouts.1, ids.0, ids.1, BATCH as i64];
-            let is_far: bool =
-                deleting.prepare_cached(IS_FAR)?.query_row(params![ids.0, ids.1, APART], |row| row.get(0))?;
+            let is_far: bool = deleting
+                .prepare_cached(&is_far(entries))?
+                .query_row(params![ids.0, ids.1, APART], |row| row.get(0))?;
             if !is_far {
-                deleting.prepare_cached(DELETE_BETWEEN)?.execute(bounds)?;
+                deleting.prepare_cached(&delete_between(class.tables()))?.execute(bounds)?;
             }
         }
         deleting.commit()?;
         Ok(gone.len())
     }
 
-    /// Deletes what no row is about any more. Later batches use later numbers,
-    /// so no row beyond a batch's length uses one before those.
-    fn delete_unused(&self) -> rusqlite::Result<usize> {
-        const DELETE: &str = "DELETE FROM abouts WHERE id < coalesce(
-            (SELECT min(about) FROM (SELECT about FROM entries ORDER BY id LIMIT ?1)), 9223372036854775807)";
-        self.connection.prepare_cached(DELETE)?.execute([BATCH as i64])
+    /// Deletes what no row of a class is about any more. Later batches use later
+    /// numbers, so no row beyond a batch's length uses one before those.
+    fn delete_unused(&self, class: Class) -> rusqlite::Result<usize> {
+        let (entries, abouts) = class.tables();
+        let delete = format!(
+            "DELETE FROM {abouts} WHERE id < coalesce(
+            (SELECT min(about) FROM (SELECT about FROM {entries} ORDER BY id LIMIT ?1)), 9223372036854775807)"
+        );
+        self.connection.prepare_cached(&delete)?.execute([BATCH as i64])
     }
 
     /// Writes the log into the file, as far as readers let it.

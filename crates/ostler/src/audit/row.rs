@@ -37,6 +37,44 @@ impl Kind {
     }
 }
 
+/// What rows are kept together with: no row is deleted to make room for rows of another class, as long as its
+/// class keeps to its share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Class {
+    /// Calls that were let through.
+    Calls,
+    /// Calls and requests that were refused, which cost a caller nothing.
+    Refusals,
+    /// What happens to servers.
+    Servers,
+    /// What operators do, and what is missing.
+    Operators,
+}
+
+impl Class {
+    pub(super) const ALL: [Self; 4] = [Self::Calls, Self::Refusals, Self::Servers, Self::Operators];
+
+    /// Its tables: of rows, and of what they have in common.
+    pub(super) fn tables(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Calls => ("entries", "abouts"),
+            Self::Refusals => ("refusal_entries", "refusal_abouts"),
+            Self::Servers => ("server_entries", "server_abouts"),
+            Self::Operators => ("operator_entries", "operator_abouts"),
+        }
+    }
+
+    /// Its name in a row about deleted ones.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Refusals => "refusals",
+            Self::Servers => "servers",
+            Self::Operators => "operators",
+        }
+    }
+}
+
 /// The words of a row; an empty one is none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Said<'a> {
@@ -160,6 +198,22 @@ impl Row {
         let Self { kind, words, outcome, delivery, generation, count, .. } = self;
         let (kind, outcome, delivery) = (*kind, *outcome, *delivery);
         About { kind, words, outcome, delivery, generation: *generation, count: *count }
+    }
+
+    pub(super) fn class(&self) -> Class {
+        match self.kind {
+            Kind::Admin | Kind::Gap => Class::Operators,
+            Kind::Server => Class::Servers,
+            Kind::Refusal => Class::Refusals,
+            Kind::Call if self.is_refused() => Class::Refusals,
+            Kind::Call => Class::Calls,
+        }
+    }
+
+    /// Whether a call was refused before anything of it was sent. A caller that left may have been served.
+    fn is_refused(&self) -> bool {
+        let is_failed = !matches!(self.outcome, "ok" | "tool-error" | "cached" | "cancelled");
+        is_failed && matches!(self.delivery, None | Some("not-sent"))
     }
 
     /// What it takes of the memory that rows may take.

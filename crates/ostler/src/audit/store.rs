@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -14,10 +14,14 @@ use super::batch::Ink;
 use super::fingerprint::Fingerprints;
 use super::layout;
 use super::redact::Veil;
+use super::row::Class;
 use crate::spot;
 
 /// How long another process may hold the file before writing has failed for now.
 const BUSY: Duration = Duration::from_secs(1);
+/// Statements that stay prepared: some for each class.
+const STATEMENTS: usize = 64;
+
 /// Why the file can't be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreError {
@@ -75,6 +79,8 @@ pub(super) struct Store {
     pub(super) ink: Ink,
     /// The number of the file that was opened.
     inode: u64,
+    /// The bytes of each class, and when they were measured.
+    pub(super) sizes: Option<(Instant, [u64; Class::ALL.len()])>,
 }
 
 impl Store {
@@ -94,12 +100,13 @@ impl Store {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(&place.file, flags)?;
         connection.busy_timeout(BUSY)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
         layout::prepare(&mut connection)?;
         if place.is_passing {
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         }
         let ink = Ink { fingerprints, is_full: place.is_full, veil: Arc::clone(&place.veil) };
-        Ok(Self { connection, ink, inode: std::fs::metadata(&place.file)?.ino() })
+        Ok(Self { connection, ink, inode: std::fs::metadata(&place.file)?.ino(), sizes: None })
     }
 
     /// Whether the file is still the one of that name. Into one that was moved

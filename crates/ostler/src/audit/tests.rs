@@ -34,10 +34,13 @@ fn events(folder: &Path) -> Vec<Event> {
 
 fn newest(folder: &Path) -> String {
     let mut newest = String::new();
-    let filter = Filter { limit: Some(1), ..Filter::default() };
+    // Behind a call there may be a row about deleted ones.
+    let filter = Filter { limit: Some(8), ..Filter::default() };
     let reader = Reader::open(&Spot::within(folder).audit_file()).unwrap().unwrap();
     let read = reader.each(&filter, |event| {
-        newest = event.subject.unwrap_or_default();
+        if event.kind == "call" {
+            newest = event.subject.unwrap_or_default();
+        }
         true
     });
     read.unwrap();
@@ -334,7 +337,8 @@ fn a_file_grows_to_its_size_and_no_further() {
     }
     audit.close(PATIENCE);
     assert!(size() <= most, "{}", size());
-    let left = events(folder.path());
+    let mut left = events(folder.path());
+    left.retain(|event| event.kind == "call");
     let first: usize = left[0].subject.as_deref().unwrap().parse().unwrap();
     assert_eq!((left.last().unwrap().subject.as_deref(), left.len()), (Some("20000"), 20_001 - first));
     assert!(left.len() > 1_500, "{}", left.len());
@@ -368,4 +372,125 @@ fn who_reads_slowly_gets_every_row_and_does_not_hold_up_the_log() {
     });
     read.unwrap();
     assert_eq!(seen, (0..ROWS).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+/// A refused call of a principal.
+fn refused(principal: &str) -> Row {
+    let said = Said { principal, role: "reader", action: "tools/call", rule: "no rule", ..Said::default() };
+    Row { at: call("").at, ..Row::now(Kind::Call, "denied", &said) }
+}
+
+#[test]
+fn refusals_of_one_principal_are_counted_and_those_of_others_have_their_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = begin(folder.path());
+    for _ in 0..500 {
+        audit.push(refused("token:bob"));
+    }
+    audit.push(refused("token:ann"));
+    until("the count gets its row though nobody is refused any more", || {
+        Spot::within(folder.path()).audit_file().exists()
+            && events(folder.path()).iter().any(|event| event.action == "others")
+    });
+    audit.push(call("echo"));
+    audit.close(PATIENCE);
+    let events = events(folder.path());
+    let of = |principal: &str| {
+        let own = events.iter().filter(|event| event.principal.as_deref() == Some(principal));
+        own.map(|event| event.count.unwrap_or(1)).collect::<Vec<_>>()
+    };
+    assert_eq!(of("token:ann"), [1]);
+    assert_eq!(of("token:bob").iter().sum::<i64>(), 500);
+    assert!(of("token:bob").len() < 100, "{}", of("token:bob").len());
+    let others = events.iter().find(|event| event.action == "others").unwrap();
+    assert_eq!((others.kind.as_str(), others.role.as_deref()), ("refusal", Some("reader")));
+    assert!(others.took_ms.is_some() && others.detail.as_deref().unwrap().contains("denied "), "{others:?}");
+}
+
+/// Writes rows in order, with pauses in which there is room made for them.
+fn write(folder: &Path, settings: &config::Audit, rows: impl Iterator<Item = Row>) {
+    let rows: Vec<Row> = rows.collect();
+    let mut rows = rows.into_iter().peekable();
+    while rows.peek().is_some() {
+        let audit = Audit::begin(&Spot::within(folder), settings, Stay::Long).unwrap();
+        rows.by_ref().take(2_000).for_each(|row| audit.push(row));
+        audit.close(PATIENCE);
+    }
+}
+
+#[test]
+fn callers_push_out_neither_operators_nor_servers_and_refusals_no_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = config::Audit { max_size: 2 << 20, ..config::Audit::default() };
+    let begun = Said { action: "started", server: "a", ..Said::default() };
+    let first = [
+        Row::now(Kind::Admin, "ok", &Said { action: "token-created", ..Said::default() }),
+        Row::now(Kind::Server, "ok", &begun),
+        call("first"),
+    ];
+    write(folder.path(), &settings, first.into_iter());
+    let detail = "x".repeat(900);
+    let kinds = |folder: &Path| -> Vec<(String, String)> {
+        let rows = events(folder).into_iter().map(|event| (event.kind, event.action));
+        rows.filter(|(_, action)| action != "others").collect()
+    };
+    // Refusals of many principals, six times as much as there is room for.
+    let refusals = (0..12_000).map(|number| {
+        let principal = format!("jwt:{number}");
+        let said = Said { principal: &principal, action: "tools/call", rule: &detail, ..Said::default() };
+        Row::now(Kind::Call, "denied", &said)
+    });
+    write(folder.path(), &settings, refusals);
+    let left = events(folder.path());
+    assert!(left.iter().any(|event| event.subject.as_deref() == Some("first")), "refusals push out no call");
+    // Calls, six times as much as there is room for.
+    let calls = (0..12_000).map(|number| {
+        let (subject, server) = (number.to_string(), &detail);
+        let said = Said { action: "tools/call", subject: &subject, server, ..Said::default() };
+        Row::now(Kind::Call, "ok", &said)
+    });
+    write(folder.path(), &settings, calls);
+    let left = kinds(folder.path());
+    for kept in [("admin", "token-created"), ("server", "started"), ("gap", "deleted")] {
+        let kept = (kept.0.to_owned(), kept.1.to_owned());
+        assert!(left.contains(&kept), "{kept:?}");
+    }
+    let left = events(folder.path());
+    assert!(!left.iter().any(|event| event.subject.as_deref() == Some("first")), "calls push out calls");
+    let calls = left.iter().filter(|event| event.kind == "call" && event.outcome == "ok").count();
+    let deleted: i64 = left
+        .iter()
+        .filter(|event| event.action == "deleted" && event.subject.as_deref() == Some("calls"))
+        .filter_map(|event| event.count)
+        .sum();
+    assert_eq!(usize::try_from(deleted).unwrap() + calls, 12_001, "what is deleted is accounted for");
+}
+
+#[test]
+fn rows_of_the_second_version_are_readable_and_move_into_their_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Spot::within(folder.path()).audit_file();
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let old = Connection::open(&file).unwrap();
+    old.execute_batch(include_str!("second_version.sql")).unwrap();
+    let now = call("").at;
+    for (id, kind) in ["call", "admin", "server", "refusal", "gap", "call"].into_iter().enumerate() {
+        let (id, at) = (i64::try_from(id).unwrap() + 1, now - 100 + i64::try_from(id).unwrap());
+        let about = "INSERT INTO abouts (id, kind, action, subject, outcome) VALUES (?, ?, 'a', ?, 'ok')";
+        old.execute(about, rusqlite::params![id, kind, format!("{kind}{id}")]).unwrap();
+        old.execute("INSERT INTO entries VALUES (?, 0, ?, 7, NULL, NULL)", [at, id]).unwrap();
+    }
+    let subjects =
+        || -> Vec<String> { events(folder.path()).into_iter().filter_map(|event| event.subject).collect() };
+    let before = ["call1", "admin2", "server3", "refusal4", "gap5", "call6"];
+    assert_eq!(subjects(), before);
+    let audit = begin(folder.path());
+    audit.push(call("new"));
+    audit.close(PATIENCE);
+    assert_eq!(subjects(), [&before[..], &["new"]].concat());
+    let count = |table: &str| -> i64 {
+        old.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(["entries", "operator_entries", "server_entries", "refusal_entries"].map(count), [3, 2, 1, 1]);
+    assert_eq!(["abouts", "operator_abouts", "server_abouts", "refusal_abouts"].map(count), [3, 2, 1, 1]);
 }

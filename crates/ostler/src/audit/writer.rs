@@ -9,6 +9,7 @@ use ostler_core::config;
 use ostler_core::fault::Span;
 
 use super::queue::{Call, Lost, Queue};
+use super::retention::Deleted;
 use super::row::{self, Kind, Row, Said};
 use super::store::{Place, Store, StoreError, put_aside};
 use crate::output::tell;
@@ -65,6 +66,10 @@ pub(super) struct Writer {
     /// When a spoilt file was last put aside.
     aside: Option<Instant>,
     trimmed: Option<Instant>,
+    /// Rows that were deleted because the file is too large, and have no row yet; one for each class.
+    deleted: Vec<Deleted>,
+    /// When rows about such were last written.
+    noted: Option<Instant>,
 }
 
 impl Writer {
@@ -80,6 +85,8 @@ impl Writer {
             is_losing: false,
             aside: None,
             trimmed: None,
+            deleted: Vec::new(),
+            noted: None,
         }
     }
 
@@ -96,6 +103,9 @@ impl Writer {
                 return self.finish(is_done);
             }
             patience = if is_done { self.trim() } else { TRIM_EVERY };
+            if is_done && self.noted.is_none_or(|at| at.elapsed() >= TRIM_EVERY) {
+                self.note_deleted();
+            }
         }
     }
 
@@ -170,12 +180,18 @@ impl Writer {
         let is_due = self.trimmed.is_none_or(|at| at.elapsed() >= TRIM_EVERY) || self.is_large();
         let Some(store) = self.store.as_mut().filter(|_| is_due) else { return TRIM_EVERY };
         let oldest = row::now().saturating_sub(row::micros(self.settings.keep));
-        match store.trim(oldest, self.settings.max_size as u64) {
-            Ok(true) => return TRIM_PAUSE,
-            Ok(false) => self.trimmed = Some(Instant::now()),
-            // What can't be deleted now will be, later.
-            Err(_) => return AGAIN,
+        // What can't be deleted now will be, later.
+        let Ok(trimmed) = store.trim(oldest, self.settings.max_size as u64) else { return AGAIN };
+        if let Some(more) = trimmed.for_size {
+            match self.deleted.iter_mut().find(|deleted| deleted.class == more.class) {
+                Some(deleted) => deleted.add(&more),
+                None => self.deleted.push(more),
+            }
         }
+        if trimmed.has_more {
+            return TRIM_PAUSE;
+        }
+        self.trimmed = Some(Instant::now());
         if !self.is_large() {
             return TRIM_EVERY;
         }
@@ -185,6 +201,17 @@ impl Writer {
             store.checkpoint();
         }
         if self.is_large() { AGAIN } else { TRIM_EVERY }
+    }
+
+    /// Writes down what was deleted because the file is too large: at most a row
+    /// a minute for each class, so that these do not fill the file themselves.
+    fn note_deleted(&mut self) {
+        if self.deleted.is_empty() {
+            return;
+        }
+        self.noted = Some(Instant::now());
+        self.rows.extend(self.deleted.drain(..).map(|deleted| deleted.row()));
+        self.write();
     }
 
     /// Whether the file is too large, or will be when the log has been written
@@ -236,14 +263,13 @@ impl Writer {
         if !is_done && unwritten > 0 {
             tell(&format!("warning: {unwritten} rows of the audit could not be written"));
         }
-        if !is_done || (self.trimmed.is_some() && !self.is_large()) {
+        if !is_done {
             return;
         }
-        for _ in 0..LAST_TRIMS {
-            if self.trim() != TRIM_PAUSE {
-                return;
-            }
+        if self.trimmed.is_none() || self.is_large() {
+            let _ = (0..LAST_TRIMS).find(|_| self.trim() != TRIM_PAUSE);
         }
+        self.note_deleted();
     }
 }
 

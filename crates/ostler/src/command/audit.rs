@@ -151,6 +151,15 @@ fn who(event: &Event) -> String {
 }
 
 fn what(event: &Event) -> String {
+    if let Some(count) = event.count {
+        let subject = event.subject.as_deref().unwrap_or_default();
+        match (event.kind.as_str(), event.action.as_str()) {
+            ("refusal", "others") => return format!("{count} more refusals"),
+            ("gap", "dropped") => return format!("{count} rows dropped"),
+            ("gap", "deleted") => return format!("{count} rows of {subject} deleted"),
+            _ => {}
+        }
+    }
     let (server, subject) = (event.server.as_deref(), event.subject.as_deref());
     let name = match (server, subject) {
         (Some(server), Some(subject)) if event.action == "tools/call" => {
