@@ -17,6 +17,9 @@ use crate::envelope::Progress;
 /// heard in part.
 const MAX_NOTES: usize = 64;
 
+/// Bytes that notes of the size of the next one may make wait.
+const MAX_WAITING: usize = 1 << 20;
+
 /// Questions of one call that may be open. A person answers one at a time.
 const MAX_OPEN: usize = 16;
 
@@ -94,7 +97,10 @@ impl WorkerVoice {
         let mut text = Vec::with_capacity(method.len() + params.map_or(0, <[u8]>::len) + 48);
         ostler_wire::write_notification(&mut text, method, params);
         text.pop();
-        let _ = self.notes.try_send(Note { kind: Progress::Note, text: text.into() });
+        let waiting = self.notes.max_capacity() - self.notes.capacity();
+        if text.len().saturating_mul(waiting + 1) <= MAX_WAITING {
+            let _ = self.notes.try_send(Note { kind: Progress::Note, text: text.into() });
+        }
     }
 
     fn questions(&self) -> MutexGuard<'_, Questions> {
@@ -175,4 +181,21 @@ fn may_answer(raw: &[u8]) -> bool {
 
 fn can(raw: &[u8], capability: &str) -> bool {
     raw.len() > 2 && std::str::from_utf8(raw).is_ok_and(|raw| ostler_wire::has_capability(raw, capability))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_that_wait_are_bounded_in_bytes() {
+        let meta = r#"{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#;
+        let (voice, mut notes) = WorkerVoice::of(&Params::parse(meta.into()).unwrap()).unwrap();
+        let line = Bytes::from(format!(r#"{{"level":"info","data":"{}"}}"#, "x".repeat(300_000)));
+        for _ in 0..MAX_NOTES {
+            voice.notice("notifications/message", Some(&line));
+        }
+        let waiting = std::iter::from_fn(|| notes.try_recv().ok()).count();
+        assert_eq!(waiting, 3);
+    }
 }

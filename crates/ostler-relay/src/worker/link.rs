@@ -5,7 +5,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ostler_core::fault::{Fault, FaultKind};
-use ostler_host::upstream::Event;
 use ostler_wire::Notice;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, timeout};
@@ -161,19 +160,15 @@ impl Core {
             return;
         };
         let notice = Notice::of(method.as_str());
-        let Some(listeners) = self.table.note(call, notice == Notice::Progress) else { return };
+        // It is for the caller of that call, and no one else if it takes none.
+        let Some(voice) = self.table.note(call, notice == Notice::Progress) else { return };
         if notice == Notice::Progress {
             let progress = params.as_ref().and_then(ostler_wire::Progress::parse);
-            if let (Some(voice), Some(progress)) = (listeners.voice, progress) {
+            if let Some(progress) = progress {
                 voice.progress(&progress);
             }
-            return;
-        }
-        match (listeners.voice, listeners.events) {
-            (Some(voice), _) if voice.wants_notices() => voice.notice(method.as_str(), params.as_ref()),
-            (_, Some(events)) if notice == Notice::Log => events(Event::Log(params.unwrap_or_default())),
-            (_, Some(events)) => events(Event::Other { method, params }),
-            (_, None) => {}
+        } else if voice.wants_notices() {
+            voice.notice(method.as_str(), params.as_ref());
         }
     }
 

@@ -146,7 +146,7 @@ impl Core {
         let began = Instant::now();
         let until = began + PATIENCE;
         let times = Times { began, until, at_most: until, patience: PATIENCE };
-        let entry = Entry { subject: subject.clone(), times, session: None, voice: None, events: None };
+        let entry = Entry { subject: subject.clone(), times, session: None, voice: None };
         let body = ostler_wire::Params::empty();
         let mut request = Vec::new();
         ostler_wire::write_request(&mut request, self.number(), "manifest", &body, &Default::default());

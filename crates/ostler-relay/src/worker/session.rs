@@ -93,13 +93,8 @@ impl RelaySession {
         let began = Instant::now();
         let times =
             Times { began, until: ask.until, at_most: ask.at_most, patience: self.patience(ask, began) };
-        let entry = Entry {
-            subject: subject.clone(),
-            times,
-            session: Some(self.number),
-            voice: ask.voice.cloned(),
-            events: Some(Arc::clone(&self.events)),
-        };
+        let entry =
+            Entry { subject: subject.clone(), times, session: Some(self.number), voice: ask.voice.cloned() };
         let ticket = core.table.enter(call, entry)?;
         let (version, trace) = (core.manifest_version(), trace(ask));
         let headers = |sending: Sending| {

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use ostler_core::fault::{Fault, FaultKind};
-use ostler_host::upstream::{Events, SharedVoice};
+use ostler_host::upstream::SharedVoice;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -65,8 +65,6 @@ pub(super) struct Entry {
     pub(super) session: Option<u64>,
     /// Who hears of it meanwhile.
     pub(super) voice: Option<SharedVoice>,
-    /// Who hears what its voice does not take.
-    pub(super) events: Option<Events>,
 }
 
 struct Waiting {
@@ -98,13 +96,6 @@ pub(super) enum Verdict {
     Fault(Fault),
     /// Nobody has got it: it may be sent again.
     Unheard,
-}
-
-/// Who hears of a call.
-#[derive(Clone, Default)]
-pub(super) struct Listeners {
-    pub(super) voice: Option<SharedVoice>,
-    pub(super) events: Option<Events>,
 }
 
 impl Table {
@@ -209,15 +200,15 @@ impl Table {
         }
     }
 
-    /// Something is told about a call: whom to tell.
-    pub(super) fn note(&self, call: CallId, is_progress: bool) -> Option<Listeners> {
+    /// Something is told about a call: its voice.
+    pub(super) fn note(&self, call: CallId, is_progress: bool) -> Option<SharedVoice> {
         let mut state = self.lock();
         let Waiting { entry, pending, .. } = state.waiting.get_mut(&call)?;
         match is_progress {
             true => pending.on_progress(Instant::now()),
             false => pending.on_sign(Instant::now()),
         }
-        Some(Listeners { voice: entry.voice.clone(), events: entry.events.clone() })
+        entry.voice.clone()
     }
 
     /// A question about a call: who answers it, and a channel that closes when

@@ -128,7 +128,7 @@ mod tests {
         let times = Times { began, until, at_most: until, patience: Duration::ZERO };
         let ends: [fn(&Table); 2] = [|table| table.end_session(7), Table::close];
         for (nth, end) in (0..).zip(ends) {
-            let entry = Entry { subject: "s".into(), times, session: Some(7), voice: None, events: None };
+            let entry = Entry { subject: "s".into(), times, session: Some(7), voice: None };
             let call = CallId::new(nth, &[0; 10]);
             let ticket = table.enter(call, entry).unwrap_or_else(|fault| panic!("{fault}"));
             let told = ticket.hand();
