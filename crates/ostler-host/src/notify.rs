@@ -11,7 +11,7 @@ use ostler_core::spec::Isolation;
 use ostler_wire::{Params, is_name};
 
 use crate::host::Host;
-use crate::record::Recording;
+use crate::record::Aside;
 use crate::request::Request;
 use crate::server::Server;
 
@@ -95,9 +95,11 @@ impl Host {
         });
         // What MCP has is no call; all else that goes somewhere is on record.
         if result.is_err() || (server.is_some() && Notice::of(method) == Some(Notice::Vendor)) {
-            let mut recording = Recording::begin(&request, self.recorder());
-            recording.denied(rule);
-            recording.end_notice(&result);
+            let wanted = request.wanted();
+            let subject = wanted.as_ref().map_or("", |wanted| wanted.subject());
+            let outcome = result.as_ref().map_or_else(CallError::code, |()| "ok");
+            let (server, rule) = (request.server, rule.as_deref());
+            self.record_aside(caller, Aside { server, method, subject, outcome, rule });
         }
         result
     }

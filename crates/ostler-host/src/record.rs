@@ -107,11 +107,6 @@ impl<'r, 'a> Recording<'r, 'a> {
         self.generation = result.as_ref().ok().and_then(|answer| answer.generation);
     }
 
-    /// The same for a notification, which has no answer.
-    pub(crate) fn end_notice(mut self, result: &Result<(), CallError>) {
-        self.outcome = result.as_ref().map_or_else(CallError::code, |()| "ok");
-    }
-
     fn is_tool_error(&self, answer: &Answer) -> bool {
         self.request.method == "tools/call" && answer.is_error()
     }
@@ -192,7 +187,7 @@ impl Host {
         true
     }
 
-    fn record_aside(&self, caller: &Caller, aside: Aside<'_>) {
+    pub(crate) fn record_aside(&self, caller: &Caller, aside: Aside<'_>) {
         let Some(recorder) = self.recorder() else { return };
         recorder(&Record {
             principal: caller.principal(),
@@ -214,12 +209,12 @@ impl Host {
 }
 
 /// What never became a request.
-struct Aside<'a> {
-    server: &'a str,
-    method: &'a str,
-    subject: &'a str,
-    outcome: &'static str,
-    rule: Option<&'a str>,
+pub(crate) struct Aside<'a> {
+    pub(crate) server: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) subject: &'a str,
+    pub(crate) outcome: &'static str,
+    pub(crate) rule: Option<&'a str>,
 }
 
 impl fmt::Debug for Recording<'_, '_> {

@@ -41,6 +41,7 @@ fn nameless() -> Vec<Value> {
         ("resources/read", json!({"uri": "fake://static"})),
         ("prompts/get", json!({"name": "greet"})),
         ("logging/setLevel", json!({"level": "debug"})),
+        ("tools/list", json!({})),
         ("initialize", json!({})),
         ("vendor/purge", json!({})),
         ("vendor/notifications/purge", json!({})),
