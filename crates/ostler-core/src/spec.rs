@@ -57,6 +57,10 @@ pub struct ServerSpec {
     pub tool: BTreeMap<String, ToolRules>,
     /// Where the server's card is found: a path or a URL.
     pub card: Option<String>,
+    /// Whether its definitions are compared with `ostler.lock`. Not part of the fingerprint: the pins are swapped, and
+    /// the process stays.
+    #[serde(skip)]
+    pub is_pinned: bool,
 }
 
 impl ServerSpec {
@@ -91,6 +95,7 @@ impl ServerSpec {
             tools: Filter::everything(),
             tool: BTreeMap::new(),
             card: None,
+            is_pinned: true,
         }
     }
 

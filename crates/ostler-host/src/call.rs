@@ -43,7 +43,7 @@ impl Host {
         };
         let result = result.map_err(|error| self.hide_missing(&request, error));
         recording.end(&result);
-        result
+        result.map(|answer| self.without_advice(&request, answer))
     }
 
     async fn walk(

@@ -33,14 +33,22 @@ impl Host {
         let server = self.visible_server(caller, server)?;
         let slot = server.slot(caller)?;
         settled(&slot).await?;
-        slot.hello().map(|hello| Hello::clone(&hello)).ok_or_else(|| slot.vanished())
+        let hello = slot.hello().ok_or_else(|| slot.vanished())?;
+        Ok(self.without_unapproved(slot.key.server.as_str(), &hello))
     }
 
     /// What a server's last session said of itself. Nobody is asked.
     pub fn known_hello(&self, caller: &Caller, server: &str) -> Option<Hello> {
         let server = self.visible_server(caller, server).ok()?;
         let hello = server.existing_slot(caller)?.hello()?;
-        Some(Hello::clone(&hello))
+        Some(self.without_unapproved(server.spec.name.as_str(), &hello))
+    }
+
+    /// Leaves out instructions that the pins keep back.
+    fn without_unapproved(&self, server: &str, hello: &Hello) -> Hello {
+        let mut hello = hello.clone();
+        hello.instructions = hello.instructions.filter(|text| self.may_instruct(server, text));
+        hello
     }
 
     /// Wants log lines of a server from this level on. The server is asked for

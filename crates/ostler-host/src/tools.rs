@@ -8,6 +8,7 @@ use ostler_core::catalog::exposed_name;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
+use ostler_core::pins::Section;
 
 use crate::host::Host;
 use crate::lists::Kind;
@@ -56,7 +57,7 @@ impl Host {
         let slot = registry.get(server).and_then(|server| server.existing_slot(caller));
         let known = slot.and_then(|slot| slot.known_to(caller, Kind::Tools));
         known.is_some_and(|known| known.has(tool))
-            || self.pins().is_some_and(|pins| pins.pin(server, tool).is_some())
+            || self.pins().is_some_and(|pins| pins.pin(server, Section::Tools, tool).is_some())
     }
 
     /// Filters a list by the rules of calls.

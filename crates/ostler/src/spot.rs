@@ -9,6 +9,7 @@
 //!                        HASH.tokens   what is kept of the tokens of callers; likewise
 //!                        HASH.seal     the key of what clients keep for us; likewise
 //!                        HASH.budgets  what was charged to budgets; likewise
+//!                        HASH.reviewed definitions that `ostler diff` has shown
 //!                        HASH.log      what a daemon says that nobody watches
 //!                        HASH.relay.db    which calls of workers were begun
 //!                        HASH.audit.db    who called what, and HASH.audit.key the key of its hashes
@@ -154,6 +155,11 @@ impl Spot {
     /// Where it is kept which calls of workers were begun.
     pub(crate) fn relay_file(&self) -> PathBuf {
         self.state.join(format!("{}.relay.db", self.name))
+    }
+
+    /// Where it is kept what `ostler diff` has shown.
+    pub(crate) fn reviewed_file(&self) -> PathBuf {
+        self.state.join(format!("{}.reviewed", self.name))
     }
 
     /// The key of the hashes in it.

@@ -94,6 +94,12 @@ pub(crate) static SECTION: Section = Section {
         field("tools", Kind::Section(&tools::TOOLS), Preset::Nothing, "Which of the server's tools exist."),
         field("tool", Kind::Named(&tools::TOOL), Preset::Nothing, "Rules for single tools, by name."),
         field(
+            "pins",
+            Kind::Choice(&["on", "off"]),
+            Preset::Text("on"),
+            "off exempts the server from ostler.lock, for servers whose definitions differ at every start.",
+        ),
+        field(
             "card",
             Kind::Text,
             Preset::Nothing,
@@ -139,6 +145,7 @@ fn read_settings(reader: &Reader<'_>, spec: &mut ServerSpec) {
     set(&mut spec.breaker, reader.section("breaker").map(restart::read_breaker));
     set(&mut spec.trust, reader.flag("trust"));
     set(&mut spec.cache_scope, reader.choice("cache_scope").map(cache_scope));
+    set(&mut spec.is_pinned, reader.choice("pins").map(|word| word == "on"));
     set(&mut spec.tools, reader.section("tools").map(tools::read_filter));
     spec.card = read_card(reader);
     for entry in reader.named("tool") {

@@ -97,8 +97,8 @@ pub enum CallError {
         /// When trying again makes sense.
         retry_after: Duration,
     },
-    /// The tool is not what was approved.
-    #[error("the definition of tool `{}` on server `{server}` is not the approved one", Shown(.tool))]
+    /// The tool, prompt or resource is not what was approved.
+    #[error("the definition of `{}` on server `{server}` is not the approved one", Shown(.tool))]
     DefinitionChanged {
         /// Whose tool it is.
         server: ServerName,
@@ -318,7 +318,7 @@ impl CallError {
             },
             Self::Overloaded { retry_after, .. } => format!("try again in {}", Span(*retry_after)),
             Self::DefinitionChanged { server, tool } => {
-                format!("review tool `{}` of `{server}`, then approve it", Shown(tool))
+                format!("review `{}` of `{server}`, then approve it", Shown(tool))
             }
             Self::UpstreamProtocol { .. } => format!("{CHECK_FIRST}; the fault is the server's"),
             Self::Rpc(_) => return None,

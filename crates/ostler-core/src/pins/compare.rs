@@ -1,19 +1,29 @@
-//! What a server offers, beside what has been approved.
+//! Offered definitions beside the approved ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::hash::{Pin, hash};
+use super::hash::{Hash, Pin, hash};
 use super::lock::LockedServer;
+use super::section::Section;
 
-/// One tool that is not as it was approved.
+/// One item that is not as it was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Difference {
+pub struct Difference {
+    /// Kind of item.
+    pub section: Section,
+    /// The server's name for it.
+    pub name: String,
+    /// Both definitions, as far as there are any.
+    pub what: DifferenceKind,
+}
+
+/// How an item differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DifferenceKind {
     /// Its definition is another one.
     Changed {
-        /// The server's name for it.
-        tool: String,
         /// The approved definition, canonical.
         old: Bytes,
         /// The offered one; canonical unless it can't be pinned, then as it came.
@@ -21,64 +31,84 @@ pub enum Difference {
     },
     /// Nobody has approved it.
     New {
-        /// The server's name for it.
-        tool: String,
         /// The offered definition; canonical unless it can't be pinned, then as it came.
         new: Bytes,
     },
     /// It is approved and no longer offered.
     Removed {
-        /// The server's name for it.
-        tool: String,
         /// The approved definition, canonical.
         old: Bytes,
     },
 }
 
 impl Difference {
-    /// Which tool it is about.
-    pub fn tool(&self) -> &str {
-        match self {
-            Self::Changed { tool, .. } | Self::New { tool, .. } | Self::Removed { tool, .. } => tool,
+    /// The offered definition.
+    pub fn new_definition(&self) -> Option<&Bytes> {
+        match &self.what {
+            DifferenceKind::Changed { new, .. } | DifferenceKind::New { new } => Some(new),
+            DifferenceKind::Removed { .. } => None,
+        }
+    }
+
+    /// Recognizes what an approval would write: the offered definition, or that it is gone.
+    pub fn hash(&self) -> Hash {
+        match &self.what {
+            DifferenceKind::Changed { new, .. } | DifferenceKind::New { new } => Hash::of(new),
+            DifferenceKind::Removed { old } => Hash::of(&[b"removed:", &old[..]].concat()),
         }
     }
 }
 
-/// Everything that differs, sorted by tool. Without a locked server every tool is new. A tool that is offered
-/// twice differs if any of its definitions does, and the last one that does is shown.
+/// Recognizes all differences of a server together, and the way to it.
+pub fn hash_of_all(transport: &str, differences: &[Difference]) -> Hash {
+    let mut text = format!("{transport}\n");
+    for difference in differences {
+        text.push_str(&format!("{} {:?} {}\n", difference.section.key(), difference.name, difference.hash()));
+    }
+    Hash::of(text.as_bytes())
+}
+
+/// Everything that differs, sorted by section and name. Without a locked server every item is new; a section that is
+/// not pinned yet is not compared. An item that is offered twice differs if any of its definitions does, and the last
+/// one that does is shown.
 pub fn compare<'o>(
     locked: Option<&LockedServer>,
-    offered: impl Iterator<Item = (&'o str, &'o [u8])>,
+    offered: impl Iterator<Item = (Section, &'o str, &'o [u8])>,
 ) -> Vec<Difference> {
     let mut seen = BTreeSet::new();
     let mut found = BTreeMap::new();
-    for (tool, definition) in offered {
-        seen.insert(tool);
-        let pin = locked.and_then(|server| server.tools.get(tool));
-        if let Some(difference) = differ(tool, pin, definition) {
-            found.insert(tool.to_owned(), difference);
+    for (section, name, definition) in offered {
+        let pin = match locked.map(|server| server.sections.get(&section)) {
+            Some(None) => continue,
+            Some(Some(pins)) => pins.get(name),
+            None => None,
+        };
+        seen.insert((section, name));
+        if let Some(what) = differ(pin, definition) {
+            found.insert((section, name), what);
         }
     }
-    for (tool, pin) in locked.iter().flat_map(|server| &server.tools) {
-        if !seen.contains(tool.as_str()) {
-            let removed = Difference::Removed { tool: tool.clone(), old: pin.definition.clone() };
-            found.insert(tool.clone(), removed);
+    for (section, name, pin) in locked.iter().flat_map(|server| server.pins()) {
+        if !seen.contains(&(section, name)) {
+            found.insert((section, name), DifferenceKind::Removed { old: pin.definition.clone() });
         }
     }
-    found.into_values().collect()
+    found
+        .into_iter()
+        .map(|((section, name), what)| Difference { section, name: name.to_owned(), what })
+        .collect()
 }
 
-fn differ(tool: &str, pin: Option<&Pin>, definition: &[u8]) -> Option<Difference> {
+fn differ(pin: Option<&Pin>, definition: &[u8]) -> Option<DifferenceKind> {
     let offered = Pin::of(definition);
-    let tool = tool.to_owned();
     match (pin, offered) {
         (Some(pin), Ok(offered)) if pin.hash == offered.hash => None,
         (pin, offered) => {
             let new =
                 offered.map_or_else(|_| Bytes::copy_from_slice(definition), |offered| offered.definition);
             Some(match pin {
-                Some(pin) => Difference::Changed { tool, old: pin.definition.clone(), new },
-                None => Difference::New { tool, new },
+                Some(pin) => DifferenceKind::Changed { old: pin.definition.clone(), new },
+                None => DifferenceKind::New { new },
             })
         }
     }

@@ -17,8 +17,13 @@ pub struct Hash([u8; 32]);
 
 impl Hash {
     /// The hash of these very bytes.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+
+    /// The first 64 bits in hexadecimal digits: short enough to type, too long to be met by trying.
+    pub fn short(&self) -> String {
+        self.0[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The digest itself.
@@ -79,12 +84,12 @@ pub struct NotAnObject {
     why: String,
 }
 
-/// The approved definition of one tool.
+/// The approved definition of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// Of `definition`.
     pub hash: Hash,
-    /// Canonical JSON, without `_meta`.
+    /// Canonical JSON.
     pub definition: Bytes,
 }
 
@@ -101,7 +106,7 @@ impl Pin {
     }
 }
 
-/// The hash of a definition: of the RFC 8785 form of everything but its own `_meta`. Numbers that this form
+/// The hash of a definition: of the RFC 8785 form of everything in it, `_meta` included. Numbers that this form
 /// would round count as they are written.
 pub fn hash(definition: &[u8]) -> Result<Hash, NotAnObject> {
     canonical_definition(definition).map(|form| Hash::of(form.as_bytes()))
@@ -111,19 +116,18 @@ fn canonical_definition(definition: &[u8]) -> Result<String, NotAnObject> {
     read_definition(definition).map(|json| json.canonical())
 }
 
-/// The tree of a definition, without `_meta`.
+/// The tree of a definition.
 pub(super) fn read_definition(definition: &[u8]) -> Result<Json, NotAnObject> {
     let refuse = |why: String| NotAnObject { why };
     if definition.len() > MAX_DEFINITION {
         return Err(refuse(format!("it has more than {MAX_DEFINITION} bytes")));
     }
     let text = std::str::from_utf8(definition).map_err(|_| refuse("it is not UTF-8".into()))?;
-    let mut json = Json::parse(text).map_err(|error| refuse(error.to_string()))?;
-    let Json::Object(members) = &mut json else {
-        return Err(refuse("it is not a JSON object".into()));
-    };
-    members.retain(|(key, _)| key != "_meta");
-    Ok(json)
+    let json = Json::parse(text).map_err(|error| refuse(error.to_string()))?;
+    match json {
+        Json::Object(_) => Ok(json),
+        _ => Err(refuse("it is not a JSON object".into())),
+    }
 }
 
 #[cfg(test)]
@@ -134,14 +138,14 @@ mod tests {
     fn the_hash_is_that_of_the_canonical_text() {
         // printf '{"description":"x","name":"a"}' | sha256sum
         let expected = "sha256:65fb4710c03bd0916615858be11197c36702700ae8938d6578ecf373a15550de";
-        let found = hash(br#"{ "name": "a", "_meta": {"build": 7}, "description": "x" }"#).unwrap();
+        let found = hash(br#"{ "name": "a",  "description": "x" }"#).unwrap();
         assert_eq!(found.to_string(), expected);
     }
 
     #[test]
-    fn only_the_meta_of_the_tool_itself_does_not_count() {
+    fn meta_counts_wherever_it_stands() {
         let plain = hash(br#"{"name":"a","inputSchema":{}}"#).unwrap();
-        assert_eq!(hash(br#"{"_meta":{"x":1},"name":"a","inputSchema":{}}"#).unwrap(), plain);
+        assert_ne!(hash(br#"{"_meta":{"x":1},"name":"a","inputSchema":{}}"#).unwrap(), plain);
         assert_ne!(hash(br#"{"name":"a","inputSchema":{"_meta":{"x":1}}}"#).unwrap(), plain);
     }
 

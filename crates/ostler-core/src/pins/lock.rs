@@ -8,10 +8,15 @@ use std::collections::BTreeMap;
 
 use super::hash::{Hash, MAX_DEFINITION, Pin};
 use super::json::{Json, JsonError};
+use super::section::Section;
 use crate::name::ServerName;
 
-/// The version of the format that is written here, and the newest that is read.
-pub const VERSION: u64 = 1;
+/// The version of the format that is written here, and the newest that is read. Version 1 has tools only, and their
+/// hashes leave `_meta` out.
+pub const VERSION: u64 = 2;
+
+/// Versions that are read.
+const READ: [&str; 2] = ["1", "2"];
 
 /// The longest lock file that is read. A thousand tools with long definitions fit several times over.
 pub const MAX_LOCK: usize = 16 << 20;
@@ -28,8 +33,27 @@ pub struct Lock {
 pub struct LockedServer {
     /// How the server was reached when its tools were approved; see [`transport_of`](super::transport_of).
     pub transport: String,
-    /// By the server's own names.
-    pub tools: BTreeMap<String, Pin>,
+    /// By the server's own names. A section that is absent is not pinned yet; an empty one approves nothing.
+    pub sections: BTreeMap<Section, BTreeMap<String, Pin>>,
+}
+
+impl LockedServer {
+    /// A server with nothing approved but these tools, and no other section pinned.
+    pub fn of_tools(transport: impl Into<String>, tools: BTreeMap<String, Pin>) -> Self {
+        Self { transport: transport.into(), sections: [(Section::Tools, tools)].into() }
+    }
+
+    /// All pins.
+    pub fn pins(&self) -> impl Iterator<Item = (Section, &str, &Pin)> {
+        self.sections
+            .iter()
+            .flat_map(|(section, pins)| pins.iter().map(|(name, pin)| (*section, name.as_str(), pin)))
+    }
+
+    /// Sections that are not pinned yet.
+    pub fn unpinned(&self) -> impl Iterator<Item = Section> + '_ {
+        Section::ALL.into_iter().filter(|section| !self.sections.contains_key(section))
+    }
 }
 
 /// Why a text is not a lock file.
@@ -48,7 +72,7 @@ pub enum LockError {
     #[error("the lock file can't be read: {0}")]
     NotJson(String),
     /// Another version's format.
-    #[error("the lock file has version {0}, and this Ostler reads version {VERSION}")]
+    #[error("the lock file has version {0}, and this Ostler reads versions 1 to {VERSION}")]
     Version(String),
     /// Something missing, of the wrong type or unknown.
     #[error("`{place}` in the lock file {why}")]
@@ -59,12 +83,14 @@ pub enum LockError {
         why: String,
     },
     /// A definition that is not the one that was approved.
-    #[error("the definition of `{tool}` of server `{server}` in the lock file does not match its hash")]
+    #[error("the definition of {} `{name}` of server `{server}` in the lock file does not match its hash", .section.noun())]
     Mismatch {
-        /// Whose tool.
+        /// Whose.
         server: ServerName,
+        /// Of which kind.
+        section: Section,
         /// Which one.
-        tool: String,
+        name: String,
         /// What the file says.
         written: Hash,
         /// What the definition has.
@@ -129,29 +155,46 @@ fn explain(text: &str, error: &JsonError) -> LockError {
 /// The version is looked at first: what a newer one adds must not be called unknown.
 fn check_version(root: &Json) -> Result<(), LockError> {
     match root.get("version") {
-        Some(Json::Number(version)) if *version == VERSION.to_string() => Ok(()),
+        Some(Json::Number(version)) if READ.contains(&version.as_str()) => Ok(()),
         Some(version @ (Json::Number(_) | Json::Text(_))) => Err(LockError::Version(version.canonical())),
         _ => Err(Place { keys: vec!["version".into()] }.wrong("is missing or not a number")),
     }
 }
 
 fn read_server(place: &Place, name: &ServerName, server: &Json) -> Result<LockedServer, LockError> {
-    let [transport, tools] = place.members(server, ["transport", "tools"])?;
-    let transport = place.under("transport").text(transport)?;
-    // Its form is checked, so that a cut-off hash is not taken for a change of the server.
-    transport
-        .parse::<Hash>()
-        .map_err(|error| place.under("transport").wrong(format!("can't be read: {error}")))?;
-    let place = place.under("tools");
-    let tools = place
-        .object(tools)?
-        .iter()
-        .map(|(tool, pin)| Ok((tool.clone(), read_pin(&place.under(tool), name, (tool, pin))?)))
-        .collect::<Result<_, LockError>>()?;
-    Ok(LockedServer { transport: transport.to_owned(), tools })
+    let members = place.object(server)?;
+    let section_of = |key: &str| Section::ALL.into_iter().find(|section| section.key() == key);
+    if let Some((key, _)) = members.iter().find(|(key, _)| key != "transport" && section_of(key).is_none()) {
+        return Err(place.under(key).wrong("is unknown"));
+    }
+    if let Some(key) = ["transport", "tools"].into_iter().find(|key| server.get(key).is_none()) {
+        return Err(place.under(key).wrong("is missing"));
+    }
+    let mut locked = LockedServer::default();
+    for (key, value) in members {
+        let place = place.under(key);
+        let Some(section) = section_of(key) else {
+            let transport = place.text(value)?;
+            // Its form is checked, so that a cut-off hash is not taken for a change of the server.
+            transport.parse::<Hash>().map_err(|error| place.wrong(format!("can't be read: {error}")))?;
+            locked.transport = transport.to_owned();
+            continue;
+        };
+        let pins = place
+            .object(value)?
+            .iter()
+            .map(|(item, pin)| Ok((item.clone(), read_pin(&place.under(item), name, (section, item, pin))?)))
+            .collect::<Result<_, LockError>>()?;
+        locked.sections.insert(section, pins);
+    }
+    Ok(locked)
 }
 
-fn read_pin(place: &Place, server: &ServerName, (tool, pin): (&str, &Json)) -> Result<Pin, LockError> {
+fn read_pin(
+    place: &Place,
+    server: &ServerName,
+    (section, name, pin): (Section, &str, &Json),
+) -> Result<Pin, LockError> {
     let [written, definition] = place.members(pin, ["sha256", "definition"])?;
     let written: Hash =
         place.under("sha256").text(written)?.parse().map_err(|error: super::NotAHash| {
@@ -159,23 +202,16 @@ fn read_pin(place: &Place, server: &ServerName, (tool, pin): (&str, &Json)) -> R
         })?;
     let place = place.under("definition");
     place.object(definition)?;
-    if definition.get("_meta").is_some() {
-        return Err(place.wrong("holds `_meta`, which is not part of a pin"));
-    }
-    if definition.get("name").is_some_and(|name| name.text() != Some(tool)) {
-        return Err(place.wrong("is the definition of another tool"));
+    if definition.get(section.name_member()).is_some_and(|found| found.text() != Some(name)) {
+        return Err(place.wrong(format!("is the definition of another {}", section.noun())));
     }
     let pin = Pin::of_canonical(definition.canonical());
     if pin.definition.len() > MAX_DEFINITION {
         return Err(place.wrong(format!("has more than {MAX_DEFINITION} bytes")));
     }
     if pin.hash != written {
-        return Err(LockError::Mismatch {
-            server: server.clone(),
-            tool: tool.into(),
-            written,
-            found: pin.hash,
-        });
+        let (server, name) = (server.clone(), name.to_owned());
+        return Err(LockError::Mismatch { server, section, name, written, found: pin.hash });
     }
     Ok(pin)
 }

@@ -21,18 +21,20 @@ impl Lock {
             page.open('{');
             page.key("transport");
             page.text(&server.transport);
-            page.key("tools");
-            page.open('{');
-            for (tool, pin) in &server.tools {
-                page.key(tool);
+            for (section, pins) in &server.sections {
+                page.key(section.key());
                 page.open('{');
-                page.key("sha256");
-                page.text(&pin.hash.to_string());
-                page.key("definition");
-                page.definition(&pin.definition);
+                for (name, pin) in pins {
+                    page.key(name);
+                    page.open('{');
+                    page.key("sha256");
+                    page.text(&pin.hash.to_string());
+                    page.key("definition");
+                    page.definition(&pin.definition);
+                    page.close('}');
+                }
                 page.close('}');
             }
-            page.close('}');
             page.close('}');
         }
         page.close('}');

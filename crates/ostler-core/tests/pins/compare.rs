@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 
 use ostler_core::config::PinMode;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, Lock, LockedServer, Pin, Pins, Standing, compare};
+use ostler_core::pins::{
+    Difference, DifferenceKind, Lock, LockedServer, Pin, Pins, Section, Standing, compare,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn locked(tools: &BTreeMap<String, u8>) -> LockedServer {
     let pin = |(tool, version): (&String, &u8)| (tool.clone(), Pin::of(&offer(tool, *version)).unwrap());
-    LockedServer { transport: String::new(), tools: tools.iter().map(pin).collect() }
+    LockedServer::of_tools("", tools.iter().map(pin).collect())
 }
 
 fn offer(tool: &str, version: u8) -> Vec<u8> {
-    json!({"name": tool, "description": format!("version {version}"), "_meta": {"random": tool.len()}})
+    json!({"name": tool, "description": format!("version {version}"), "_meta": {"ui": tool.len()}})
         .to_string()
         .into_bytes()
 }
 
 fn pins(mode: PinMode, server: LockedServer) -> Pins {
-    Pins { mode, lock: Lock { servers: [(ServerName::new("s").unwrap(), server)].into() } }
+    Pins::new(mode, Lock { servers: [(ServerName::new("s").unwrap(), server)].into() })
 }
 
 fn tools() -> impl Strategy<Value = BTreeMap<String, u8>> {
@@ -44,23 +46,23 @@ proptest! {
         }
         let found = compare(
             is_locked.then_some(&server),
-            texts.iter().map(|(tool, text)| (tool.as_str(), text.as_slice())),
+            texts.iter().map(|(tool, text)| (Section::Tools, tool.as_str(), text.as_slice())),
         );
-        let verdicts: Vec<_> = found.iter().map(|difference| (difference.tool(), match difference {
-            Difference::Changed { .. } => "changed",
-            Difference::New { .. } => "new",
-            Difference::Removed { .. } => "removed",
+        let verdicts: Vec<_> = found.iter().map(|difference| (difference.name.as_str(), match difference.what {
+            DifferenceKind::Changed { .. } => "changed",
+            DifferenceKind::New { .. } => "new",
+            DifferenceKind::Removed { .. } => "removed",
         })).collect();
         prop_assert_eq!(verdicts, expected);
 
-        let pins = if is_locked { pins(PinMode::Enforce, server) } else { Pins { mode: PinMode::Warn, lock: Lock::default() } };
+        let pins = if is_locked { pins(PinMode::Enforce, server) } else { Pins::new(PinMode::Warn, Lock::default()) };
         for (tool, text) in &texts {
             let expected = match approved.get(tool) {
                 None => Standing::New,
                 Some(version) if *version == offered[tool] => Standing::Approved,
                 Some(_) => Standing::Changed,
             };
-            prop_assert_eq!(pins.standing("s", tool, text), expected);
+            prop_assert_eq!(pins.standing("s", (Section::Tools, tool), text), expected);
         }
     }
 }
@@ -68,8 +70,8 @@ proptest! {
 #[test]
 fn without_pins_nothing_is_compared() {
     let pins = pins(PinMode::Off, LockedServer::default());
-    assert_eq!(pins.standing("s", "a", b"{}"), Standing::Unpinned);
-    assert_eq!(pins.standing("other", "a", b"nonsense"), Standing::Unpinned);
+    assert_eq!(pins.standing("s", (Section::Tools, "a"), b"{}"), Standing::Unpinned);
+    assert_eq!(pins.standing("other", (Section::Tools, "a"), b"nonsense"), Standing::Unpinned);
 }
 
 #[test]
@@ -77,13 +79,15 @@ fn a_definition_with_two_meanings_is_never_approved() {
     let tools = BTreeMap::from([("a".to_owned(), 1)]);
     let twice = br#"{"name":"a","description":"version 1","description":"version 1"}"#;
     let server = locked(&tools);
-    let found = compare(Some(&server), [("a", &twice[..])].into_iter());
-    assert!(matches!(&found[..], [Difference::Changed { new, .. }] if &new[..] == twice));
+    let found = compare(Some(&server), [(Section::Tools, "a", &twice[..])].into_iter());
+    assert!(
+        matches!(&found[..], [Difference { what: DifferenceKind::Changed { new, .. }, .. }] if &new[..] == twice)
+    );
     let pins = pins(PinMode::Enforce, server);
-    assert_eq!(pins.standing("s", "a", twice), Standing::Changed);
-    assert_eq!(pins.standing("s", "b", twice), Standing::New);
-    assert_eq!(pins.standing("t", "a", &offer("a", 1)), Standing::New);
-    assert_eq!(pins.standing("s", "a", &offer("a", 1)), Standing::Approved);
+    assert_eq!(pins.standing("s", (Section::Tools, "a"), twice), Standing::Changed);
+    assert_eq!(pins.standing("s", (Section::Tools, "b"), twice), Standing::New);
+    assert_eq!(pins.standing("t", (Section::Tools, "a"), &offer("a", 1)), Standing::New);
+    assert_eq!(pins.standing("s", (Section::Tools, "a"), &offer("a", 1)), Standing::Approved);
 }
 
 #[test]
@@ -91,9 +95,37 @@ fn a_tool_that_is_offered_twice_differs_if_either_does() {
     let server = locked(&BTreeMap::from([("a".to_owned(), 1)]));
     let (good, other) = (offer("a", 1), offer("a", 0));
     for offered in [[&good, &other], [&other, &good]] {
-        let found = compare(Some(&server), offered.into_iter().map(|text| ("a", text.as_slice())));
-        let [Difference::Changed { new, .. }] = &found[..] else { panic!("{found:?}") };
+        let found =
+            compare(Some(&server), offered.into_iter().map(|text| (Section::Tools, "a", text.as_slice())));
+        let [Difference { what: DifferenceKind::Changed { new, .. }, .. }] = &found[..] else {
+            panic!("{found:?}")
+        };
         let new: Value = serde_json::from_slice(new).unwrap();
         assert_eq!(new["description"], "version 0");
     }
+}
+
+#[test]
+fn a_section_that_an_older_lock_lacks_is_not_pinned_yet_and_an_empty_one_approves_nothing() {
+    let mut server = locked(&BTreeMap::new());
+    let prompt = offer("p", 1);
+    let offered = || [(Section::Prompts, "p", prompt.as_slice())].into_iter();
+    assert_eq!(compare(Some(&server), offered()), []);
+    let old = pins(PinMode::Enforce, server.clone());
+    assert_eq!(old.standing("s", (Section::Prompts, "p"), &prompt), Standing::Unpinned);
+    assert_eq!(old.standing("other", (Section::Prompts, "p"), &prompt), Standing::New);
+    server.sections.insert(Section::Prompts, BTreeMap::new());
+    assert_eq!(compare(Some(&server), offered()).len(), 1);
+    let mut new = pins(PinMode::Enforce, server);
+    assert_eq!(new.standing("s", (Section::Prompts, "p"), &prompt), Standing::New);
+    new.exempt.insert(ServerName::new("s").unwrap());
+    assert_eq!(new.standing("s", (Section::Prompts, "p"), &prompt), Standing::Unpinned);
+}
+
+#[test]
+fn a_tool_and_a_prompt_of_one_name_are_two_items() {
+    let server = locked(&BTreeMap::from([("a".to_owned(), 1)]));
+    let pins = pins(PinMode::Enforce, server);
+    assert_eq!(pins.standing("s", (Section::Tools, "a"), &offer("a", 1)), Standing::Approved);
+    assert_eq!(pins.pin("s", Section::Prompts, "a"), None);
 }

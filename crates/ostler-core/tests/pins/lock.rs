@@ -12,7 +12,7 @@ const TRANSPORT: &str = "sha256:000000000000000000000000000000000000000000000000
 fn locked(definitions: &[(&str, &str)]) -> Lock {
     let tools =
         definitions.iter().map(|(tool, text)| ((*tool).to_owned(), Pin::of(text.as_bytes()).unwrap()));
-    let server = LockedServer { transport: TRANSPORT.into(), tools: tools.collect() };
+    let server = LockedServer::of_tools(TRANSPORT, tools.collect());
     Lock { servers: [(ServerName::new("time").unwrap(), server)].into() }
 }
 
@@ -26,7 +26,7 @@ fn a_lock_file_reads_like_this() {
     insta::assert_snapshot!(
         locked(&[NOW, ("zone", r#"{"name":"zone","maximum":[1.0,9007199254740993]}"#)]).write()
     );
-    assert_eq!(Lock::default().write(), "{\n  \"version\": 1,\n  \"servers\": {}\n}\n");
+    assert_eq!(Lock::default().write(), "{\n  \"version\": 2,\n  \"servers\": {}\n}\n");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn an_edited_definition_is_found_and_named() {
     let text = locked(&[NOW]).write().replace("The time.", "The time, and all files.");
     let error = Lock::parse(&text).unwrap_err();
     assert!(
-        matches!(&error, LockError::Mismatch { server, tool, .. } if server.as_str() == "time" && tool == "now")
+        matches!(&error, LockError::Mismatch { server, name, .. } if server.as_str() == "time" && name == "now")
     );
     insta::assert_snapshot!(format!("{error}\nhint: {}", error.hint()));
 }
@@ -63,17 +63,21 @@ fn a_conflict_is_called_one() {
 fn nothing_is_passed_over() {
     let good = locked(&[NOW]).write();
     let table = [
-        ("\"version\": 1", "\"version\": 2", "the lock file has version 2, and this Ostler reads version 1"),
         (
-            "\"version\": 1",
-            "\"version\": 2, \"servants\": []",
-            "the lock file has version 2, and this Ostler reads version 1",
+            "\"version\": 2",
+            "\"version\": 3",
+            "the lock file has version 3, and this Ostler reads versions 1 to 2",
         ),
-        ("\"version\": 1,", "", "`version` in the lock file is missing or not a number"),
-        ("\"version\": 1", "\"version\": 1, \"more\": {}", "`more` in the lock file is unknown"),
         (
-            "\"version\": 1",
-            "\"version\": 1, \"version\": 1",
+            "\"version\": 2",
+            "\"version\": 3, \"servants\": []",
+            "the lock file has version 3, and this Ostler reads versions 1 to 2",
+        ),
+        ("\"version\": 2,", "", "`version` in the lock file is missing or not a number"),
+        ("\"version\": 2", "\"version\": 2, \"more\": {}", "`more` in the lock file is unknown"),
+        (
+            "\"version\": 2",
+            "\"version\": 2, \"version\": 2",
             "the lock file can't be read: the key \"version\" occurs twice in one object",
         ),
         ("\"time\"", "\"Time\"", "`servers.Time` in the lock file can't be read: a server name is made of"),
@@ -92,11 +96,6 @@ fn nothing_is_passed_over() {
             "\"now\": {",
             "\"later\": {",
             "`servers.time.tools.later.definition` in the lock file is the definition of another tool",
-        ),
-        (
-            "\"name\": \"now\"",
-            "\"_meta\": {}, \"name\": \"now\"",
-            "`servers.time.tools.now.definition` in the lock file holds `_meta`",
         ),
         (
             "\"name\": \"now\"",
@@ -156,9 +155,41 @@ proptest! {
         let text = String::from_iter(text);
         if let Ok(read) = Lock::parse(&text) {
             // What is still accepted is a lock whose hashes hold.
-            for pin in read.servers.values().flat_map(|server| server.tools.values()) {
+            for pin in read.servers.values().flat_map(|server| server.pins().map(|(_, _, pin)| pin)) {
                 prop_assert_eq!(&Pin::of(&pin.definition).unwrap(), pin);
             }
         }
     }
+}
+
+#[test]
+fn a_lock_of_version_1_is_read_and_pins_tools_only() {
+    let old = locked(&[NOW]).write().replace("\"version\": 2", "\"version\": 1");
+    let lock = Lock::parse(&old).unwrap();
+    assert_eq!(lock, locked(&[NOW]));
+    assert_eq!(lock.servers["time"].unpinned().count(), 4);
+}
+
+#[test]
+fn every_section_is_written_in_its_order_and_read_back() {
+    use ostler_core::pins::{INSTRUCTIONS, Section, instructions_definition};
+    let mut lock = locked(&[NOW]);
+    let server = lock.servers.values_mut().next().unwrap();
+    let pin = |text: &[u8]| Pin::of(text).unwrap();
+    let advice = pin(&instructions_definition("Be kind."));
+    server.sections.insert(Section::Instructions, [(INSTRUCTIONS.to_owned(), advice)].into());
+    server
+        .sections
+        .insert(Section::Prompts, [("p".to_owned(), pin(br#"{"name":"p","_meta":{"ui":1}}"#))].into());
+    server.sections.insert(Section::Resources, [("a://b".to_owned(), pin(br#"{"uri":"a://b"}"#))].into());
+    server.sections.insert(Section::Templates, std::collections::BTreeMap::new());
+    let text = lock.write();
+    let at = |key: &str| text.find(&format!("\n      \"{key}\": {{")).unwrap();
+    let places: Vec<usize> = Section::ALL.iter().map(|section| at(section.key())).collect();
+    assert!(places.is_sorted(), "{text}");
+    assert_eq!(Lock::parse(&text), Ok(lock));
+    let forged = text.replace("Be kind.", "Be unkind.");
+    assert!(matches!(Lock::parse(&forged), Err(LockError::Mismatch { section: Section::Instructions, .. })));
+    let moved = text.replace("\"uri\": \"a://b\"", "\"uri\": \"a://c\"");
+    assert!(Lock::parse(&moved).unwrap_err().to_string().contains("is the definition of another resource"));
 }

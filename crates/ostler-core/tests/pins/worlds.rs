@@ -78,9 +78,8 @@ pub(crate) fn server() -> impl Strategy<Value = LockedServer> {
                 .collect();
             pins
         })
-        .prop_map(|tools| LockedServer {
-            transport: format!("sha256:{}", "0".repeat(64)),
-            tools: BTreeMap::from_iter(tools),
+        .prop_map(|tools| {
+            LockedServer::of_tools(format!("sha256:{}", "0".repeat(64)), BTreeMap::from_iter(tools))
         })
 }
 

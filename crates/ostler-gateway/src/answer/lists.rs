@@ -206,7 +206,7 @@ fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) ->
     let (host, caller) = (&gateway.0.host, &exchange.caller);
     let is_approved = |item: &Item| {
         let definition = (!page.repeated.contains(&item.name)).then_some(&*item.raw);
-        kind != Kind::Tools || host.may_list(caller, server.as_str(), &item.name, definition)
+        host.may_list(caller, server.as_str(), (kind, &item.name), definition)
     };
     let may = |item: &Item| host.may_use(caller, server.as_str(), kind, &item.name) && is_approved(item);
     let is_modern = exchange.client.era() == Era::Modern;

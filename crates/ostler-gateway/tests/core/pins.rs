@@ -13,9 +13,9 @@ fn pins(definitions: &[Value]) -> Option<Pins> {
     let tools = definitions.iter().map(|tool| {
         (tool["name"].as_str().unwrap().to_owned(), Pin::of(tool.to_string().as_bytes()).unwrap())
     });
-    let locked = LockedServer { transport: String::new(), tools: tools.collect() };
+    let locked = LockedServer::of_tools("", tools.collect());
     let lock = Lock { servers: [(ServerName::new("a").unwrap(), locked)].into() };
-    Some(Pins { mode: PinMode::Enforce, lock })
+    Some(Pins::new(PinMode::Enforce, lock))
 }
 
 async fn names(client: &mut Client) -> Vec<String> {

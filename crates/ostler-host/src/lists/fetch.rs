@@ -116,8 +116,8 @@ impl Host {
             self.keep_lists(slot);
         }
         // Whoever was shown what is pinned was shown more than there is.
-        if kind == Kind::Tools && self.look_over(slot, &known) {
-            slot.tell_repinned();
+        if self.look_over(slot, kind, &known) {
+            slot.tell_repinned(kind);
         }
         Ok(known)
     }

@@ -1,5 +1,7 @@
 //! The kinds of things that servers list.
 
+use ostler_core::pins::Section;
+
 use crate::upstream::Event;
 
 /// What a list is of.
@@ -90,6 +92,16 @@ impl Kind {
             Self::Prompts => "prompt",
             Self::Resources => "resource",
             Self::Templates => "resource template",
+        }
+    }
+
+    /// Section of a lock file that pins it.
+    pub fn section(self) -> Section {
+        match self {
+            Self::Tools => Section::Tools,
+            Self::Prompts => Section::Prompts,
+            Self::Resources => Section::Resources,
+            Self::Templates => Section::Templates,
         }
     }
 

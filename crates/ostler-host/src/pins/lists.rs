@@ -5,26 +5,37 @@ use std::sync::Arc;
 
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
-use ostler_core::pins::Pins;
+use ostler_core::pins::{INSTRUCTIONS, Pins, Section, instructions_definition};
+use ostler_wire::Change;
 
+use crate::answer::Answer;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::request::Request;
 use crate::server::Server;
 use crate::server::judgement::is_unapproved;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
 
 impl Host {
-    /// Whether the pins let a tool be listed as it is defined here. `None`
+    /// Whether the pins let an item be listed as it is defined here. `None`
     /// stands for one that is defined more than once.
-    pub fn may_list(&self, caller: &Caller, server: &str, tool: &str, definition: Option<&[u8]>) -> bool {
-        let Some(pins) = self.enforced() else { return true };
+    pub fn may_list(
+        &self,
+        caller: &Caller,
+        server: &str,
+        (kind, name): (Kind, &str),
+        definition: Option<&[u8]>,
+    ) -> bool {
+        let covers = |pins: &Arc<Pins>| pins.covers(server, kind.section());
+        let Some(pins) = self.enforced().filter(covers) else { return true };
         let Some(definition) = definition else { return false };
         let is_repeated = || {
             let server = self.shared().registry.load().get(server)?.existing_slot(caller)?;
-            Some(server.known_to(caller, Kind::Tools)?.is_repeated(tool))
+            Some(server.known_to(caller, kind)?.is_repeated(name))
         };
-        !is_unapproved(pins.standing(server, tool, definition)) && !is_repeated().unwrap_or_default()
+        !is_unapproved(pins.standing(server, (kind.section(), name), definition))
+            && !is_repeated().unwrap_or_default()
     }
 
     /// Whether the tool, as it is known, is kept from the caller by the pins.
@@ -33,8 +44,35 @@ impl Host {
         let registry = self.shared().registry.load();
         let Some(server) = registry.get(server) else { return false };
         let known = server.existing_slot(caller).and_then(|slot| slot.known_to(caller, Kind::Tools));
-        let standing = known.and_then(|known| known.standing(&pins, &server.spec.name, tool));
+        let of = (&server.spec.name, Section::Tools);
+        let standing = known.and_then(|known| known.standing(&pins, of, tool));
         standing.is_some_and(is_unapproved)
+    }
+
+    /// Whether the pins let `instructions` of a server be given to callers.
+    pub(crate) fn may_instruct(&self, server: &str, text: &str) -> bool {
+        let Some(pins) = self.enforced() else { return true };
+        let definition = instructions_definition(text);
+        !is_unapproved(pins.standing(server, (Section::Instructions, INSTRUCTIONS), &definition))
+    }
+
+    /// Leaves instructions that the pins keep back out of an answer to `server/discover`.
+    pub(crate) fn without_advice(&self, request: &Request<'_>, mut answer: Answer) -> Answer {
+        let covers = |pins: &Arc<Pins>| pins.covers(request.server, Section::Instructions);
+        if request.method != "server/discover" || self.enforced().filter(covers).is_none() {
+            return answer;
+        }
+        let advice = ostler_wire::member(&answer.body, INSTRUCTIONS);
+        let text = advice.and_then(|advice| serde_json::from_slice::<String>(advice).ok());
+        let change = match (advice, text) {
+            // A key that occurs twice is left once.
+            (Some(advice), Some(text)) if self.may_instruct(request.server, &text) => Change::Set(advice),
+            _ => Change::Remove,
+        };
+        if let Some(body) = ostler_wire::edit(&answer.body, &[(INSTRUCTIONS, change)]) {
+            answer.body = body.into();
+        }
+        answer
     }
 
     /// The items of a list that the pins let through.
@@ -44,8 +82,7 @@ impl Host {
         kind: Kind,
         known: &'k Known,
     ) -> impl Iterator<Item = &'k Item> + use<'k> {
-        let pins = self.enforced().filter(|_| kind == Kind::Tools);
-        let judgement = pins.map(|pins| known.judged(&pins, &server.spec.name));
+        let judgement = self.enforced().map(|pins| known.judged(&pins, (&server.spec.name, kind.section())));
         let is_approved = move |at: usize| {
             judgement
                 .as_ref()
@@ -55,13 +92,13 @@ impl Host {
         known.items.iter().enumerate().filter(move |(at, _)| is_approved(*at)).map(|(_, item)| item)
     }
 
-    /// The pinned tools of a server none of whose sessions has listed any yet.
+    /// The pinned items of a server none of whose sessions has listed any yet.
     pub(crate) fn pinned_instead(&self, slot: &Slot, kind: Kind) -> Option<Arc<Known>> {
-        if kind != Kind::Tools || slot.known(kind).is_some_and(|known| !known.is_of_no_session()) {
+        if slot.known(kind).is_some_and(|known| !known.is_of_no_session()) {
             return None;
         }
         let pins = self.pins()?;
-        let items = pinned_items(&pins, &slot.key.server);
+        let items = pinned_items(&pins, &slot.key.server, kind);
         (!items.is_empty()).then(|| Arc::new(Known::remembered(items)))
     }
 
@@ -70,16 +107,20 @@ impl Host {
         self.pinned_instead(slot, kind).or_else(|| slot.known_to(caller, kind))
     }
 
-    /// Adds the pinned tools that are not known otherwise.
+    /// Adds the pinned items that are not known otherwise.
     pub(crate) fn add_pinned(&self, server: &Server, kind: Kind, items: &mut Vec<Item>) {
-        let Some(pins) = self.pins().filter(|_| kind == Kind::Tools) else { return };
+        let Some(pins) = self.pins() else { return };
         let known: HashSet<Arc<str>> = items.iter().map(|item| Arc::clone(&item.name)).collect();
-        let pinned = pinned_items(&pins, &server.spec.name).into_iter();
+        let pinned = pinned_items(&pins, &server.spec.name, kind).into_iter();
         items.extend(pinned.filter(|item| !known.contains(&item.name)));
     }
 }
 
-fn pinned_items(pins: &Pins, server: &ServerName) -> Vec<Item> {
-    let tools = pins.lock.servers.get(server).into_iter().flat_map(|locked| &locked.tools);
-    tools.map(|(name, pin)| Item { name: name.as_str().into(), definition: pin.definition.clone() }).collect()
+fn pinned_items(pins: &Pins, server: &ServerName, kind: Kind) -> Vec<Item> {
+    if !pins.covers(server.as_str(), kind.section()) {
+        return Vec::new();
+    }
+    let locked = pins.lock.servers.get(server);
+    let items = locked.and_then(|locked| locked.sections.get(&kind.section())).into_iter().flatten();
+    items.map(|(name, pin)| Item { name: name.as_str().into(), definition: pin.definition.clone() }).collect()
 }

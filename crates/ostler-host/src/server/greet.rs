@@ -25,6 +25,9 @@ const UNSUBSCRIBING: Duration = Duration::from_secs(5);
 /// finds out what has changed meanwhile. Nobody waits for it.
 pub(super) fn greet(slot: &Arc<Slot>) {
     slot.listen();
+    if let Some(host) = slot.host.upgrade() {
+        host.look_at_instructions(slot);
+    }
     repeat(slot);
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Pins, Standing};
+use ostler_core::pins::{Pins, Section, Standing};
 
 use super::known::{Item, Known};
 
-/// What the pins say of each tool of one list.
+/// What the pins say of each item of one list.
 #[derive(Debug)]
 pub(crate) struct Judgement {
     /// Whose word it is; other pins make another judgement.
@@ -17,12 +17,12 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
-    pub(super) fn new(pins: &Arc<Pins>, server: &ServerName, known: &Known) -> Self {
-        let is_pinned = pins.lock.servers.contains_key(server);
+    pub(super) fn new(pins: &Arc<Pins>, (server, section): (&ServerName, Section), known: &Known) -> Self {
+        let is_pinned = pins.lock.servers.contains_key(server) && pins.covers(server.as_str(), section);
         let judge = |item: &Item| match is_pinned && known.is_repeated(&item.name) {
             // Nobody can say which of them a call would reach.
             true => Standing::Changed,
-            false => pins.standing(server.as_str(), &item.name, &item.definition),
+            false => pins.standing(server.as_str(), (section, &item.name), &item.definition),
         };
         Self { pins: Arc::clone(pins), standings: known.items.iter().map(judge).collect() }
     }
@@ -46,7 +46,7 @@ impl Judgement {
     }
 }
 
-/// Whether the pins know of the tool's server and not of this definition.
+/// Whether the pins know of the item's server and not of this definition.
 pub(crate) fn is_unapproved(standing: Standing) -> bool {
     matches!(standing, Standing::Changed | Standing::New)
 }

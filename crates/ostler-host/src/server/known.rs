@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Pins, Standing};
+use ostler_core::pins::{Pins, Section, Standing};
 use tokio::time::Instant;
 
 use super::judgement::Judgement;
@@ -158,11 +158,11 @@ impl Known {
     }
 
     /// What the pins say of each item. The list is judged once for each lock.
-    pub(crate) fn judged(&self, pins: &Arc<Pins>, server: &ServerName) -> Arc<Judgement> {
+    pub(crate) fn judged(&self, pins: &Arc<Pins>, of: (&ServerName, Section)) -> Arc<Judgement> {
         match self.judgement.load_full() {
             Some(judgement) if judgement.is_by(pins) => judgement,
             _ => {
-                let judgement = Arc::new(Judgement::new(pins, server, self));
+                let judgement = Arc::new(Judgement::new(pins, of, self));
                 self.judgement.store(Some(Arc::clone(&judgement)));
                 judgement
             }
@@ -170,11 +170,16 @@ impl Known {
     }
 
     /// What the pins say of one item; `None` if it is not in the list.
-    pub(crate) fn standing(&self, pins: &Arc<Pins>, server: &ServerName, name: &str) -> Option<Standing> {
+    pub(crate) fn standing(
+        &self,
+        pins: &Arc<Pins>,
+        of: (&ServerName, Section),
+        name: &str,
+    ) -> Option<Standing> {
         let at = *self.names.get(name)?;
         match &*self.judgement.load() {
             Some(judgement) if judgement.is_by(pins) => judgement.standing(at),
-            _ => self.judged(pins, server).standing(at),
+            _ => self.judged(pins, of).standing(at),
         }
     }
 

@@ -162,10 +162,14 @@ impl Slot {
         self.tell(event);
     }
 
-    /// The tools as this very session lists them to a caller, if they are known.
-    pub(crate) fn tools_of_session(&self, caller: &Caller, generation: u64) -> Option<Arc<Known>> {
-        let changes = self.shelf(Kind::Tools).changes.load(Ordering::Acquire);
-        self.known_to(caller, Kind::Tools).filter(|known| known.is_of(generation, changes))
+    /// A list as this very session gives it to a caller, if it is known.
+    pub(crate) fn list_of_session(
+        &self,
+        caller: &Caller,
+        (kind, generation): (Kind, u64),
+    ) -> Option<Arc<Known>> {
+        let changes = self.shelf(kind).changes.load(Ordering::Acquire);
+        self.known_to(caller, kind).filter(|known| known.is_of(generation, changes))
     }
 
     /// The server has forgotten the session, so that the one that goes on under
@@ -176,10 +180,10 @@ impl Slot {
         }
     }
 
-    /// The tools are judged by other pins from now on.
-    pub(crate) fn tell_repinned(&self) {
-        self.forget_answers(&Event::ToolsChanged);
-        self.tell(Event::ToolsChanged);
+    /// A list is judged otherwise from now on.
+    pub(crate) fn tell_repinned(&self, kind: Kind) {
+        self.forget_answers(&kind.change());
+        self.tell(kind.change());
     }
 
     /// Forgets the answers that an event makes doubtful.

@@ -20,9 +20,9 @@ fn send(description: &str, header: &str) -> Value {
 async fn pinned(remote: &Remote, tool: &Value) -> Stage {
     let stage = Stage::of(remote).await;
     let pin = Pin::of(tool.to_string().as_bytes()).unwrap();
-    let locked = LockedServer { transport: String::new(), tools: [("send".to_owned(), pin)].into() };
+    let locked = LockedServer::of_tools("", [("send".to_owned(), pin)].into());
     let lock = Lock { servers: [(ServerName::new("remote").unwrap(), locked)].into() };
-    stage.host.set_pins(Some(Pins { mode: PinMode::Enforce, lock }));
+    stage.host.set_pins(Some(Pins::new(PinMode::Enforce, lock)));
     stage
 }
 

@@ -34,8 +34,8 @@ fn pinned(mode: PinMode, server: &str, tools: &[Value]) -> Pins {
     let tools = tools.iter().map(|tool| {
         (tool["name"].as_str().unwrap().to_owned(), Pin::of(tool.to_string().as_bytes()).unwrap())
     });
-    let locked = LockedServer { transport: String::new(), tools: tools.collect() };
-    Pins { mode, lock: Lock { servers: [(ServerName::new(server).unwrap(), locked)].into() } }
+    let locked = LockedServer::of_tools("", tools.collect());
+    Pins::new(mode, Lock { servers: [(ServerName::new(server).unwrap(), locked)].into() })
 }
 
 fn enforced(tools: &[Value]) -> Option<Pins> {
@@ -87,7 +87,12 @@ async fn a_rug_pull_is_stopped_however_it_is_done() {
     let cases: Vec<(&str, Vec<Value>, &[&str], &str)> = vec![
         ("nothing", vec![approved()], &["send"], "ok"),
         ("the order of keys", vec![reordered], &["send"], "ok"),
-        ("what the tool says of itself beside", vec![with("_meta", json!({"v": 2}))], &["send"], "ok"),
+        (
+            "what the tool says of itself beside",
+            vec![with("_meta", json!({"v": 2}))],
+            &[],
+            "definition-changed",
+        ),
         (
             "the description",
             vec![with("description", json!("Sends a mail, and a copy to eve"))],
@@ -378,7 +383,7 @@ async fn a_server_that_the_lock_does_not_name_offers_nothing_until_it_is_approve
     assert!(world.host.tools(&world.me, "b").await.unwrap().is_empty());
     assert_eq!(world.status("b").new, Some(1));
     let definitions = world.host.definitions("b").await.unwrap();
-    assert_eq!(definitions.tools[0].name, "echo", "an operator sees everything");
+    assert_eq!(definitions.items().next().unwrap().1, "echo", "an operator sees everything");
 }
 
 #[tokio::test(start_paused = true)]

@@ -105,7 +105,7 @@ pub(crate) struct Audit {
     pub(crate) json: bool,
 }
 
-/// Pin the tools that servers offer now, in ostler.lock
+/// Pin what servers offer now, in ostler.lock
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -113,8 +113,9 @@ pub(crate) struct Audit {
   ostler lock                       servers that are not in it yet
   ostler lock time git              only these
   ostler lock --all                 take everything as it is now",
-    after_help = "ostler.lock lies beside the config and is made to be committed. With one, a tool whose definition \
-has changed, or that nobody has approved, is neither listed nor called. Servers that are in it and offer something \
+    after_help = "ostler.lock lies beside the config and is made to be committed. With one, a tool, \
+prompt or resource whose definition has changed, or that nobody has approved, is neither listed nor used, and changed \
+instructions are withheld. Servers that are in it and offer something \
 else now are named and left alone: `ostler diff` shows what is different, `ostler approve` takes it."
 )]
 pub(crate) struct Lock {
@@ -124,12 +125,15 @@ pub(crate) struct Lock {
     /// Also take what differs from what was approved, and drop servers that the config does not have
     #[arg(long)]
     pub(crate) all: bool,
+    /// Also take definitions with alarms
+    #[arg(long)]
+    pub(crate) alarming: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Show how tools differ from what was approved
+/// Show how servers differ from what was approved
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -138,31 +142,36 @@ pub(crate) struct Lock {
   ostler diff github
   ostler diff --json | jq -r '.tools[].name'",
     after_help = "Words that are gone stand in [-…-], words that have come in {+…+}; a terminal shows colours instead. \
-Characters that nobody sees are spelled out. Servers are started to be asked. Exit code 5 says that there is \
-something to approve."
+Characters that nobody sees are spelled out. Servers are started to be asked. Behind each name stands the short hash of what an approval would write, \
+and `ostler approve` takes nothing that was not shown here. Exit code 5 says that there is something to approve."
 )]
 pub(crate) struct Diff {
-    /// Only the tools of this server
+    /// Only this server
     pub(crate) server: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Approve tools as their servers offer them now
+/// Approve definitions that `ostler diff` has shown
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
-  ostler approve github__create_issue
-  ostler approve github             all that is new, changed or gone",
-    after_help = "What is printed is what is written into ostler.lock, and nothing else. A running daemon takes it up at \
-once."
+  ostler approve github__create_issue@3f9c2a7d10b4e685
+  ostler approve github__create_issue   as the last `ostler diff` has shown it
+  ostler approve github                 all that it has shown: new, changed or gone
+  ostler approve github/instructions github/prompt:review",
+    after_help = "A hash, as `ostler diff` prints it, names exactly one definition. Without one the last `ostler diff` counts. \
+A server that offers something else by now is refused, and nothing is written. A running daemon takes it up at once."
 )]
 pub(crate) struct Approve {
-    /// A tool as `ostler diff` names it, or all of a server
-    #[arg(value_name = "SERVER[__TOOL]", required = true)]
+    /// A name as `ostler diff` prints it, or all of a server
+    #[arg(value_name = "SERVER[__TOOL][@HASH]", required = true)]
     pub(crate) what: Vec<String>,
+    /// Also approve definitions with alarms
+    #[arg(long)]
+    pub(crate) alarming: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

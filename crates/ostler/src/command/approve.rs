@@ -1,11 +1,10 @@
-//! `ostler approve`: what servers offer now is what is wanted.
+//! `ostler approve`: writes definitions that `ostler diff` has shown into the lock file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ostler_core::catalog::exposed_name;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, Lock, LockedServer, Pin};
+use ostler_core::pins::{Difference, Hash, Lock, LockedServer, Pin, Section, hash_of_all};
 use serde::Serialize;
 
 use crate::cli;
@@ -14,15 +13,16 @@ use crate::failure::Failure;
 use crate::output::{self, Style, clean, tell};
 use crate::pins::desk::{Desk, Offered};
 use crate::pins::findings::{Finding, Reviewer};
-use crate::pins::show::{self, Shown};
+use crate::pins::reviewed::Reviewed;
+use crate::pins::show::{self, Shown, item_name};
 use crate::reach;
 
-/// What is to be approved of a server.
+/// What is to be approved of a server, with the hash that was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wish {
-    Everything,
+    Everything(Option<String>),
     /// By the names that were typed.
-    Tools(Vec<String>),
+    Items(Vec<(String, Option<String>)>),
 }
 
 /// The stable shape of `--json`.
@@ -37,12 +37,12 @@ struct Approval {
 }
 
 impl Approval {
-    /// `2 tools and the way to `git``
+    /// `2 definitions and the way to `git``
     fn words(&self) -> String {
         let ways: Vec<String> = self.moved.iter().map(|server| format!("the way to `{server}`")).collect();
-        let tools =
-            Some(show::tools(self.approved.len())).filter(|_| ways.is_empty() || !self.approved.is_empty());
-        tools.into_iter().chain(ways).collect::<Vec<_>>().join(" and ")
+        let number = self.approved.len();
+        let items = Some(output::count(number, "definition")).filter(|_| ways.is_empty() || number > 0);
+        items.into_iter().chain(ways).collect::<Vec<_>>().join(" and ")
     }
 }
 
@@ -56,11 +56,12 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
         let file = desk.file.clone();
         let mut approval = Approval { file, approved: Vec::new(), suspicions: Vec::new(), moved: Vec::new() };
         let reviewer = Reviewer::default();
-        // Asked once: what is printed is what is written.
+        let reviewed = desk.reviewed();
+        // Asked once: what is printed is what is written, and what was shown before.
         for (server, offered) in desk.ask(reach, &names).await? {
             let offered = offered.map_err(Failure::Unlisted)?;
-            let wish = wishes.get(&server).unwrap_or(&Wish::Everything);
-            let taken = take(&mut lock, &offered, wish)?;
+            let wish = wishes.get(&server).cloned().unwrap_or(Wish::Everything(None));
+            let taken = take(&mut lock, &offered, (&wish, &reviewed))?;
             if is_moved(&before, &lock, &server) {
                 approval.moved.push(server.clone());
             }
@@ -68,7 +69,7 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
                 if !typed.json {
                     output::print(&show::render(&server, difference, Style::stdout()))?;
                 }
-                let is_repeated = offered.is_repeated(difference.tool());
+                let is_repeated = offered.is_repeated(difference.section, &difference.name);
                 approval.approved.push(Shown::new(&server, difference, is_repeated));
             }
             let findings = reviewer.of_differences(&offered, &taken, &lock);
@@ -76,12 +77,21 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
                 findings.iter().try_for_each(|it| output::print(&it.render(Style::stdout())))?;
             }
             approval.suspicions.extend(findings);
-            for tool in &offered.definitions.repeated {
-                tell(&format!("`{server}` lists `{}` more than once, so it stays refused", clean(tool)));
+            for (_, name) in &offered.definitions.repeated {
+                tell(&format!("`{server}` lists `{}` more than once, so it stays refused", clean(name)));
             }
         }
         if typed.json {
             show::print_json(&approval)?;
+        }
+        let alarmed: BTreeSet<String> =
+            approval.suspicions.iter().filter(|it| it.alarming().is_some()).map(Finding::name).collect();
+        if !alarmed.is_empty() && !typed.alarming {
+            let names: Vec<String> = alarmed.iter().map(|name| clean(name)).collect();
+            return Err(Failure::Unapproved {
+                what: format!("there are alarms about {}, so nothing was written", names.join(", ")),
+                hint: "read what they point at; `ostler approve --alarming …` takes it all the same".into(),
+            });
         }
         if lock == before {
             tell("nothing is left to approve");
@@ -99,72 +109,175 @@ fn is_moved(before: &Lock, after: &Lock, server: &ServerName) -> bool {
     before.zip(after).is_some_and(|(before, after)| before.transport != after.transport)
 }
 
-/// Whose tools are meant: a server, or tools of one by their exposed names.
+/// What is meant: a server, or items of one by the names of `ostler diff`.
 fn read(desk: &Desk, typed: &[String]) -> Result<BTreeMap<ServerName, Wish>, Failure> {
     let mut wishes: BTreeMap<ServerName, Wish> = BTreeMap::new();
     for what in typed {
+        let (what, hash) = split(what);
         let names = desk.config.servers.iter().map(|spec| &spec.name);
         let is_owner = |name: &&ServerName| {
-            what.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))
+            what.strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("__") || rest.starts_with('/'))
         };
         let Some(server) = names.clone().filter(is_owner).max_by_key(|name| name.as_str().len()) else {
-            let meant = what.split_once("__").map_or(what.as_str(), |(server, _)| server);
+            let meant = what.split(['/']).next().unwrap_or(what);
+            let meant = meant.split_once("__").map_or(meant, |(server, _)| server);
             return Err(CallError::unknown_server(meant, names.map(ServerName::as_str)).into());
         };
-        let wish = wishes.entry(server.clone()).or_insert_with(|| Wish::Tools(Vec::new()));
+        let wish = wishes.entry(server.clone()).or_insert_with(|| Wish::Items(Vec::new()));
         match wish {
-            _ if what == server.as_str() => *wish = Wish::Everything,
-            Wish::Tools(tools) => tools.push(what.clone()),
-            Wish::Everything => {}
+            _ if what == server.as_str() => *wish = Wish::Everything(hash),
+            Wish::Items(items) => items.push((what.to_owned(), hash)),
+            Wish::Everything(_) => {}
         }
     }
+    let typed: Vec<String> = wishes.keys().map(ToString::to_string).collect();
+    desk.names(&typed)?;
     Ok(wishes)
 }
 
-/// Takes into the lock what is wished for, and nothing else; gives what it was.
-fn take(lock: &mut Lock, offered: &Offered, wish: &Wish) -> Result<Vec<Difference>, Failure> {
+/// Takes the hash off what was typed. A URI may hold an `@` too, but hardly 16 hexadecimal digits behind it.
+fn split(what: &str) -> (&str, Option<String>) {
+    let is_hash = |text: &str| (16..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    match what.rsplit_once('@') {
+        Some((name, hash)) if is_hash(hash) => (name, Some(hash.to_ascii_lowercase())),
+        _ => (what, None),
+    }
+}
+
+/// Takes into the lock what is wished for and was shown, and nothing else; gives what it was.
+fn take(
+    lock: &mut Lock,
+    offered: &Offered,
+    (wish, reviewed): (&Wish, &Reviewed),
+) -> Result<Vec<Difference>, Failure> {
     let server = &offered.server;
     let mut found = offered.differences(lock.servers.get(server));
-    if let Wish::Tools(names) = wish {
-        let offered_names = offered.definitions.tools.iter().map(|tool| tool.name.as_str());
-        let locked_names = lock.servers.get(server).into_iter().flat_map(|it| it.tools.keys());
-        let known: Vec<String> = offered_names
-            .chain(locked_names.map(String::as_str))
-            .map(|tool| exposed_name(server, tool))
-            .collect();
-        if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
-            return Err(CallError::unknown_tool(unknown, known.iter().map(String::as_str)).into());
-        }
-        found.retain(|difference| names.contains(&exposed_name(server, difference.tool())));
+    check(lock.servers.get(server), offered, (wish, reviewed), &found)?;
+    if let Wish::Items(wished) = wish {
+        let is_wished = |it: &Difference| {
+            let name = item_name(server, it.section, &it.name);
+            wished.iter().any(|(wished, _)| *wished == name)
+        };
+        found.retain(is_wished);
     }
+    let is_everything = matches!(wish, Wish::Everything(_));
     let locked = match lock.servers.get_mut(server) {
         Some(locked) => locked,
-        None if found.is_empty() && *wish != Wish::Everything => return Ok(found),
+        None if found.is_empty() && !is_everything => return Ok(found),
         None => {
-            let empty = LockedServer { transport: offered.transport.clone(), tools: BTreeMap::new() };
+            let sections = Section::ALL.map(|section| (section, BTreeMap::new())).into();
+            let empty = LockedServer { transport: offered.transport.clone(), sections };
             lock.servers.entry(server.clone()).or_insert(empty)
         }
     };
-    if *wish == Wish::Everything {
+    if is_everything {
         locked.transport.clone_from(&offered.transport);
     }
     for difference in &found {
-        match difference {
-            Difference::Changed { tool, new, .. } | Difference::New { tool, new } => {
-                let pin = Pin::of(new).map_err(|error| Failure::Unapproved {
-                    what: format!(
-                        "`{}` of `{server}` can't be approved: {}",
-                        clean(tool),
-                        clean(&error.to_string())
-                    ),
-                    hint: "the fault is the server's; nothing was written".into(),
-                })?;
-                locked.tools.insert(tool.clone(), pin);
-            }
-            Difference::Removed { tool, .. } => {
-                locked.tools.remove(tool);
-            }
-        }
+        let name = &difference.name;
+        let pins = locked.sections.entry(difference.section).or_default();
+        let Some(new) = difference.new_definition() else {
+            pins.remove(name);
+            continue;
+        };
+        let pin = Pin::of(new).map_err(|error| Failure::Unapproved {
+            what: format!("`{}` of `{server}` can't be approved: {}", clean(name), clean(&error.to_string())),
+            hint: "the fault is the server's; nothing was written".into(),
+        })?;
+        pins.insert(name.clone(), pin);
     }
     Ok(found)
+}
+
+/// Refuses what was not shown: by its hash, or by the last `ostler diff`.
+fn check(
+    locked: Option<&LockedServer>,
+    offered: &Offered,
+    (wish, reviewed): (&Wish, &Reviewed),
+    found: &[Difference],
+) -> Result<(), Failure> {
+    let server = &offered.server;
+    let other = |name: &str, offers: String| Failure::Unapproved {
+        what: format!("`{}` is not what was to be approved: {offers}", clean(name)),
+        hint: format!("look again with `ostler diff {server}`; nothing was written"),
+    };
+    let unseen = |name: &str| match reviewed.has_seen(server) {
+        true => other(name, "the server offers something else than `ostler diff` has shown".into()),
+        false => Failure::Unapproved {
+            what: format!("nothing of `{server}` has been shown that could be approved"),
+            hint: format!("`ostler diff {server}` shows it, with the hash to approve; nothing was written"),
+        },
+    };
+    match wish {
+        Wish::Everything(Some(hash)) => {
+            let now = hash_of_all(&offered.transport, found);
+            match digits(&now).starts_with(hash) {
+                true => Ok(()),
+                false => Err(other(server.as_str(), format!("all that differs is @{}", now.short()))),
+            }
+        }
+        Wish::Everything(None) => {
+            let is_moved = locked.is_none_or(|locked| locked.transport != offered.transport);
+            if is_moved && !reviewed.has_transport(server, &offered.transport) {
+                return Err(unseen(server.as_str()));
+            }
+            match found.iter().find(|it| !reviewed.has(server, it)) {
+                Some(it) => Err(unseen(&item_name(server, it.section, &it.name))),
+                None => Ok(()),
+            }
+        }
+        Wish::Items(wished) => wished.iter().try_for_each(|(name, hash)| {
+            let difference = found.iter().find(|it| item_name(server, it.section, &it.name) == *name);
+            match (difference, hash) {
+                (Some(it), Some(hash)) if digits(&it.hash()).starts_with(hash) => Ok(()),
+                (Some(it), Some(_)) => Err(other(name, format!("the server offers @{}", it.hash().short()))),
+                (Some(it), None) if reviewed.has(server, it) => Ok(()),
+                (Some(_), None) => Err(unseen(name)),
+                (None, hash) => check_approved(locked, offered, (name, hash.as_deref())),
+            }
+        }),
+    }
+}
+
+/// Refuses a name that nothing has, and a hash that an approved definition does not have.
+fn check_approved(
+    locked: Option<&LockedServer>,
+    offered: &Offered,
+    (name, hash): (&str, Option<&str>),
+) -> Result<(), Failure> {
+    let server = &offered.server;
+    let pinned = locked.into_iter().flat_map(LockedServer::pins);
+    let pins: Vec<(String, String)> =
+        pinned.map(|(section, item, pin)| (item_name(server, section, item), digits(&pin.hash))).collect();
+    let items = offered.definitions.items().map(|(section, item, _)| item_name(server, section, item));
+    let known: Vec<String> = items.chain(pins.iter().map(|(name, _)| name.clone())).collect();
+    if !known.iter().any(|known| known == name) {
+        return Err(CallError::unknown_tool(name, known.iter().map(String::as_str)).into());
+    }
+    let is_it = |hash: &str| pins.iter().any(|(pinned, digits)| pinned == name && digits.starts_with(hash));
+    match hash.is_none_or(is_it) {
+        true => Ok(()),
+        false => Err(Failure::Unapproved {
+            what: format!("`{}` is not what was to be approved: it is as the lock file says", clean(name)),
+            hint: "nothing was written".into(),
+        }),
+    }
+}
+
+fn digits(hash: &Hash) -> String {
+    hash.to_string().trim_start_matches("sha256:").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_told_from_the_end_of_a_uri() {
+        assert_eq!(split("a__b@0123456789abcdef"), ("a__b", Some("0123456789abcdef".into())));
+        assert_eq!(split("a/resource:mail://b@c"), ("a/resource:mail://b@c", None));
+        assert_eq!(split("a@0123"), ("a@0123", None));
+        assert_eq!(split("a"), ("a", None));
+    }
 }

@@ -1,8 +1,9 @@
 //! `ostler diff`: what is not as it was approved.
 
-use ostler_core::catalog::exposed_name;
+use std::collections::BTreeMap;
+
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, Lock};
+use ostler_core::pins::{Difference, Lock, hash_of_all};
 use serde::Serialize;
 
 use super::tools::Reason;
@@ -10,21 +11,24 @@ use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, clean, tell};
-use crate::pins::desk::{Desk, Offered};
+use crate::pins::desk::{Desk, Offered, say_pending};
 use crate::pins::findings::{Finding, Reviewer};
-use crate::pins::show::{self, Shown};
+use crate::pins::show::{self, Shown, item_name};
 use crate::reach;
 
 /// The stable shape of `--json`.
 #[derive(Default, Serialize)]
 struct Comparison {
     file: std::path::PathBuf,
+    /// Definitions that are not as approved.
     tools: Vec<Shown>,
+    /// Hashes of all that differs, by server: `ostler approve SERVER@HASH`.
+    hashes: BTreeMap<ServerName, String>,
     /// What to look at before approving.
     suspicions: Vec<Finding>,
     /// Servers that are reached in another way than when they were approved.
     moved: Vec<ServerName>,
-    /// Tools that are as approved and that their server lists more than once, by their exposed names.
+    /// Items that are as approved and that their server lists more than once, by their exposed names.
     repeated: Vec<String>,
     errors: Vec<Unlisted>,
 }
@@ -40,9 +44,10 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
     let lock = desk.lock()?;
     let names = desk.names(typed.server.as_slice())?;
     reach::run(way, async |reach| {
+        say_pending(reach).await?;
         let mut comparison = Comparison { file: desk.file.clone(), ..Comparison::default() };
         let reviewer = Reviewer::default();
-        let mut touched: Vec<ServerName> = Vec::new();
+        let mut reviewed = desk.reviewed();
         for (server, offered) in desk.ask(reach, &names).await? {
             let offered = match offered {
                 Ok(offered) => offered,
@@ -55,8 +60,10 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
                 }
             };
             let found = compare(&lock, &offered, &mut comparison);
-            if !found.is_empty() {
-                touched.push(server.clone());
+            reviewed.note(&server, &offered.transport, &found);
+            if !found.is_empty() || comparison.moved.contains(&server) {
+                let hash = hash_of_all(&offered.transport, &found).short();
+                comparison.hashes.insert(server.clone(), hash);
             }
             let findings = reviewer.of_differences(&offered, &found, &lock);
             if !typed.json {
@@ -68,7 +75,11 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
         if typed.json {
             show::print_json(&comparison)?;
         }
-        judge(&comparison, &touched, names.len())
+        // After everything has been printed: what was not shown can't be approved.
+        if let Err(error) = reviewed.write() {
+            tell(&format!("warning: {error}, so that `ostler approve` needs hashes"));
+        }
+        judge(&comparison, names.len())
     })
 }
 
@@ -77,12 +88,12 @@ fn compare(lock: &Lock, offered: &Offered, comparison: &mut Comparison) -> Vec<D
     let locked = lock.servers.get(&offered.server);
     let found = offered.differences(locked);
     let shown = |difference: &Difference| {
-        Shown::new(&offered.server, difference, offered.is_repeated(difference.tool()))
+        Shown::new(&offered.server, difference, offered.is_repeated(difference.section, &difference.name))
     };
     comparison.tools.extend(found.iter().map(shown));
-    let is_shown = |tool: &str| found.iter().any(|difference| difference.tool() == tool);
-    let repeated = offered.definitions.repeated.iter().filter(|tool| !is_shown(tool));
-    comparison.repeated.extend(repeated.map(|tool| exposed_name(&offered.server, tool)));
+    let is_shown = |section, name: &str| found.iter().any(|it| it.section == section && it.name == name);
+    let repeated = offered.definitions.repeated.iter().filter(|(section, name)| !is_shown(*section, name));
+    comparison.repeated.extend(repeated.map(|(section, name)| item_name(&offered.server, *section, name)));
     if locked.is_some_and(|locked| locked.transport != offered.transport) {
         comparison.moved.push(offered.server.clone());
     }
@@ -98,15 +109,15 @@ fn print(offered: &Offered, found: &[Difference], is_moved: bool) -> Result<(), 
     if is_moved {
         output::print(&format!("{server} is reached in another way than when it was approved\n"))?;
     }
-    for tool in &offered.definitions.repeated {
-        let line = format!("{server} lists `{}` more than once, so it can't be called\n", clean(tool));
+    for (_, name) in &offered.definitions.repeated {
+        let line = format!("{server} lists `{}` more than once, so it can't be used\n", clean(name));
         output::print(&line)?;
     }
     Ok(())
 }
 
-fn judge(comparison: &Comparison, touched: &[ServerName], asked: usize) -> Result<(), Failure> {
-    let Comparison { file, tools, moved, repeated, errors, .. } = comparison;
+fn judge(comparison: &Comparison, asked: usize) -> Result<(), Failure> {
+    let Comparison { file, tools, hashes, moved, repeated, errors, .. } = comparison;
     if tools.is_empty() && moved.is_empty() && !repeated.is_empty() {
         let names: Vec<String> = repeated.iter().map(|name| clean(name)).collect();
         return Err(Failure::Unapproved {
@@ -123,14 +134,15 @@ fn judge(comparison: &Comparison, touched: &[ServerName], asked: usize) -> Resul
             _ => Err(Failure::NoneAnswered(asked.min(errors.len()))),
         };
     }
-    let mut servers: Vec<&str> = touched.iter().chain(moved).map(ServerName::as_str).collect();
-    servers.dedup();
+    let hashed = hashes.iter().map(|(server, hash)| format!("{server}@{hash}"));
     let what = match tools.len() {
         0 => "the way to a server is not the approved one".into(),
-        1 => "1 tool is not as it was approved".into(),
-        several => format!("{several} tools are not as they were approved"),
+        1 => "1 definition is not as it was approved".into(),
+        several => format!("{several} definitions are not as they were approved"),
     };
-    let hint =
-        format!("`ostler approve {}` takes all of it; name SERVER__TOOL to take one", servers.join(" "));
+    let hint = format!(
+        "`ostler approve {}` takes all of it; NAME@HASH takes one",
+        hashed.collect::<Vec<_>>().join(" ")
+    );
     Err(Failure::Unapproved { what, hint })
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, Lock};
+use ostler_core::pins::{Difference, DifferenceKind, Lock, LockedServer, Section};
 use serde::Serialize;
 
 use super::tools::Reason;
@@ -21,7 +21,7 @@ use crate::reach;
 #[derive(Default, Serialize)]
 struct Outcome {
     file: PathBuf,
-    /// Servers that were not in the lock file.
+    /// Servers that were not in the lock file, or not with all that is pinned now.
     added: Vec<Counted>,
     /// Servers whose differences were taken, with `--all`.
     updated: Vec<Counted>,
@@ -32,7 +32,7 @@ struct Outcome {
     /// Servers of the lock file that the config does not have; with `--all` they were taken out.
     dropped: Vec<ServerName>,
     orphaned: Vec<ServerName>,
-    /// Tools that can't be pinned, so that they stay refused.
+    /// Definitions that can't be pinned, or have alarms, so that they stay refused.
     unfit: Vec<Unfit>,
     /// What a reviewer should look at in what is newly pinned.
     suspicions: Vec<Finding>,
@@ -42,7 +42,17 @@ struct Outcome {
 #[derive(Serialize)]
 struct Counted {
     server: ServerName,
-    tools: usize,
+    /// Definitions that were pinned.
+    definitions: usize,
+    #[serde(skip)]
+    words: String,
+}
+
+impl Counted {
+    fn of(server: &ServerName, sections: &[Section]) -> Self {
+        let words = show::items(sections.iter().copied());
+        Self { server: server.clone(), definitions: sections.len(), words }
+    }
 }
 
 #[derive(Serialize)]
@@ -58,7 +68,8 @@ struct Differing {
 #[derive(Serialize)]
 struct Unfit {
     server: ServerName,
-    tool: String,
+    /// The name under which it is approved.
+    name: String,
     why: String,
 }
 
@@ -84,7 +95,7 @@ pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure
         let reviewer = Reviewer::default();
         for (server, offered) in desk.ask(reach, &names).await? {
             match offered {
-                Ok(offered) => outcome.take(&mut lock, &offered, (&reviewer, typed.all)),
+                Ok(offered) => outcome.take(&mut lock, &offered, (&reviewer, typed)),
                 Err(error) => outcome.miss(server, &error, typed.json),
             }
         }
@@ -102,31 +113,90 @@ pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure
 }
 
 impl Outcome {
-    fn take(&mut self, lock: &mut Lock, offered: &Offered, (reviewer, is_all): (&Reviewer, bool)) {
+    fn take(&mut self, lock: &mut Lock, offered: &Offered, (reviewer, typed): (&Reviewer, &cli::Lock)) {
         let server = offered.server.clone();
+        self.fill(lock, offered, (reviewer, typed));
         let found = offered.differences(lock.servers.get(&server));
         let is_moved = lock.servers.get(&server).is_some_and(|it| it.transport != offered.transport);
         let is_known = lock.servers.contains_key(&server);
         if is_known && found.is_empty() && !is_moved {
-            return self.unchanged.push(server);
+            if !self.added.iter().any(|added| added.server == server) {
+                self.unchanged.push(server);
+            }
+            return;
         }
-        if is_known && !is_all {
+        if is_known && !typed.all {
             return self.differing.push(Differing::new(server, &found));
         }
         // Of a server that is known, what has been looked at before need not be again.
-        self.suspicions.extend(match is_known {
+        let findings = match is_known {
             true => reviewer.of_differences(offered, &found, lock),
             false => reviewer.of_everything(offered, lock),
-        });
-        let (locked, unfit) = offered.approved();
-        let counted = Counted { server: server.clone(), tools: locked.tools.len() };
+        };
+        let (mut locked, unfit) = offered.approved();
+        let before = lock.servers.get(&server);
+        self.hold_back(&findings, (&mut locked, before), typed);
+        self.suspicions.extend(findings);
+        let sections: Vec<Section> = locked.pins().map(|(section, ..)| section).collect();
         let list = if is_known { &mut self.updated } else { &mut self.added };
-        list.push(counted);
+        list.push(Counted::of(&server, &sections));
         let twice = "the server lists it more than once".to_owned();
-        let repeated = offered.definitions.repeated.iter().map(|tool| (tool.clone(), twice.clone()));
-        let unfit = unfit.into_iter().chain(repeated);
-        self.unfit.extend(unfit.map(|(tool, why)| Unfit { server: server.clone(), tool, why }));
+        let repeated = offered.definitions.repeated.iter();
+        let repeated = repeated.map(|(section, name)| (*section, name.clone(), twice.clone()));
+        for (section, name, why) in unfit.into_iter().chain(repeated) {
+            let name = show::item_name(&server, section, &name);
+            self.unfit.push(Unfit { server: server.clone(), name, why });
+        }
         lock.servers.insert(server, locked);
+    }
+
+    /// Pins the sections that an older lock does not have.
+    fn fill(&mut self, lock: &mut Lock, offered: &Offered, (reviewer, typed): (&Reviewer, &cli::Lock)) {
+        let server = &offered.server;
+        let missing: Vec<Section> =
+            lock.servers.get(server).map(|locked| locked.unpinned().collect()).unwrap_or_default();
+        if missing.is_empty() {
+            return;
+        }
+        let (mut locked, _) = offered.approved();
+        locked.sections.retain(|section, _| missing.contains(section));
+        let mut findings = reviewer.of_everything(offered, lock);
+        findings.retain(|it| missing.contains(&it.section()));
+        self.hold_back(&findings, (&mut locked, None), typed);
+        self.suspicions.extend(findings);
+        let sections: Vec<Section> = locked.pins().map(|(section, ..)| section).collect();
+        self.added.push(Counted::of(server, &sections));
+        if let Some(known) = lock.servers.get_mut(server) {
+            known.sections.extend(locked.sections);
+        }
+    }
+
+    /// Leaves definitions with alarms as they were approved before, unless they are taken on purpose.
+    fn hold_back(
+        &mut self,
+        findings: &[Finding],
+        (locked, before): (&mut LockedServer, Option<&LockedServer>),
+        typed: &cli::Lock,
+    ) {
+        if typed.alarming {
+            return;
+        }
+        for finding in findings {
+            let Some((section, name)) = finding.alarming() else { continue };
+            let pins = locked.sections.entry(section).or_default();
+            let old = before.and_then(|before| before.sections.get(&section)?.get(name));
+            let was_taken = pins.remove(name).is_some();
+            if let Some(old) = old {
+                pins.insert(name.to_owned(), old.clone());
+            }
+            if was_taken {
+                let why = "it has alarms; read it, and take it with --alarming".to_owned();
+                let (server, name) = (finding.server().clone(), finding.name());
+                if !self.unfit.iter().any(|unfit| unfit.name == name) {
+                    self.unfit.push(Unfit { server, name, why });
+                }
+            }
+        }
     }
 
     fn miss(&mut self, server: ServerName, error: &CallError, is_json: bool) {
@@ -153,8 +223,8 @@ impl Outcome {
     fn print(&self) -> Result<(), Failure> {
         let mut text = String::new();
         for (word, list) in [("added", &self.added), ("updated", &self.updated)] {
-            for Counted { server, tools } in list {
-                text.push_str(&format!("{word:<10} {server}: {}\n", show::tools(*tools)));
+            for Counted { server, words, .. } in list {
+                text.push_str(&format!("{word:<10} {server}: {words}\n"));
             }
         }
         for server in &self.unchanged {
@@ -174,8 +244,8 @@ impl Outcome {
                 "`{server}` is in the lock file and not in the config; `ostler lock --all` takes it out"
             ));
         }
-        for Unfit { server, tool, why } in &self.unfit {
-            tell(&format!("`{}` of `{server}` stays refused: {}", clean(tool), clean(why)));
+        for Unfit { name, why, .. } in &self.unfit {
+            tell(&format!("`{}` stays as it was: {}", clean(name), clean(why)));
         }
         Ok(())
     }
@@ -183,8 +253,11 @@ impl Outcome {
     fn judge(&self, desk: &Desk, lock: &Lock) -> Result<(), Failure> {
         let file = shown(&desk.file).display();
         let specs = desk.config.servers.iter();
-        let unlocked: Vec<&str> =
-            specs.map(|spec| spec.name.as_str()).filter(|name| !lock.servers.contains_key(*name)).collect();
+        let unlocked: Vec<&str> = specs
+            .filter(|spec| spec.is_pinned)
+            .map(|spec| spec.name.as_str())
+            .filter(|name| !lock.servers.contains_key(*name))
+            .collect();
         if !unlocked.is_empty() {
             let names = unlocked.join(", ");
             tell(&format!("not in {file}, so that all their tools are refused: {names}"));
@@ -216,12 +289,15 @@ impl Differing {
             differing.words = "it is reached in another way".into();
         }
         for difference in found {
-            let list = match difference {
-                Difference::Changed { .. } => &mut differing.changed,
-                Difference::New { .. } => &mut differing.new,
-                Difference::Removed { .. } => &mut differing.removed,
+            let list = match difference.what {
+                DifferenceKind::Changed { .. } => &mut differing.changed,
+                DifferenceKind::New { .. } => &mut differing.new,
+                DifferenceKind::Removed { .. } => &mut differing.removed,
             };
-            list.push(difference.tool().to_owned());
+            list.push(match difference.section {
+                Section::Tools => difference.name.clone(),
+                _ => show::item_name(&differing.server, difference.section, &difference.name),
+            });
         }
         differing
     }

@@ -9,11 +9,11 @@ use ostler_core::status::{ServerStatus, State};
 use serde::Serialize;
 
 use super::tools::Reason;
-use crate::cli;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::reach::{self, Probed, Reach, Relayed};
 use crate::table::{Cell, Table};
+use crate::{cli, pins};
 
 /// How often `--watch` looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -39,6 +39,7 @@ pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failu
         if let Some(trouble) = reach.audit_trouble().await? {
             tell(&format!("warning: {trouble}"));
         }
+        pins::desk::say_pending(reach).await?;
         if typed.watch {
             return watch(typed, view, reach, &mut shown).await;
         }
@@ -176,7 +177,7 @@ impl Shown {
         let name = self.status.name.as_str();
         let shown = style.paint(Tint::Heading, name);
         format!(
-            "\n{shown}: tools are not as they were approved: {}; see `ostler diff {name}`\n",
+            "\n{shown}: definitions are not as they were approved: {}; see `ostler diff {name}`\n",
             words.join(", ")
         )
     }

@@ -19,6 +19,17 @@ use crate::output::tell;
 use crate::told::Told;
 use crate::trust::{self, Standing};
 
+/// What has a config read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A request with the admin token.
+    Operator,
+    /// A change of one of its files.
+    File,
+    /// SIGHUP, which any process of the same user can send.
+    Signal,
+}
+
 impl Daemon {
     /// Hosts every server of the config. Those that should be up are started
     /// in the background: one that fails is said to, and keeps nobody waiting.
@@ -32,8 +43,8 @@ impl Daemon {
     }
 
     /// Reads the config again and applies what has changed. A config that
-    /// can't be used changes nothing.
-    pub(super) async fn reload(self: &Arc<Self>) -> Reload {
+    /// can't be used changes nothing. Only an operator's request takes up the lock file.
+    pub(super) async fn reload(self: &Arc<Self>, by: Cause) -> Reload {
         let _turn = self.roster.turn.lock().await;
         let Some(file) = self.roster.file.clone() else {
             let why = "there is no config file; the built-in server is used".to_owned();
@@ -47,7 +58,10 @@ impl Daemon {
         };
         let Reading { file, config, problems, stamps, locked } = reading;
         self.roster.note_read(stamps);
-        self.take_lock(locked);
+        match by {
+            Cause::Operator => self.take_lock(locked),
+            Cause::File | Cause::Signal => self.hold_lock(locked),
+        }
         match config {
             Some(config) if trust::standing(self.roster.origin, &file, &config) != Standing::Trusted => {
                 self.untrusted(file)
@@ -145,7 +159,7 @@ impl Daemon {
         self.roster.conclude(Outcome::Applied { plan, failed })
     }
 
-    fn note_config(&self, action: &str, detail: &str) {
+    pub(super) fn note_config(&self, action: &str, detail: &str) {
         if let Some(audit) = &self.audit {
             audit.note(&Note { action, detail, ..Note::default() });
         }

@@ -5,23 +5,46 @@ use std::sync::Arc;
 use super::Daemon;
 use crate::failure::Failure;
 use crate::output::{Style, tell};
+use crate::pins::desk::hash_of;
 use crate::pins::{self, Broken, Locked};
 use crate::stamps::Stamps;
 
 impl Daemon {
-    /// Reads the lock file again.
-    pub(super) async fn reload_pins(self: &Arc<Self>) -> Result<(), Broken> {
+    /// Takes up the lock file on disk; with a hash only if it is that one. Whether it was.
+    pub(super) async fn reload_pins(self: &Arc<Self>, wanted: Option<&str>) -> Result<bool, Broken> {
         let _turn = self.roster.turn.lock().await;
-        let Some(file) = self.roster.file.clone() else { return Ok(()) };
+        let Some(file) = self.roster.file.clone() else { return Ok(true) };
         let read = move || pins::file::read(&file, &mut Stamps::default());
         let locked = match tokio::task::spawn_blocking(read).await {
             Ok(locked) => locked,
             // The daemon is ending, and nothing is pinned or unpinned by that.
-            Err(_) => return Ok(()),
+            Err(_) => return Ok(true),
         };
-        let outcome = locked.as_ref().map(drop).map_err(Clone::clone);
+        let outcome = locked.as_ref().map(|_| true).map_err(Clone::clone);
+        let found = locked.as_ref().ok().and_then(Option::as_ref).map(|lock| hash_of(lock).to_string());
+        if wanted.is_some_and(|wanted| found.as_deref() != Some(wanted)) {
+            self.hold_lock(locked);
+            return Ok(false);
+        }
         self.take_lock(locked);
         outcome
+    }
+
+    /// Leaves the lock that is in force as it is, and tells if the one on disk is another. The processes of servers
+    /// can write that file, so only an operator's request takes it up.
+    pub(super) fn hold_lock(&self, locked: Locked) {
+        match locked {
+            Err(broken) => self.take_lock(Err(broken)),
+            Ok(lock) => {
+                if self.roster.note_lock_on_disk(lock.as_ref()) {
+                    tell(
+                        "warning: ostler.lock has changed on disk, and is not taken up\n  hint: look at the change; then \
+                         `ostler reload` takes it up",
+                    );
+                    self.note_config("pins-changed-on-disk", "it was not taken up");
+                }
+            }
+        }
     }
 
     /// Takes what a lock file says. With one that can't be used, what was

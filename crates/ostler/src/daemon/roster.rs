@@ -9,11 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ostler_core::config::{Config, Plan, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Lock, Pins};
+use ostler_core::pins::{Hash, Lock, Pins};
 use ostler_core::spec::ServerSpec;
 use serde::Serialize;
 
 use crate::config_file::{Chosen, Origin};
+use crate::pins::desk::hash_of;
 use crate::pins::{self, Broken, Locked};
 use crate::stamps::Stamps;
 use crate::told::Told;
@@ -51,6 +52,8 @@ struct Book {
     lock: Option<Lock>,
     /// Why the one on disk is not.
     broken_lock: Option<Broken>,
+    /// The lock file on disk, where it is another one and waits for an operator; its hash, or none if it is gone.
+    pending_lock: Option<Option<Hash>>,
     last: Option<Reload>,
 }
 
@@ -111,6 +114,7 @@ impl Roster {
             stamps,
             lock,
             broken_lock: None,
+            pending_lock: None,
             last: None,
         };
         let (book, turn) = (Mutex::new(book), tokio::sync::Mutex::default());
@@ -160,7 +164,7 @@ impl Roster {
     /// The approved definitions, as the config wants them to be used.
     pub(super) fn pins(&self) -> Option<Pins> {
         let book = self.book();
-        pins::file::pins(book.config.pins, book.lock.as_ref())
+        pins::file::pins(&book.config, book.lock.as_ref())
     }
 
     /// The lock file that is in force, and why the one on disk is not.
@@ -176,7 +180,7 @@ impl Roster {
         match locked {
             Ok(lock) => {
                 let is_gone = book.lock.is_some() && lock.is_none();
-                (book.lock, book.broken_lock) = (lock, None);
+                (book.lock, book.broken_lock, book.pending_lock) = (lock, None, None);
                 is_gone
             }
             Err(broken) => {
@@ -184,6 +188,28 @@ impl Roster {
                 false
             }
         }
+    }
+
+    /// The lock file on disk has been read and is not taken up. Whether it is news that it is another one.
+    pub(super) fn note_lock_on_disk(&self, lock: Option<&Lock>) -> bool {
+        let mut book = self.book();
+        book.broken_lock = None;
+        let found = lock.map(hash_of);
+        let pending = (book.lock.as_ref().map(hash_of) != found).then_some(found);
+        let is_news = pending.is_some() && book.pending_lock != pending;
+        book.pending_lock = pending;
+        is_news
+    }
+
+    /// Whether the lock file on disk is another one than the one in force.
+    pub(super) fn is_lock_pending(&self) -> bool {
+        self.book().pending_lock.is_some()
+    }
+
+    /// Names of servers without `pins = "off"`.
+    pub(super) fn pinned_names(&self) -> Vec<ServerName> {
+        let book = self.book();
+        book.config.servers.iter().filter(|spec| spec.is_pinned).map(|spec| spec.name.clone()).collect()
     }
 
     /// What the config says, without its text: warnings, and the last change.

@@ -13,6 +13,7 @@ use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::apply::Cause;
 use super::attendance::Attendance;
 use super::door::Door;
 use super::launch::Launch;
@@ -49,7 +50,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let options = HostOptions {
         guard,
         state_dir: folders::state(),
-        pins: pins::file::pins(chosen.config.pins, chosen.lock.as_ref()),
+        pins: pins::file::pins(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),
         ..HostOptions::of(&chosen.config)
     };
@@ -216,7 +217,7 @@ fn reload_on_hangup(daemon: Arc<Daemon>) -> Result<(), Failure> {
     let mut hangups = signal(SignalKind::hangup()).map_err(Failure::Machine)?;
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            daemon.reload().await;
+            daemon.reload(Cause::Signal).await;
         }
     });
     Ok(())

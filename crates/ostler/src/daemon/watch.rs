@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::Daemon;
+use super::apply::Cause;
 use crate::output::tell;
 use crate::stamps::Stamps;
 
@@ -38,7 +39,7 @@ pub(super) async fn run(daemon: Arc<Daemon>) {
         let now = read.renewed();
         if now != read && now != tried && daemon.roster.is_watched() {
             tried = now;
-            daemon.reload().await;
+            daemon.reload(Cause::File).await;
             continue;
         }
         bell.notified().await;

@@ -116,7 +116,9 @@ fn hint_of(error: &CallError) -> Option<String> {
             _ => error.hint(),
         },
         CallError::DefinitionChanged { server, tool } => {
-            let exposed = clean(&exposed_name(server, tool));
+            let is_tool = !["prompt:", "resource:", "template:"].iter().any(|noun| tool.starts_with(noun));
+            let exposed = if is_tool { exposed_name(server, tool) } else { format!("{server}/{tool}") };
+            let exposed = clean(&exposed);
             Some(format!(
                 "`ostler diff {server}` shows what is different; `ostler approve {exposed}` takes it"
             ))

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use ostler_core::config::Config;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{self, Difference, Lock, LockedServer, Pin};
+use ostler_core::pins::{self, Difference, Hash, Lock, LockedServer, Pin, Section};
 use ostler_core::spec::ServerSpec;
 use ostler_host::Definitions;
+use serde::Deserialize;
 
+use super::reviewed::Reviewed;
 use super::{Locked, file};
 use crate::audit::{self, Note};
 use crate::config_file::{self, Found, Reading};
@@ -77,7 +79,15 @@ impl Desk {
     pub(crate) fn names(&self, typed: &[String]) -> Result<Vec<ServerName>, Failure> {
         let known = || self.config.servers.iter().map(|spec| &spec.name);
         if typed.is_empty() {
-            return Ok(known().cloned().collect());
+            let pinned = self.config.servers.iter().filter(|spec| spec.is_pinned);
+            return Ok(pinned.map(|spec| spec.name.clone()).collect());
+        }
+        let is_exempt = |name: &&String| self.config.server(name).is_some_and(|spec| !spec.is_pinned);
+        if let Some(name) = typed.iter().find(is_exempt) {
+            return Err(Failure::Usage {
+                what: format!("`{name}` has `pins = \"off\"`, so that nothing of it is approved or refused"),
+                hint: Some("take that key out of the config first".into()),
+            });
         }
         let find = |name: &String| {
             let found = known().find(|known| known.as_str() == name).cloned();
@@ -111,6 +121,27 @@ impl Desk {
         Ok(all)
     }
 
+    /// What `ostler diff` has shown of this config. A machine without a home keeps nothing.
+    pub(crate) fn reviewed(&self) -> Reviewed {
+        self.spot.as_ref().map(Reviewed::open).unwrap_or_default()
+    }
+
+    /// Refuses to build on a lock file that the daemon has not taken up: an edit that nobody has looked at would be
+    /// taken up with the next approval.
+    async fn check_in_force(&self, there: &There) -> Result<(), Failure> {
+        let InForce { sha256 } = there.get("/api/v1/pins").await?;
+        let read = self.locked.as_ref().ok().and_then(Option::as_ref).map(|lock| hash_of(lock).to_string());
+        match sha256 == read || self.locked.is_err() {
+            true => Ok(()),
+            false => Err(Failure::Lock {
+                file: config_file::shown(&self.file).to_owned(),
+                why: "it has changed on disk since the daemon took it up".into(),
+                hint: "look at the change; then `ostler reload` takes it up, or take the last version back"
+                    .into(),
+            }),
+        }
+    }
+
     /// Writes the lock file, has a daemon take it up at once, and writes down
     /// what was done and with which tools.
     pub(crate) async fn write(&self, lock: &Lock, reach: &Reach, done: (&str, &str)) -> Result<(), Failure> {
@@ -119,46 +150,73 @@ impl Desk {
             let why = io::Error::other("it has changed since it was read; run the command again");
             return Err(Failure::Unwritable { file: config_file::shown(&self.file).to_owned(), why });
         }
-        file::write(&self.file, lock)?;
+        if let Reach::There(there) = reach {
+            self.check_in_force(there).await?;
+        }
+        let text = file::write(&self.file, lock)?;
         if let Some(spot) = &self.spot {
             let (action, detail) = done;
             audit::note(spot, &self.config.audit, &Note { action, detail, ..Note::default() });
         }
         let Reach::There(there) = reach else { return Ok(()) };
-        if let Err(failure) = take_up(there).await {
+        if let Err(failure) = take_up(there, &text).await {
             tell(&format!("warning: the daemon has not taken it up yet: {failure}"));
         }
         Ok(())
     }
 }
 
-async fn take_up(there: &There) -> Result<(), Failure> {
-    let _: serde_json::Value = there.post("/api/v1/pins/reload").await?;
+/// Says that the lock file on disk is not the one in force.
+pub(crate) async fn say_pending(reach: &Reach) -> Result<(), Failure> {
+    if reach.is_lock_pending().await? {
+        tell(
+            "warning: ostler.lock has changed on disk, and the daemon has not taken it up\n  hint: look at the change; \
+             then `ostler reload` takes it up, or take the last version back",
+        );
+    }
     Ok(())
 }
 
+/// Recognizes a lock, however its file is written.
+pub(crate) fn hash_of(lock: &Lock) -> Hash {
+    Hash::of(lock.write().as_bytes())
+}
+
+/// Has the daemon take up the lock file, if it is still the one that was written.
+async fn take_up(there: &There, text: &str) -> Result<(), Failure> {
+    let path = format!("/api/v1/pins/reload?sha256={}", Hash::of(text.as_bytes()));
+    let _: serde_json::Value = there.post(&path).await?;
+    Ok(())
+}
+
+/// The part of the answer that tells which lock is in force.
+#[derive(Deserialize)]
+struct InForce {
+    sha256: Option<String>,
+}
+
 impl Offered {
-    /// What differs from what was approved. A tool that is listed twice always does.
+    /// What differs from what was approved. An item that is listed twice always does.
     pub(crate) fn differences(&self, locked: Option<&LockedServer>) -> Vec<Difference> {
-        let offered = self.definitions.tools.iter().map(|tool| (tool.name.as_str(), &*tool.definition));
-        pins::compare(locked, offered)
+        pins::compare(locked, self.definitions.items())
     }
 
     /// Everything it offers, approved; and what can't be, with the reason.
-    pub(crate) fn approved(&self) -> (LockedServer, Vec<(String, String)>) {
-        let mut locked = LockedServer { transport: self.transport.clone(), tools: BTreeMap::new() };
+    pub(crate) fn approved(&self) -> (LockedServer, Vec<(Section, String, String)>) {
+        let sections = Section::ALL.map(|section| (section, BTreeMap::new())).into();
+        let mut locked = LockedServer { transport: self.transport.clone(), sections };
         let mut unfit = Vec::new();
-        for tool in &self.definitions.tools {
-            match Pin::of(&tool.definition) {
-                Ok(pin) => drop(locked.tools.insert(tool.name.clone(), pin)),
-                Err(error) => unfit.push((tool.name.clone(), error.to_string())),
+        for (section, name, definition) in self.definitions.items() {
+            match Pin::of(definition) {
+                Ok(pin) => drop(locked.sections.entry(section).or_default().insert(name.to_owned(), pin)),
+                Err(error) => unfit.push((section, name.to_owned(), error.to_string())),
             }
         }
         (locked, unfit)
     }
 
-    /// Whether the server lists a tool more than once.
-    pub(crate) fn is_repeated(&self, tool: &str) -> bool {
-        self.definitions.repeated.iter().any(|repeated| repeated == tool)
+    /// Whether the server lists an item more than once.
+    pub(crate) fn is_repeated(&self, section: Section, name: &str) -> bool {
+        self.definitions.repeated.iter().any(|(kind, repeated)| *kind == section && repeated == name)
     }
 }

@@ -65,7 +65,22 @@ pub(crate) fn check(config: &Config, locked: &Locked) -> Option<Problem> {
         excerpt: None,
     };
     match locked {
-        Ok(Some(_)) => None,
+        Ok(Some(lock)) => {
+            let is_pinned = |server: &str| config.server(server).is_some_and(|spec| spec.is_pinned);
+            let old = lock
+                .servers
+                .iter()
+                .filter(|(server, locked)| is_pinned(server.as_str()) && locked.unpinned().next().is_some());
+            let old: Vec<&str> = old.map(|(server, _)| server.as_str()).collect();
+            let message = format!(
+                "{NAME} pins only tools of {}; instructions, prompts and resources of these servers are not compared",
+                old.join(", ")
+            );
+            let place = (config.origin_of_pins().map_or_else(|| Path::new(NAME), |(file, _)| file), 0);
+            let hint = "`ostler lock` pins what is missing".into();
+            (!old.is_empty() && config.pins != PinMode::Off)
+                .then(|| problem(Severity::Warning, place, message, hint))
+        }
         Ok(None) => {
             let place = config.origin_of_pins().filter(|_| config.pins != PinMode::Off)?;
             let message = format!("there is no {NAME} beside the config, so no tool is pinned");
@@ -78,15 +93,17 @@ pub(crate) fn check(config: &Config, locked: &Locked) -> Option<Problem> {
 }
 
 /// What the host is told of a lock file.
-pub(crate) fn pins(mode: PinMode, lock: Option<&Lock>) -> Option<Pins> {
-    lock.map(|lock| Pins { mode, lock: lock.clone() })
+pub(crate) fn pins(config: &Config, lock: Option<&Lock>) -> Option<Pins> {
+    let exempt = config.servers.iter().filter(|spec| !spec.is_pinned).map(|spec| spec.name.clone());
+    lock.map(|lock| Pins { exempt: exempt.collect(), ..Pins::new(config.pins, lock.clone()) })
 }
 
 /// Writes the lock file beside itself and renames it, so that a reader sees the
-/// old one or the new one. Who may read it stays as it was.
-pub(crate) fn write(file: &Path, lock: &Lock) -> Result<(), Failure> {
+/// old one or the new one. Who may read it stays as it was. Gives the text.
+pub(crate) fn write(file: &Path, lock: &Lock) -> Result<String, Failure> {
     let unwritable = |why: io::Error| Failure::Unwritable { file: shown(file).to_owned(), why };
     let target = target(file).map_err(unwritable)?;
+    let text = lock.write();
     let beside = target.with_extension(format!("lock.{}", std::process::id()));
     // One of the same number that a killed process left is in the way.
     let _ = fs::remove_file(&beside);
@@ -98,14 +115,14 @@ pub(crate) fn write(file: &Path, lock: &Lock) -> Result<(), Failure> {
             if let Ok(before) = fs::metadata(&target) {
                 open.set_permissions(before.permissions())?;
             }
-            open.write_all(lock.write().as_bytes())?;
+            open.write_all(text.as_bytes())?;
             open.sync_all()
         })
         .and_then(|()| fs::rename(&beside, &target));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
-    written.map_err(unwritable)
+    written.map(|()| text).map_err(unwritable)
 }
 
 /// The file that is written. A link within the directory is followed; what lies

@@ -3,6 +3,7 @@
 pub(crate) mod desk;
 pub(crate) mod file;
 pub(crate) mod findings;
+pub(crate) mod reviewed;
 pub(crate) mod show;
 
 pub(crate) use self::file::{Broken, Locked};

@@ -1,11 +1,14 @@
 //! Differences as people and programs see them. Nothing of a server reaches the
 //! terminal that could control it or hide in it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ostler_core::catalog::exposed_name;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Change, Difference, Piece, What, changes, is_deceptive, reveal};
+use ostler_core::pins::{
+    Change, Difference, DifferenceKind, Piece, Section, What, changes, is_deceptive, reveal,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,10 +19,14 @@ use crate::output::{self, Style, Tint, clean, count, tame};
 #[derive(Serialize)]
 pub(crate) struct Shown {
     server: ServerName,
+    section: &'static str,
+    /// The server's name for it.
     tool: String,
-    /// The name under which it is called and approved.
+    /// The name under which it is approved; a tool is also called by it.
     name: String,
     standing: &'static str,
+    /// Recognizes what an approval writes: `ostler approve NAME@HASH`.
+    hash: String,
     /// Whether the server lists it more than once.
     repeated: bool,
     /// What has changed in a changed one, with what nobody would see spelled out.
@@ -40,24 +47,25 @@ struct ShownChange {
 
 impl Shown {
     pub(crate) fn new(server: &ServerName, difference: &Difference, repeated: bool) -> Self {
-        let tool = difference.tool().to_owned();
         let shown = |standing, changes, old, new| Self {
             server: server.clone(),
-            name: exposed_name(server, &tool),
-            tool: tool.clone(),
+            section: difference.section.key(),
+            name: item_name(server, difference.section, &difference.name),
+            tool: difference.name.clone(),
             standing,
+            hash: difference.hash().short(),
             repeated,
             changes,
             old,
             new,
         };
-        match difference {
-            Difference::Changed { old, new, .. } => {
+        match &difference.what {
+            DifferenceKind::Changed { old, new } => {
                 let found = changes(old, new).iter().map(ShownChange::of).collect();
                 shown("changed", found, Some(value(old)), Some(value(new)))
             }
-            Difference::New { new, .. } => shown("new", Vec::new(), None, Some(value(new))),
-            Difference::Removed { old, .. } => shown("removed", Vec::new(), Some(value(old)), None),
+            DifferenceKind::New { new } => shown("new", Vec::new(), None, Some(value(new))),
+            DifferenceKind::Removed { old } => shown("removed", Vec::new(), Some(value(old)), None),
         }
     }
 }
@@ -82,20 +90,23 @@ fn value(definition: &[u8]) -> Value {
 
 /// One difference for people: what it is, and all there is to read before approving it.
 pub(crate) fn render(server: &ServerName, difference: &Difference, style: Style) -> String {
-    let name = style.paint(Tint::Heading, &clean(&exposed_name(server, difference.tool())));
+    let name = style.paint(Tint::Heading, &clean(&item_name(server, difference.section, &difference.name)));
+    let hash = style.paint(Tint::Faint, &format!("@{}", difference.hash().short()));
     let mut text = String::new();
     // Writing into a string can't fail.
-    let _ = match difference {
-        Difference::Changed { old, new, .. } => {
-            let _ = writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "has changed"));
+    let _ = match &difference.what {
+        DifferenceKind::Changed { old, new } => {
+            let _ = writeln!(text, "{name} {} {hash}", style.paint(Tint::Doubtful, "has changed"));
             changes(old, new).iter().try_for_each(|change| write!(text, "{}", render_change(change, style)))
         }
-        Difference::New { new, .. } => {
-            let _ = writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "is new"));
+        DifferenceKind::New { new } => {
+            let _ = writeln!(text, "{name} {} {hash}", style.paint(Tint::Doubtful, "is new"));
             let pretty = serde_json::to_string_pretty(&value(new)).unwrap_or_default();
             write!(text, "{}", indented(&tame(&reveal(&pretty)), 2))
         }
-        Difference::Removed { .. } => writeln!(text, "{name} {}", style.paint(Tint::Doubtful, "is gone")),
+        DifferenceKind::Removed { .. } => {
+            writeln!(text, "{name} {} {hash}", style.paint(Tint::Doubtful, "is gone"))
+        }
     };
     text
 }
@@ -144,18 +155,34 @@ fn indented(text: &str, by: usize) -> String {
 pub(crate) fn counted(differences: &[Difference]) -> String {
     let number = |is: fn(&Difference) -> bool| differences.iter().filter(|it| is(it)).count();
     let kinds = [
-        (number(|it| matches!(it, Difference::Changed { .. })), "changed"),
-        (number(|it| matches!(it, Difference::New { .. })), "new"),
-        (number(|it| matches!(it, Difference::Removed { .. })), "removed"),
+        (number(|it| matches!(it.what, DifferenceKind::Changed { .. })), "changed"),
+        (number(|it| matches!(it.what, DifferenceKind::New { .. })), "new"),
+        (number(|it| matches!(it.what, DifferenceKind::Removed { .. })), "removed"),
     ];
     let words =
         kinds.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{number} {word}"));
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// `1 tool`, `2 tools`
-pub(crate) fn tools(number: usize) -> String {
-    count(number, "tool")
+/// `instructions, 1 tool, 2 prompts`
+pub(crate) fn items(sections: impl Iterator<Item = Section>) -> String {
+    let mut counts: BTreeMap<Section, usize> = BTreeMap::new();
+    sections.for_each(|section| *counts.entry(section).or_default() += 1);
+    let words = counts.into_iter().map(|(section, number)| match section {
+        Section::Instructions => section.noun().to_owned(),
+        _ => count(number, section.noun()),
+    });
+    let words = words.collect::<Vec<_>>().join(", ");
+    if words.is_empty() { "nothing".into() } else { words }
+}
+
+/// The name under which an item is approved: `git__log`, `git/prompt:review`, `git/instructions`.
+pub(crate) fn item_name(server: &ServerName, section: Section, name: &str) -> String {
+    match section {
+        Section::Tools => exposed_name(server, name),
+        Section::Instructions => format!("{server}/{}", section.noun()),
+        _ => format!("{server}/{}:{name}", section.noun()),
+    }
 }
 
 /// Prints JSON in which every character can be seen: what a terminal obeys or a
@@ -182,7 +209,8 @@ mod tests {
     fn changed(old: &str, new: &str) -> Difference {
         let definition =
             |text: &str| serde_json::json!({"name": "t", "description": text}).to_string().into();
-        Difference::Changed { tool: "t".into(), old: definition(old), new: definition(new) }
+        let what = DifferenceKind::Changed { old: definition(old), new: definition(new) };
+        Difference { section: Section::Tools, name: "t".into(), what }
     }
 
     #[test]
@@ -201,8 +229,11 @@ mod tests {
     fn without_colours_brackets_say_what_is_gone_and_what_has_come() {
         let server = ServerName::new("a").unwrap();
         let text = render(&server, &changed("sends a mail", "sends a letter"), Style::plain());
-        assert_eq!(text, "a__t has changed\n  /description\n    sends a [-mail-]{+letter+}\n");
-        let new = Difference::New { tool: "t\u{200b}".into(), new: r#"{"name":"t\u200b"}"#.into() };
+        let (head, text) = text.split_once('\n').unwrap();
+        assert!(head.starts_with("a__t has changed @") && head.len() == 34, "{head}");
+        assert_eq!(text, "  /description\n    sends a [-mail-]{+letter+}\n");
+        let what = DifferenceKind::New { new: r#"{"name":"t\u200b"}"#.into() };
+        let new = Difference { section: Section::Tools, name: "t\u{200b}".into(), what };
         let text = render(&server, &new, Style::plain());
         assert!(text.contains("ZERO WIDTH SPACE") && !text.contains('\u{200b}'), "{text}");
     }

@@ -146,7 +146,7 @@ pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
         Some(there) => Ok(Way::There(there)),
         None => {
             let chosen = config_file::choose(found)?;
-            let pins = pins::file::pins(chosen.config.pins, chosen.lock.as_ref());
+            let pins = pins::file::pins(&chosen.config, chosen.lock.as_ref());
             let file = chosen.file.map(|file| (file, chosen.origin));
             Ok(Way::Here(Box::new(Setting { config: chosen.config, pins, spot: spot.ok(), file })))
         }
@@ -292,6 +292,14 @@ impl Reach {
         match self {
             Self::Here(_) => Ok(None),
             Self::There(there) => there.audit_trouble().await,
+        }
+    }
+
+    /// Whether a daemon has not taken up the lock file on disk. A command reads it itself.
+    pub(crate) async fn is_lock_pending(&self) -> Result<bool, Failure> {
+        match self {
+            Self::Here(_) => Ok(false),
+            Self::There(there) => there.is_lock_pending().await,
         }
     }
 

@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::pins::Section;
 use ostler_core::status::ServerStatus;
 use ostler_host::{Definitions, Discovered, Kind, ListedTool, Tool};
 use serde::de::DeserializeOwned;
@@ -108,6 +109,11 @@ struct Broken {
 }
 
 #[derive(Deserialize)]
+struct Pins {
+    pending: bool,
+}
+
+#[derive(Deserialize)]
 struct Wholes {
     servers: Vec<Whole>,
     errors: Vec<Broken>,
@@ -115,14 +121,21 @@ struct Wholes {
 
 #[derive(Deserialize)]
 struct Whole {
-    tools: Vec<WholeTool>,
-    repeated: Vec<String>,
+    items: Vec<WholeItem>,
+    repeated: Vec<Repeated>,
 }
 
 #[derive(Deserialize)]
-struct WholeTool {
+struct WholeItem {
+    section: String,
     name: String,
     definition: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Repeated {
+    section: String,
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -152,6 +165,12 @@ impl There {
     }
 
     /// What is wrong with the daemon's record of calls, for people.
+    /// Whether the lock file on disk is another one than the daemon's.
+    pub(super) async fn is_lock_pending(&self) -> Result<bool, Failure> {
+        let Pins { pending } = self.get("/api/v1/pins").await?;
+        Ok(pending)
+    }
+
     pub(super) async fn audit_trouble(&self) -> Result<Option<String>, Failure> {
         let Version { audit } = self.get("/api/v1/version").await?;
         Ok(match audit {
@@ -421,11 +440,17 @@ impl Wholes {
 
 impl Whole {
     fn definitions(self, server: ServerName) -> Definitions {
-        let tools = self.tools.into_iter().map(|tool| {
-            let definition = Bytes::copy_from_slice(tool.definition.get().as_bytes());
-            Tool { name: tool.name, definition }
-        });
-        Definitions { server, tools: tools.collect(), repeated: self.repeated }
+        let section_of = |key: &str| Section::ALL.into_iter().find(|section| section.key() == key);
+        let mut sections: BTreeMap<Section, Vec<Tool>> =
+            Section::ALL.map(|section| (section, Vec::new())).into();
+        for WholeItem { section, name, definition } in self.items {
+            if let Some(list) = section_of(&section).and_then(|section| sections.get_mut(&section)) {
+                list.push(Tool { name, definition: Bytes::copy_from_slice(definition.get().as_bytes()) });
+            }
+        }
+        let repeated = self.repeated.into_iter();
+        let repeated = repeated.filter_map(|it| Some((section_of(&it.section)?, it.name)));
+        Definitions { server, sections, repeated: repeated.collect() }
     }
 }
 

@@ -39,7 +39,7 @@ fn a_lock_is_made_once_and_says_what_it_holds() {
     pull_the_rug(&home);
     insta::assert_snapshot!(home.run(&["lock"]));
     assert_eq!(lock_of(&home), first, "what differs is left alone");
-    assert_eq!(home.run(&["lock", "--all"]).code, Some(0));
+    assert_eq!(home.run(&["lock", "--all", "--alarming"]).code, Some(0));
     assert_ne!(lock_of(&home), first);
     assert_eq!(home.run(&["diff"]).code, Some(0));
 }
@@ -60,7 +60,7 @@ fn a_changed_tool_is_shown_word_by_word_and_approved_alone() {
     let tools = home.run(&["tools", "fake"]);
     assert!(!tools.stdout.contains("fake__echo") && tools.stderr.contains("ostler diff fake"), "{tools}");
     let before = lock_of(&home);
-    insta::assert_snapshot!(home.run(&["approve", "fake__echo"]));
+    insta::assert_snapshot!(home.run(&["approve", "fake__echo", "--alarming"]));
     let after = lock_of(&home);
     let changed: Vec<(&str, &str)> =
         before.lines().zip(after.lines()).filter(|(old, new)| old != new).collect();
@@ -155,7 +155,7 @@ fn every_path_to_a_daemon_keeps_a_changed_tool_back_until_it_is_approved() {
     assert!(home.lines("ledger").is_empty(), "nothing of it has reached the server");
     assert!(home.run(&["status"]).stdout.contains("ostler diff fake"));
     assert_eq!(home.run(&["diff"]).code, Some(5));
-    assert_eq!(home.run(&["approve", "fake__echo"]).code, Some(0));
+    assert_eq!(home.run(&["approve", "fake__echo", "--alarming"]).code, Some(0));
     assert_eq!(
         mcp::call(daemon.port, "fake__echo", json!({}))["error"],
         Value::Null,
@@ -184,21 +184,27 @@ fn over_stdio(home: &Home) -> String {
 }
 
 #[test]
-fn an_edit_of_the_lock_applies_and_a_broken_one_changes_nothing() {
+fn an_edit_of_the_lock_waits_for_a_reload_and_a_broken_one_changes_nothing() {
     let home = home();
     let daemon = Daemon::start(&home);
     let good = lock_of(&home);
     let pinned = || daemon.server("fake")["pinned"].clone();
     assert!(pinned().as_u64().unwrap() > 10);
+    let pending = || daemon.ask("GET /api/v1/pins", "").json()["pending"].clone();
     home.write("ostler.lock", "{\"version\": 1, \"servers\": {}}");
-    until("the edit is seen", || pinned() == 0);
+    until("the edit is seen", || pending() == true);
+    assert_ne!(pinned(), 0, "what was in force stays in force");
+    assert_eq!(home.run(&["reload"]).code, Some(0));
+    assert_eq!(pinned(), 0);
     assert_eq!(mcp::call(daemon.port, "fake__echo", json!({}))["error"]["code"], -31006);
     home.write("ostler.lock", "<<<<<<< ours\n");
     until("the damage is seen", || daemon.ask("GET /api/v1/pins", "").json()["error"].is_string());
     assert_eq!(pinned(), 0, "what was in force stays in force");
     assert_eq!(daemon.ask("POST /api/v1/pins/reload", "").status, 422);
     home.write("ostler.lock", &good);
-    until("the edit is seen", || pinned() != 0);
+    until("the edit is seen", || pending() == true);
+    assert_eq!(home.run(&["reload"]).code, Some(0));
+    assert_ne!(pinned(), 0);
     assert_eq!(mcp::call(daemon.port, "fake__echo", json!({}))["error"], Value::Null);
     let config = fs::read_to_string(home.path("ostler.toml")).unwrap();
     home.write("ostler.toml", &format!("{config}\n[pins]\nmode = \"off\"\n"));
@@ -273,16 +279,17 @@ fn what_somebody_else_wrote_into_the_lock_meanwhile_is_not_overwritten() {
     let home = shell_home("[ ! -f meddle ] || echo >> ostler.lock; exec FAKE --change-tools suffix");
     assert_eq!(home.run(&["lock"]).code, Some(0));
     pull_the_rug(&home);
+    assert_eq!(home.run(&["diff"]).code, Some(5));
     let before = lock_of(&home);
     home.write("meddle", "");
-    for command in [&["approve", "fake"][..], &["lock", "--all"]] {
+    for command in [&["approve", "fake", "--alarming"][..], &["lock", "--all", "--alarming"]] {
         let run = home.run(command);
         assert_eq!(run.code, Some(1), "{run}");
         assert!(run.stderr.contains("changed since it was read"), "{run}");
     }
     assert_eq!(lock_of(&home), before + "\n\n");
     fs::remove_file(home.path("meddle")).unwrap();
-    assert_eq!(home.run(&["approve", "fake"]).code, Some(0));
+    assert_eq!(home.run(&["approve", "fake", "--alarming"]).code, Some(0));
 }
 
 #[test]

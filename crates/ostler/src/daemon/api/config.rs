@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::reply;
 use crate::command::list::{self, Entry};
 use crate::daemon::Daemon;
+use crate::daemon::apply::Cause;
 use crate::daemon::roster::{Outcome, Reload};
 
 #[derive(Serialize)]
@@ -40,7 +41,7 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
 
 /// Reads the config again. One that can't be used is told and changes nothing.
 pub(super) async fn reload(State(daemon): State<Arc<Daemon>>) -> Response {
-    let reload = daemon.reload().await;
+    let reload = daemon.reload(Cause::Operator).await;
     let status = match reload.outcome {
         Outcome::Applied { .. } => StatusCode::OK,
         Outcome::Broken { .. } | Outcome::Unreadable { .. } | Outcome::Untrusted { .. } => {

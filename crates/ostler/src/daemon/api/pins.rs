@@ -9,7 +9,7 @@ use axum::response::Response;
 use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, LockedServer, compare};
+use ostler_core::pins::{DifferenceKind, LockedServer, Section, compare};
 use ostler_host::Definitions;
 use serde::Serialize;
 use serde_json::json;
@@ -30,6 +30,10 @@ struct Shown {
     mode: &'static str,
     /// Why the lock file on disk is not in force.
     error: Option<String>,
+    /// Recognizes the lock that is in force; null without one.
+    sha256: Option<String>,
+    /// The lock file on disk is another one, and waits for `POST /api/v1/config/reload`.
+    pending: bool,
     servers: Vec<Compared>,
 }
 
@@ -55,13 +59,20 @@ struct Listing {
 #[derive(Serialize)]
 struct Whole {
     server: ServerName,
-    tools: Vec<Tool>,
-    /// Names that the server lists more than once.
-    repeated: Vec<String>,
+    items: Vec<Item>,
+    /// Items that the server lists more than once.
+    repeated: Vec<Repeated>,
 }
 
 #[derive(Serialize)]
-struct Tool {
+struct Repeated {
+    section: &'static str,
+    name: String,
+}
+
+#[derive(Serialize)]
+struct Item {
+    section: &'static str,
     name: String,
     /// As the server wrote it.
     definition: Box<RawValue>,
@@ -76,25 +87,34 @@ struct Unlisted {
 /// What differs, as far as is known; nobody is asked.
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     let mode = daemon.roster.with_config(|config, _, _| config.pins);
-    let (is_locked, error) =
-        daemon.roster.with_lock(|lock, broken| (lock.is_some(), broken.map(|broken| broken.why.clone())));
+    let (sha256, error) = daemon.roster.with_lock(|lock, broken| {
+        (lock.map(|lock| pins::desk::hash_of(lock).to_string()), broken.map(|broken| broken.why.clone()))
+    });
+    let is_locked = sha256.is_some();
     let servers = match is_locked {
-        true => daemon.roster.names().into_iter().map(|server| daemon.compare(server)).collect(),
+        true => daemon.roster.pinned_names().into_iter().map(|server| daemon.compare(server)).collect(),
         false => Vec::new(),
     };
     let shown = Shown {
         file: daemon.roster.file.as_deref().map(pins::file::beside),
         mode: if is_locked { word(mode) } else { "off" },
         error,
+        sha256,
+        pending: daemon.roster.is_lock_pending(),
         servers,
     };
     reply(StatusCode::OK, &shown)
 }
 
-/// Reads the lock file again.
-pub(super) async fn reload(State(daemon): State<Arc<Daemon>>) -> Response {
-    match daemon.reload_pins().await {
-        Ok(()) => reply(StatusCode::OK, &json!({ "ok": true })),
+/// Takes up the lock file on disk, for the operator; with `sha256` only if it is that one.
+pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
+    let wanted = Query(query.as_deref().unwrap_or_default()).get("sha256");
+    match daemon.reload_pins(wanted).await {
+        Ok(true) => reply(StatusCode::OK, &json!({ "ok": true })),
+        Ok(false) => {
+            let what = "the lock file has changed since it was written; look at it, then run `ostler reload`";
+            refuse(StatusCode::CONFLICT, "other-lock", what)
+        }
         Err(broken) => {
             let what = format!("the lock file can't be used: {}", broken.why);
             refuse(StatusCode::UNPROCESSABLE_ENTITY, "broken-lock", &what)
@@ -138,19 +158,21 @@ pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(quer
 
 impl Whole {
     fn of(found: Definitions) -> Self {
-        let Definitions { server, tools, repeated } = found;
-        let tools = tools.into_iter().filter_map(|tool| {
-            let definition = serde_json::from_slice(&tool.definition).ok()?;
-            Some(Tool { name: tool.name, definition })
-        });
-        Self { server, tools: tools.collect(), repeated }
+        let item = |(section, name, definition): (Section, &str, &[u8])| {
+            let definition = serde_json::from_slice(definition).ok()?;
+            Some(Item { section: section.key(), name: name.to_owned(), definition })
+        };
+        let items = found.items().filter_map(item).collect();
+        let repeated = found.repeated.into_iter();
+        let repeated = repeated.map(|(section, name)| Repeated { section: section.key(), name }).collect();
+        Self { server: found.server, items, repeated }
     }
 }
 
 impl Daemon {
     fn compare(&self, server: ServerName) -> Compared {
         let locked = self.roster.with_lock(|lock, _| lock?.servers.get(&server).cloned());
-        let pinned = locked.as_ref().map_or(0, |locked: &LockedServer| locked.tools.len());
+        let pinned = locked.as_ref().map_or(0, |locked: &LockedServer| locked.pins().count());
         let known = self.host.known_definitions(server.as_str()).ok().flatten();
         let mut compared = Compared {
             server,
@@ -161,18 +183,31 @@ impl Daemon {
             removed: Vec::new(),
         };
         let Some(known) = known else { return compared };
-        let offered = known.tools.iter().map(|tool| (tool.name.as_str(), &*tool.definition));
-        for difference in compare(locked.as_ref(), offered) {
-            match difference {
-                Difference::Changed { tool, .. } => compared.changed.push(tool),
-                Difference::New { tool, .. } => compared.new.push(tool),
-                Difference::Removed { tool, .. } => compared.removed.push(tool),
+        for difference in compare(locked.as_ref(), known.items()) {
+            // A section that no list is known of has lost nothing.
+            if !known.sections.contains_key(&difference.section) {
+                continue;
+            }
+            let name = short(difference.section, &difference.name);
+            match difference.what {
+                DifferenceKind::Changed { .. } => compared.changed.push(name),
+                DifferenceKind::New { .. } => compared.new.push(name),
+                DifferenceKind::Removed { .. } => compared.removed.push(name),
             }
         }
-        let repeated = known.repeated.into_iter().filter(|tool| !compared.changed.contains(tool));
+        let repeated = known.repeated.iter().map(|(section, name)| short(*section, name));
+        let repeated = repeated.filter(|tool| !compared.changed.contains(tool));
         let repeated: Vec<String> = repeated.filter(|tool| !compared.new.contains(tool)).collect();
         compared.changed.extend(repeated);
         compared
+    }
+}
+
+/// `echo`, `prompt:review`, `instructions`
+fn short(section: Section, name: &str) -> String {
+    match section {
+        Section::Tools | Section::Instructions => name.to_owned(),
+        _ => format!("{}:{name}", section.noun()),
     }
 }
 
