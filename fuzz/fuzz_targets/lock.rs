@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     let transport = pin.hash.to_string();
     let mut lock = Lock::default();
     let server = ostler_core::name::ServerName::new("s").expect("it is one");
-    lock.servers.insert(server, LockedServer { transport, tools: [(name, pin)].into() });
+    lock.servers.insert(server, LockedServer::of_tools(transport, [(name, pin)].into()));
     check(&lock);
 });
 

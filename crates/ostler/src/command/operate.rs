@@ -22,6 +22,13 @@ pub(super) fn run(verb: &'static str, server: &str, shared: &cli::Shared) -> Res
     })
 }
 
+/// Whether a daemon takes up the lock file on disk with its config.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LockOnDisk {
+    Taken,
+    Kept,
+}
+
 /// What became of a change of the config.
 #[derive(Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
@@ -60,13 +67,13 @@ pub(crate) struct Problem {
 
 /// Reads the config again.
 pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
-    reload(reach::find_daemon(shared, WHY)?)
+    reload(reach::find_daemon(shared, WHY)?, LockOnDisk::Taken)
 }
 
 /// Has a daemon read its config again.
-pub(super) fn reload(there: There) -> Result<(), Failure> {
+pub(super) fn reload(there: There, lock: LockOnDisk) -> Result<(), Failure> {
     ask(there, async |there| {
-        let done = match there.reload_config().await? {
+        let done = match there.reload_config(lock).await? {
             Change::Applied { plan, failed } => show_change(plan, &failed),
             Change::Broken { problems } => Err(show_problems(&problems)),
             Change::Unreadable { why } => Err(Failure::Refused { what: why, hint: None }),

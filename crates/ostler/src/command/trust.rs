@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::operate;
+use super::operate::{self, LockOnDisk};
 use crate::cli;
 use crate::config_file::{self, Found, Reading, shown};
 use crate::failure::Failure;
@@ -64,7 +64,7 @@ fn revoke(file: &Path) -> Result<(), Failure> {
 /// Has a running daemon apply an edit that waited for consent.
 fn take_up(file: &Path) -> Result<(), Failure> {
     match Spot::of(Some(file)).ok().and_then(|spot| reach::running_at(&spot)) {
-        Some(there) => operate::reload(there),
+        Some(there) => operate::reload(there, LockOnDisk::Kept),
         None => Ok(()),
     }
 }

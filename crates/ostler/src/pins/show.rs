@@ -218,7 +218,15 @@ mod tests {
         let server = ServerName::new("a").unwrap();
         let difference = changed("good", "\u{1b}]0;gotcha\u{7}\u{9b}2J bad\u{202e}");
         let text = render(&server, &difference, Style::painted());
-        let own = ["\u{1b}[1m", "\u{1b}[2m", "\u{1b}[33m", "\u{1b}[36m", "\u{1b}[9;31m", "\u{1b}[4;32m", "\u{1b}[0m"];
+        let own = [
+            "\u{1b}[1m",
+            "\u{1b}[2m",
+            "\u{1b}[33m",
+            "\u{1b}[36m",
+            "\u{1b}[9;31m",
+            "\u{1b}[4;32m",
+            "\u{1b}[0m",
+        ];
         let rest = own.iter().fold(text.clone(), |text, code| text.replace(code, ""));
         assert!(own.iter().all(|code| text.contains(code)), "{text:?}");
         assert!(rest.chars().all(|c| c == '\n' || !is_deceptive(c)), "{rest:?}");

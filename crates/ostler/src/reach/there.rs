@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use super::http::{self, Address, Ask, Lost};
 use super::patience::{Deadline, patiently, say_starting};
 use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
-use crate::command::operate::Change;
+use crate::command::operate::{Change, LockOnDisk};
 use crate::failure::Failure;
 use crate::output;
 use crate::told::Told;
@@ -322,8 +322,12 @@ impl There {
     }
 
     /// Has the config read again. One that can't be used is an answer too.
-    pub(crate) async fn reload_config(&self) -> Result<Change, Trouble> {
-        let ask = self.ask(Method::POST, "/api/v1/config/reload", Bytes::new(), PATIENCE);
+    pub(crate) async fn reload_config(&self, lock: LockOnDisk) -> Result<Change, Trouble> {
+        let path = match lock {
+            LockOnDisk::Taken => "/api/v1/config/reload",
+            LockOnDisk::Kept => "/api/v1/config/reload?keep_lock",
+        };
+        let ask = self.ask(Method::POST, path, Bytes::new(), PATIENCE);
         let (status, text) = http::fetch(&self.address, ask).await.map_err(|lost| self.lost(lost))?;
         if status != StatusCode::UNPROCESSABLE_ENTITY {
             self.check(status, &text)?;

@@ -306,6 +306,7 @@ fn a_lock_that_a_server_writes_is_not_taken_up_until_an_operator_says_so() {
         }
         until("it is noticed", || pending() == true);
         daemon.signal(nix::sys::signal::Signal::SIGHUP);
+        assert_eq!(home.run(&["trust"]).code, Some(0), "consent to commands is none to definitions");
         assert_eq!(call(), "definition-changed");
         let status = home.run(&["status"]);
         assert!(status.stderr.contains("ostler.lock has changed on disk"), "{status}");

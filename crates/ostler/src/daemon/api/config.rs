@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use ostler_core::config::Problem;
 use serde::Serialize;
 
+use super::query::Query;
 use super::reply;
 use crate::command::list::{self, Entry};
 use crate::daemon::Daemon;
@@ -39,9 +40,11 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     reply(StatusCode::OK, &shown)
 }
 
-/// Reads the config again. One that can't be used is told and changes nothing.
-pub(super) async fn reload(State(daemon): State<Arc<Daemon>>) -> Response {
-    let reload = daemon.reload(Cause::Operator).await;
+/// Reads the config again. One that can't be used is told and changes nothing. With `keep_lock` the lock file on disk
+/// is not taken up.
+pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
+    let keeps_lock = Query(query.as_deref().unwrap_or_default()).is_set("keep_lock");
+    let reload = daemon.reload(if keeps_lock { Cause::File } else { Cause::Operator }).await;
     let status = match reload.outcome {
         Outcome::Applied { .. } => StatusCode::OK,
         Outcome::Broken { .. } | Outcome::Unreadable { .. } | Outcome::Untrusted { .. } => {
