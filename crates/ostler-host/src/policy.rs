@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
-use ostler_core::policy::{Decider, Explanation, Hook, Rules, Standing, Subject, Verdict};
+use ostler_core::policy::{Decider, Explanation, Hook, Rules, Standing, Subject, Verdict, uri_forms};
 
 use self::memo::{Asked, Memo};
 use crate::bus::ServerEvent;
@@ -76,6 +76,8 @@ impl Host {
 
     /// A rule of the embedding program, asked for every server and everything
     /// that is wanted of it, beside the configured ones; `None` takes it away.
+    /// It is asked about every [form](uri_forms) of a resource's URI, and must
+    /// allow all of them; a URI without forms is denied.
     pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
         self.shared().hook.store(hook.map(Arc::new));
     }
@@ -186,6 +188,15 @@ impl Host {
     fn ask_hook(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> Verdict {
         let hook = self.shared().hook.load();
         let Some(hook) = hook.as_deref() else { return Verdict::Allow };
+        if let Some(Subject::Resource(uri)) = subject {
+            let Some(forms) = uri_forms(uri) else {
+                return Verdict::Deny { reason: "servers may read the URI differently".into() };
+            };
+            let mut verdicts = forms
+                .iter()
+                .map(|uri| hook(caller, server.as_str(), Some(&Subject::Resource(uri).to_string())));
+            return verdicts.find(|verdict| !verdict.is_allowed()).unwrap_or(Verdict::Allow);
+        }
         let spelled = subject.map(|subject| match subject.prefix() {
             "" => Cow::Borrowed(subject.name()),
             _ => Cow::Owned(subject.to_string()),

@@ -48,6 +48,8 @@ pub enum Pattern {
     Unmatched,
     /// There is no allow pattern at all.
     LockedOut,
+    /// Servers would read the URI differently, so no pattern can decide about it.
+    AmbiguousUri,
 }
 
 impl From<Rule<'_>> for Pattern {
@@ -57,6 +59,7 @@ impl From<Rule<'_>> for Pattern {
             Rule::Denied(pattern) => Self::Deny(pattern.to_owned()),
             Rule::Unmatched => Self::Unmatched,
             Rule::LockedOut => Self::LockedOut,
+            Rule::AmbiguousUri => Self::AmbiguousUri,
         }
     }
 }

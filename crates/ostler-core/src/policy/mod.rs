@@ -3,16 +3,18 @@
 mod explain;
 pub mod glob;
 mod rules;
-mod spelling;
 mod subject;
+mod uri_normalize;
+mod uri_patterns;
 
 use std::fmt;
 
 use serde::Serialize;
 
 pub use self::explain::{Decider, Explanation, Pattern};
-pub use self::rules::{Rules, Ruling, Standing};
+pub use self::rules::{RoleRules, Rules, Ruling, Standing};
 pub use self::subject::Subject;
+pub use self::uri_patterns::uri_forms;
 use crate::caller::Caller;
 
 /// The answer of a rule.
@@ -66,6 +68,8 @@ pub enum Rule<'a> {
     Unmatched,
     /// There is no allow pattern at all.
     LockedOut,
+    /// Servers would read the URI differently, so no pattern can decide about it.
+    AmbiguousUri,
 }
 
 impl Rule<'_> {
@@ -73,7 +77,7 @@ impl Rule<'_> {
     pub fn is_allowed(&self) -> bool {
         match self {
             Self::Allowed(_) => true,
-            Self::Denied(_) | Self::Unmatched | Self::LockedOut => false,
+            Self::Denied(_) | Self::Unmatched | Self::LockedOut | Self::AmbiguousUri => false,
         }
     }
 }
@@ -85,6 +89,10 @@ impl fmt::Display for Rule<'_> {
             Self::Denied(pattern) => write!(f, "deny pattern `{pattern}` matches"),
             Self::Unmatched => f.write_str("no allow pattern matches"),
             Self::LockedOut => f.write_str("the allow list is empty"),
+            Self::AmbiguousUri => f.write_str(
+                "servers may read the URI differently (white space, control characters, backslashes, \
+                 or more escapes than are followed)",
+            ),
         }
     }
 }

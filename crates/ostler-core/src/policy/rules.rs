@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Filter, Rule, Subject, spelling};
+use super::uri_patterns::UriPatterns;
+use super::{Filter, Rule, Subject};
 use crate::caller::Caller;
 use crate::config::Role;
 
@@ -14,7 +15,15 @@ const LOCAL: &str = "local";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     /// `None` where roles mean nothing.
-    roles: Option<BTreeMap<String, Filter>>,
+    roles: Option<BTreeMap<String, RoleRules>>,
+}
+
+/// The rules of one role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleRules {
+    filter: Filter,
+    /// The resource patterns of `filter`, as they match forms of a URI.
+    uris: UriPatterns,
 }
 
 /// How a caller stands before the rules, whatever it asks for.
@@ -29,7 +38,7 @@ pub enum Standing<'a> {
     /// Its role is not in the config.
     UnknownRole,
     /// What its role may use.
-    Role(&'a Filter),
+    Role(&'a RoleRules),
 }
 
 /// What the rules say, and which of them.
@@ -56,14 +65,17 @@ impl Rules {
     /// The rules of a config. A role that is not among them may use nothing,
     /// except `local`, which then may use everything.
     pub fn of(roles: &BTreeMap<String, Role>) -> Self {
-        let filter = |role: &Role| Filter { allow: role.allow.clone(), deny: role.deny.clone() };
-        Self { roles: Some(roles.iter().map(|(name, role)| (name.clone(), filter(role))).collect()) }
+        let rules = |role: &Role| {
+            let filter = Filter { allow: role.allow.clone(), deny: role.deny.clone() };
+            RoleRules { uris: UriPatterns::of(&filter), filter }
+        };
+        Self { roles: Some(roles.iter().map(|(name, role)| (name.clone(), rules(role))).collect()) }
     }
 
     /// Whether any role may use less than everything, so that what one caller
     /// sees is not what everybody may see.
     pub fn are_restrictive(&self) -> bool {
-        self.roles.as_ref().is_some_and(|roles| roles.values().any(|filter| !filter.is_everything()))
+        self.roles.as_ref().is_some_and(|roles| roles.values().any(|rules| !rules.filter.is_everything()))
     }
 
     /// How a caller stands before the rules.
@@ -73,7 +85,7 @@ impl Rules {
             return Standing::Operator;
         }
         match roles.get(caller.role()) {
-            Some(filter) => Standing::Role(filter),
+            Some(rules) => Standing::Role(rules),
             None if caller.role() == LOCAL => Standing::LocalDefault,
             None => Standing::UnknownRole,
         }
@@ -103,7 +115,7 @@ impl<'a> Standing<'a> {
         match self {
             Self::Open | Self::Operator | Self::LocalDefault => Some(true),
             Self::UnknownRole => Some(false),
-            Self::Role(filter) if filter.is_everything() => Some(true),
+            Self::Role(rules) if rules.filter.is_everything() => Some(true),
             Self::Role(_) => None,
         }
     }
@@ -113,34 +125,44 @@ impl<'a> Standing<'a> {
         match self {
             Self::Open | Self::Operator | Self::LocalDefault => true,
             Self::UnknownRole => false,
-            Self::Role(filter) => filter.allows_all_within(&format!("{server}/")),
+            Self::Role(rules) => rules.filter.allows_all_within(&format!("{server}/")),
         }
     }
 
     /// What the rules say about a use of a server.
     pub fn of_use(&self, server: &str, subject: Subject<'_>) -> Ruling<'a> {
-        self.ruling(|filter| {
-            let rule = filter.rule(&format!("{server}/{subject}"));
-            let Subject::Resource(uri) = subject else { return rule };
-            let plain = spelling::plain(uri).into_iter();
-            let mut others = plain.map(|uri| filter.rule(&format!("{server}/{}", Subject::Resource(&uri))));
-            others.find(|other| rule.is_allowed() && !other.is_allowed()).unwrap_or(rule)
+        self.ruling(|rules| match subject {
+            Subject::Resource(uri) => rules.of_resource(server, uri),
+            _ => rules.filter.rule(&format!("{server}/{subject}")),
         })
     }
 
     /// What the rules say about a server as a whole.
     pub fn of_server(&self, server: &str) -> Ruling<'a> {
-        self.ruling(|filter| filter.rule_within(&format!("{server}/")))
+        self.ruling(|rules| rules.filter.rule_within(&format!("{server}/")))
     }
 
-    fn ruling(&self, ask: impl FnOnce(&'a Filter) -> Rule<'a>) -> Ruling<'a> {
+    fn ruling(&self, ask: impl FnOnce(&'a RoleRules) -> Rule<'a>) -> Ruling<'a> {
         match self {
             Self::Open => Ruling::Open,
             Self::Operator => Ruling::Operator,
             Self::LocalDefault => Ruling::LocalDefault,
             Self::UnknownRole => Ruling::UnknownRole,
-            Self::Role(filter) => Ruling::Role(ask(filter)),
+            Self::Role(rules) => Ruling::Role(ask(rules)),
         }
+    }
+}
+
+impl RoleRules {
+    /// Decides about a resource: every form of its URI must be allowed, and one denied form is enough. A role
+    /// that may read every resource of the server is not asked about forms.
+    fn of_resource(&self, server: &str, uri: &str) -> Rule<'_> {
+        let prefix = format!("{server}/{}", Subject::Resource(""));
+        let rule = self.filter.rule(&format!("{prefix}{uri}"));
+        if !rule.is_allowed() || self.filter.allows_all_within(&prefix) {
+            return rule;
+        }
+        self.uris.rule(&self.filter, &prefix, uri).unwrap_or(rule)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ostler_core::error::CallError;
 use ostler_core::policy::Filter;
-use ostler_host::{Caller, Verdict};
+use ostler_host::{Caller, Kind, Verdict};
 use ostler_testkit::{Script, World};
 
 fn deny() -> Verdict {
@@ -70,4 +70,18 @@ async fn rules_are_asked_per_caller() {
     let mallory = Caller::new("mallory", "guest");
     assert_eq!(world.call_as(&mallory, "a", "echo").await.unwrap_err().code(), "unknown-server");
     assert!(world.host.discover(&mallory).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_is_asked_about_every_form_of_a_uri() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    world.host.set_policy_hook(Some(Box::new(|_, _, subject| match subject {
+        Some(subject) if !subject.starts_with("resource:file:///tmp/") => deny(),
+        _ => Verdict::Allow,
+    })));
+    let may = |uri| world.host.may_use(&world.me, "a", Kind::Resources, uri);
+    assert!(may("file:///tmp/x") && may("file:///tmp/./x"));
+    for uri in ["file:///tmp/../etc/passwd", "file:///tmp/x?/../../etc", "file:///tmp/.\t./etc"] {
+        assert!(!may(uri), "{uri:?}");
+    }
 }

@@ -107,6 +107,7 @@ impl Explained {
             Decider::LocalDefault => ("local-default", None),
             Decider::UnknownRole => ("unknown-role", None),
             Decider::UnknownServer => ("unknown-server", None),
+            Decider::Role(Pattern::AmbiguousUri) => ("ambiguous-uri", None),
             Decider::Role(pattern) => ("role", Some(pattern)),
             Decider::ServerFilter(pattern) => ("server-filter", Some(pattern)),
             Decider::Hook { .. } => ("hook", None),
@@ -114,7 +115,7 @@ impl Explained {
         let (list, pattern) = match pattern {
             Some(Pattern::Allow(pattern)) => (Some("allow"), Some(pattern)),
             Some(Pattern::Deny(pattern)) => (Some("deny"), Some(pattern)),
-            Some(Pattern::Unmatched | Pattern::LockedOut) | None => (None, None),
+            Some(Pattern::Unmatched | Pattern::LockedOut | Pattern::AmbiguousUri) | None => (None, None),
         };
         let mut explained = Self {
             allowed: is_allowed,
@@ -181,6 +182,9 @@ impl Explained {
             ("local-default", ..) => "`local` may use everything, since there is no `[roles.local]`".into(),
             ("unknown-role", ..) => "this role is not in the config, and so may use nothing".into(),
             ("unknown-server", ..) => "there is no such server".into(),
+            ("ambiguous-uri", ..) => {
+                "servers may read this URI differently, so it is unknown to this role".into()
+            }
             _ => "there are no rules".into(),
         }
     }
@@ -191,6 +195,10 @@ impl Explained {
             "unknown-server" => nearest(&self.server, config.servers.iter().map(|spec| spec.name.as_str())),
             "server-filter" => return Some("this filter is about every role".into()),
             "operator" => return Some("no token can have this role".into()),
+            "ambiguous-uri" => {
+                let hint = "leave out white space, control characters, backslashes and nested escapes";
+                return Some(hint.into());
+            }
             _ => None,
         };
         near.map(|near| format!("did you mean `{near}`?"))

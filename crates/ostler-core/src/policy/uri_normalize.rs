@@ -1,0 +1,330 @@
+//! Forms of a resource URI: every text that a server may read it as.
+//!
+//! Rules are written for URIs as people write them; servers decode, resolve and cut them with the parser at hand.
+//! A rule is therefore asked about the closure of a URI under what parsers do, in any order: percent-decoding,
+//! dot segments and doubled slashes as a file system resolves them, the WHATWG parser (by the `url` crate),
+//! removal of query and fragment, and a `file` authority that is ignored.
+
+use std::collections::HashSet;
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+/// The longest URI that has forms, in bytes. Matching costs forms times patterns times this.
+const MAX_LENGTH: usize = 2 << 10;
+
+/// The most forms of one URI. Honest URIs have fewer than ten; one with more was built to have them.
+const MAX_FORMS: usize = 64;
+
+/// The components that are missing in a form of a URI. Only such a form is matched against patterns without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Cut(u8);
+
+impl Cut {
+    const QUERY: Self = Self(1);
+    const FRAGMENT: Self = Self(2);
+    pub(super) const HOST: Self = Self(4);
+
+    /// Every combination.
+    pub(super) const ALL: [Self; 8] =
+        [Self(0), Self(1), Self(2), Self(3), Self(4), Self(5), Self(6), Self(7)];
+
+    /// The index in [`ALL`](Self::ALL).
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// One text that a server may read a URI as.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) text: String,
+    pub(super) cut: Cut,
+}
+
+/// Returns every form of a URI, itself first; `None` if parsers disagree about its characters (raw white space,
+/// control characters and backslashes, also escaped ones; escapes that are not UTF-8), or beyond the limits.
+pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
+    let is_refused = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '\u{feff}');
+    if uri.len() > MAX_LENGTH || uri.contains(is_refused) {
+        return None;
+    }
+    let mut forms = vec![Form { text: uri.to_owned(), cut: Cut::default() }];
+    if is_plain(uri) {
+        return Some(forms);
+    }
+    let mut seen: HashSet<Form> = forms.iter().cloned().collect();
+    let mut next = 0;
+    while let Some(form) = forms.get(next).cloned() {
+        next += 1;
+        let Form { text, cut } = &form;
+        let mut found =
+            vec![(decode(text)?, *cut), (resolve(text, true), *cut), (resolve(text, false), *cut)];
+        if let Some(parsed) = parse(text) {
+            found.push((decode(&parsed)?, *cut));
+        }
+        let removals = [
+            (without_host(text), Cut::HOST),
+            (text.split_once('?').map(|(before, _)| before.to_owned()), Cut::QUERY),
+            (text.split_once('#').map(|(before, _)| before.to_owned()), Cut::FRAGMENT),
+        ];
+        found.extend(removals.into_iter().filter_map(|(text, removed)| Some((text?, cut.and(removed)))));
+        for (text, cut) in found {
+            let form = Form { text, cut };
+            if !seen.contains(&form) {
+                seen.insert(form.clone());
+                forms.push(form);
+            }
+        }
+        if forms.len() > MAX_FORMS {
+            return None;
+        }
+    }
+    Some(forms)
+}
+
+/// Returns the forms of a URI pattern that stand for URIs without some components: decoded and resolved like a
+/// URI. In a `file` URI `?` is the wildcard, so query and fragment are only cut from others.
+pub(super) fn pattern_forms(pattern: &str, cut: Cut) -> Vec<String> {
+    let mut text = decode_pattern(pattern);
+    if cut.has(Cut::HOST) {
+        text = without_host(&text).unwrap_or(text);
+    }
+    let is_file = split_scheme(&text).0.eq_ignore_ascii_case("file");
+    for (removed, delimiter) in [(Cut::QUERY, '?'), (Cut::FRAGMENT, '#')] {
+        if cut.has(removed) && !is_file {
+            text.truncate(text.find(delimiter).unwrap_or(text.len()));
+        }
+    }
+    let parsed = parse(&text).map(|parsed| decode_pattern(&parsed));
+    let mut all = vec![resolve(&text, true), resolve(&text, false)];
+    all.extend(parsed);
+    all.push(text);
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Whether no parser reads a URI as anything but what is written.
+fn is_plain(uri: &str) -> bool {
+    let (scheme, rest) = split_scheme(uri);
+    let path = match scheme {
+        "file" => rest.strip_prefix("///"),
+        // Their hosts have forms of their own.
+        "http" | "https" | "ws" | "wss" | "ftp" => None,
+        _ => Some(rest.strip_prefix("//").unwrap_or(rest)),
+    };
+    let is_lower = !scheme.bytes().any(|byte| byte.is_ascii_uppercase());
+    let has_forms = |path: &str| path.contains(['%', '?', '#']) || path.contains("//") || has_dots(path);
+    is_lower && path.is_some_and(|path| !path.starts_with('/') && !has_forms(path))
+}
+
+fn has_dots(path: &str) -> bool {
+    path.split('/').any(|name| matches!(name, "." | ".."))
+}
+
+/// Splits a URI at the colon behind its scheme; a URI without one has an empty scheme.
+fn split_scheme(uri: &str) -> (&str, &str) {
+    match uri.split_once(':') {
+        Some((scheme, rest)) if !scheme.contains(['/', '?', '#']) => (scheme, rest),
+        _ => ("", uri),
+    }
+}
+
+/// Splits what follows a scheme and has two slashes into authority and path.
+fn split_authority(rest: &str) -> Option<(&str, &str)> {
+    let rest = rest.strip_prefix("//").filter(|rest| !rest.starts_with('/'))?;
+    Some(rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())))
+}
+
+/// Decodes every escape once. Escaped control characters and backslashes, white space at either end and bytes
+/// that are no UTF-8 are refused; a `%` without two digits stands for itself.
+fn decode(text: &str) -> Option<String> {
+    let decoded = percent_decode_str(text).decode_utf8().ok()?;
+    let is_refused = decoded.contains(|c: char| c.is_control() || c == '\\');
+    let is_whole =
+        decoded.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}').len() == decoded.len();
+    (!is_refused && is_whole).then(|| decoded.into_owned())
+}
+
+/// Decodes a pattern until nothing is left to decode. An escaped `*` stays escaped: it is no wildcard.
+fn decode_pattern(pattern: &str) -> String {
+    let stars = |text: &str| text.matches('*').count();
+    let mut text = pattern.to_owned();
+    while let Ok(decoded) = percent_decode_str(&text).decode_utf8()
+        && decoded != text
+        && stars(&decoded) == stars(&text)
+    {
+        text = decoded.into_owned();
+    }
+    text
+}
+
+/// Reads a URI as the WHATWG parser does, without credentials and the dot of a rooted host name.
+fn parse(text: &str) -> Option<String> {
+    let mut url = Url::parse(text).ok()?;
+    // Both fail where there is no host, and so nothing to remove.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    if let Some(host) = url.host_str().and_then(|host| host.strip_suffix('.')).map(str::to_owned) {
+        url.set_host(Some(&host)).ok()?;
+    }
+    Some(url.into())
+}
+
+/// Resolves `.`, `..` and empty names as a file system does, through `?` and `#`, and writes the scheme in lower
+/// case. The authority is kept, or is the first name of the path. An absolute `file` path has three slashes.
+fn resolve(text: &str, keeps_host: bool) -> String {
+    let (scheme, rest) = split_scheme(text);
+    let scheme = scheme.to_ascii_lowercase();
+    let prefix = if scheme.is_empty() { String::new() } else { format!("{scheme}:") };
+    match split_authority(rest) {
+        Some((host, path)) if scheme == "file" && host.eq_ignore_ascii_case("localhost") => {
+            format!("{prefix}///{}", resolve_path(path))
+        }
+        Some((host, path)) if keeps_host && !host.is_empty() => {
+            let resolved = resolve_path(path);
+            let is_separate =
+                path.starts_with('/') || !(resolved.is_empty() || resolved.starts_with(['?', '#']));
+            format!("{prefix}//{host}{}{resolved}", if is_separate { "/" } else { "" })
+        }
+        _ if scheme == "file" => format!("{prefix}///{}", resolve_path(rest)),
+        _ => {
+            let slashes = rest.len() - rest.trim_start_matches('/').len();
+            format!("{prefix}{}{}", &"///"[..slashes.min(3)], resolve_path(rest))
+        }
+    }
+}
+
+fn resolve_path(path: &str) -> String {
+    let mut names = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    let is_folder = matches!(path.rsplit('/').next(), Some("" | "." | ".."));
+    let end = if is_folder && !names.is_empty() { "/" } else { "" };
+    names.join("/") + end
+}
+
+/// Removes the authority of a `file` URI, which most readers ignore.
+fn without_host(text: &str) -> Option<String> {
+    let (scheme, rest) = split_scheme(text);
+    let (host, path) = split_authority(rest)?;
+    let is_there = scheme.eq_ignore_ascii_case("file") && !host.is_empty();
+    is_there.then(|| format!("file:///{}", path.trim_start_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(uri: &str) -> Vec<String> {
+        forms(uri).unwrap_or_else(|| panic!("{uri} has no forms")).into_iter().map(|form| form.text).collect()
+    }
+
+    #[test]
+    fn every_text_that_some_parser_reads_is_among_the_forms() {
+        let table = [
+            ("file:///tmp/../etc/passwd", "file:///etc/passwd"),
+            ("file:///tmp/./a", "file:///tmp/a"),
+            ("file:///tmp/a/..", "file:///tmp/"),
+            ("file:///../../etc/passwd", "file:///etc/passwd"),
+            ("file:///tmp/%2e%2E/etc/passwd", "file:///etc/passwd"),
+            ("file:///tmp/..%2fetc/passwd", "file:///etc/passwd"),
+            ("file:///tmp/..%252fetc/passwd", "file:///etc/passwd"),
+            ("file:///tmp/a%2fb/../..%2fetc/passwd", "file:///etc/passwd"),
+            ("file:///tmp/x?/../../etc/passwd", "file:///etc/passwd"),
+            ("file:///tmp/x#/../../etc/passwd", "file:///etc/passwd"),
+            ("file:///tmp//../etc", "file:///etc"),
+            ("file:///tmp//../etc", "file:///tmp/etc"),
+            ("file:///%65tc/passwd", "file:///etc/passwd"),
+            ("file:////etc//passwd", "file:///etc/passwd"),
+            ("file:/etc/passwd", "file:///etc/passwd"),
+            ("file:etc/passwd", "file:///etc/passwd"),
+            ("file://localhost/etc/passwd", "file:///etc/passwd"),
+            ("file://elsewhere/etc/passwd", "file:///etc/passwd"),
+            ("file://tmp/../etc/passwd", "file:///etc/passwd"),
+            ("FILE:///etc/passwd", "file:///etc/passwd"),
+            ("%66ile:///etc/passwd", "file:///etc/passwd"),
+            ("file:///etc/passwd?x#y", "file:///etc/passwd"),
+            ("file:///etc/pass%3Fwd?x", "file:///etc/pass?wd"),
+            ("notes:/a/../b", "notes:/b"),
+            ("db://a/../b?x=/../c", "db://a/b?x=/../c"),
+            ("db://a/../b", "db://b"),
+            ("db://a/x////../../b", "db://a/b"),
+            ("https:evil.com/x", "https://evil.com/x"),
+            ("https://user:word@EVIL.com.:443/x", "https://evil.com/x"),
+            ("https://ｅvil.com/", "https://evil.com/"),
+        ];
+        for (uri, form) in table {
+            assert!(texts(uri).iter().any(|text| text == form), "{uri}: {:?}", texts(uri));
+        }
+    }
+
+    #[test]
+    fn a_plain_uri_has_one_form() {
+        let plain =
+            ["", "x", "file:///tmp/a", "file:///tmp/.hidden/...", "t://{a}/{b}", "notes://Host/ä", "a:b:c"];
+        for uri in plain {
+            assert_eq!(texts(uri), [uri]);
+        }
+    }
+
+    #[test]
+    fn a_uri_that_parsers_disagree_about_has_no_forms() {
+        let refused = [
+            "file:///tmp/.\t./x",
+            "file:///tmp/.\n./x",
+            "file:///tmp/a b",
+            " file:///tmp/a",
+            "file:///tmp/a\u{a0}",
+            "\u{feff}file:///tmp/a",
+            "file:///tmp\\..\\x",
+            "file:///tmp/.%09./x",
+            "file:///tmp/%2500",
+            "file:///tmp/..%5cx",
+            "file:///tmp/x%20",
+            "file:///tmp/%c0%ae%c0%ae/x",
+        ];
+        for uri in refused {
+            assert_eq!(forms(uri), None, "{uri:?}");
+        }
+        assert!(forms("file:///my%20docs/a").is_some());
+    }
+
+    #[test]
+    fn forms_are_bounded_in_length_and_number() {
+        let uri = |length: usize| format!("x:{}", "a".repeat(length - 2));
+        assert!(forms(&uri(MAX_LENGTH)).is_some());
+        assert_eq!(forms(&uri(MAX_LENGTH + 1)), None);
+        assert_eq!(forms(&format!("x:%{}41", "25".repeat(MAX_FORMS))), None, "decoded again and again");
+    }
+
+    proptest! {
+        #[test]
+        fn every_form_of_a_form_is_a_form(uri in "(file|x|X|https)?:?/{0,3}[a-c.%/2eEfF?#é]{0,16}") {
+            let Some(all) = forms(&uri) else { return Ok(()) };
+            prop_assert_eq!(&all[0].text, &uri);
+            prop_assert!(all.len() <= MAX_FORMS);
+            for form in &all {
+                for text in texts(&form.text) {
+                    prop_assert!(all.iter().any(|known| known.text == text), "{} of {} of {}", text, form.text, uri);
+                }
+            }
+        }
+    }
+}

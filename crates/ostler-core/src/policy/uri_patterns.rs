@@ -1,0 +1,80 @@
+//! Resource patterns of a role, matched against every form of a URI.
+
+use super::uri_normalize::{self, Cut, Form};
+use super::{Filter, Rule, Subject, glob};
+
+/// The resource patterns of a filter in the forms that URIs are compared in, beside the patterns as written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct UriPatterns {
+    /// By [`Cut::index`].
+    allow: Vec<Vec<Normal>>,
+    deny: Vec<Normal>,
+}
+
+/// One form of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Normal {
+    /// The index of the pattern in its list.
+    of: usize,
+    pattern: String,
+}
+
+/// Returns every text that a server may read a URI as; `None` if servers may read it differently in ways that no
+/// rule can decide about.
+pub fn uri_forms(uri: &str) -> Option<Vec<String>> {
+    let forms = uri_normalize::forms(uri)?;
+    Some(forms.into_iter().map(|form| form.text).collect())
+}
+
+impl UriPatterns {
+    pub(super) fn of(filter: &Filter) -> Self {
+        let allow = Cut::ALL.map(|cut| normal(&filter.allow, &[cut]));
+        // A deny pattern with a query must not deny every other query.
+        Self { allow: allow.into(), deny: normal(&filter.deny, &[Cut::default(), Cut::HOST]) }
+    }
+
+    /// Decides about the forms of a URI that is allowed as written; `None` if all of them are allowed too.
+    pub(super) fn rule<'f>(&self, filter: &'f Filter, prefix: &str, uri: &str) -> Option<Rule<'f>> {
+        let Some(forms) = uri_normalize::forms(uri) else { return Some(Rule::AmbiguousUri) };
+        let forms = || forms.iter().map(|Form { text, cut }| (format!("{prefix}{text}"), *cut));
+        let denied = forms().find_map(|(name, _)| self.denied(filter, &name));
+        denied.or_else(|| {
+            // The first form is the URI as written, which a pattern as written has allowed.
+            let mut others = forms().skip(1);
+            let is_allowed = |(name, cut): (String, Cut)| {
+                let normal = self.allow.get(cut.index()).into_iter().flatten();
+                filter
+                    .allow
+                    .iter()
+                    .chain(normal.map(|normal| &normal.pattern))
+                    .any(|it| glob::is_match(it, &name))
+            };
+            (!others.all(is_allowed)).then_some(Rule::Unmatched)
+        })
+    }
+
+    /// Returns the pattern that denies a form. A path with a slash at its end is also the path without.
+    fn denied<'f>(&self, filter: &'f Filter, name: &str) -> Option<Rule<'f>> {
+        let is_match = |pattern: &str| {
+            glob::is_match(pattern, name) || glob::is_match(pattern, name.trim_end_matches('/'))
+        };
+        let written = filter.deny.iter().find(|pattern| is_match(pattern));
+        let normal = || self.deny.iter().find(|normal| is_match(&normal.pattern));
+        let pattern = written.or_else(|| filter.deny.get(normal()?.of));
+        pattern.map(|pattern| Rule::Denied(pattern))
+    }
+}
+
+/// Returns the forms of all resource patterns of a list that differ from the patterns themselves.
+fn normal(patterns: &[String], cuts: &[Cut]) -> Vec<Normal> {
+    let mut all = Vec::new();
+    for (of, pattern) in patterns.iter().enumerate() {
+        let kind = Subject::Resource("").prefix();
+        let Some(at) = pattern.find(kind).map(|at| at + kind.len()) else { continue };
+        let (prefix, uri) = pattern.split_at(at);
+        let forms = cuts.iter().flat_map(|cut| uri_normalize::pattern_forms(uri, *cut));
+        let forms = forms.filter(|form| form != uri);
+        all.extend(forms.map(|form| Normal { of, pattern: format!("{prefix}{form}") }));
+    }
+    all
+}
