@@ -82,6 +82,13 @@ pub enum What<'a> {
         /// Who, where the host was told.
         by: Option<&'a Caller>,
     },
+    /// It lists a resource or template that another server owns.
+    ResourceShadowed {
+        /// The URI or template.
+        uri: &'a str,
+        /// The server that is asked instead.
+        owner: &'a str,
+    },
     /// A tool's definition is not the approved one.
     DefinitionChanged {
         /// Which tool.

@@ -242,8 +242,9 @@ impl Host {
         let (room, ledger) = (Arc::clone(&self.shared().room), Arc::clone(&self.shared().ledger));
         let (cache, bus) = (self.cache_handle(), Arc::clone(&self.shared().bus));
         // Who wanted to see the log of a replaced server still does.
-        let before = self.shared().registry.load().get(&spec.name).map(|server| Arc::clone(&server.level));
-        let level = before.unwrap_or_default();
+        let before = self.shared().registry.load().get(&spec.name).cloned();
+        let level = before.as_ref().map(|server| Arc::clone(&server.level)).unwrap_or_default();
+        let rank = before.map(|server| server.rank);
         let (slot_level, host) = (Arc::clone(&level), self.downgrade());
         let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
         let chance = Mutex::new(self.chance());
@@ -258,7 +259,11 @@ impl Host {
             host: host.clone(),
             rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
         };
-        Arc::new(Server::new(spec, registration, Fittings { connector, level, furnish: Box::new(furnish) }))
+        Arc::new(Server::new(
+            spec,
+            registration,
+            Fittings { rank, connector, level, furnish: Box::new(furnish) },
+        ))
     }
 
     /// Swaps a changed registry in; returns the one before.

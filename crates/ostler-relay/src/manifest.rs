@@ -33,6 +33,9 @@ pub struct Listed {
     pub call_timeout: u64,
     /// How long a call may take at most, in milliseconds.
     pub max_call_time: u64,
+    /// Its place among the servers of its host, which decides who owns a URI that several of them claim.
+    #[serde(default)]
+    pub rank: usize,
 }
 
 impl Manifest {
@@ -42,7 +45,7 @@ impl Manifest {
     }
 }
 
-/// A hash of everything in it but why something is old.
+/// A hash of everything in it but the ranks and why something is old.
 fn version_of(servers: &[Listed]) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
@@ -67,7 +70,7 @@ mod tests {
         let raw = |tool: &&str| RawValue::from_string((*tool).to_owned());
         let tools = tools.iter().map(raw).collect::<Result<_, _>>();
         let tools = tools.unwrap_or_else(|error| panic!("{error}"));
-        Listed { name: name.into(), tools, error: None, call_timeout: 1, max_call_time: 2 }
+        Listed { name: name.into(), tools, error: None, call_timeout: 1, max_call_time: 2, rank: 0 }
     }
 
     #[test]

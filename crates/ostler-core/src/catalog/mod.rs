@@ -4,12 +4,14 @@
 //! made here and looked up in a [`Table`]; none is ever taken apart again, so
 //! it does not matter what characters a tool's own name holds.
 
+mod resources;
 mod table;
 pub mod template;
 mod words;
 
 use sha2::{Digest, Sha256};
 
+pub use self::resources::{Claimed, Resources, Shadowed};
 pub use self::table::Table;
 pub use self::words::{nearest, slug};
 use crate::name::ServerName;

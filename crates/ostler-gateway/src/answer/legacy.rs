@@ -96,15 +96,11 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     let (Some(session), Some(uri)) = (session(exchange), exchange.params.uri()) else {
         return Reply::invalid("`uri` is missing or not a string");
     };
-    let servers = match &exchange.face {
-        Face::One(server) => vec![server.clone()],
-        Face::All => {
-            let mut servers = route::servers_of(gateway, exchange, &uri).await;
-            servers.truncate(1);
-            servers
-        }
+    let server = match &exchange.face {
+        Face::One(server) => Some(server.clone()),
+        Face::All => route::owner_of(gateway, exchange, &uri).await,
     };
-    let Some(server) = servers.into_iter().next() else { return route::not_found(&uri, &exchange.client) };
+    let Some(server) = server else { return route::not_found(&uri, &exchange.client) };
     let is_full =
         gateway.0.subscriptions.all().get(session.id()).is_some_and(|uris| uris.len() >= PER_SESSION);
     if is_full {

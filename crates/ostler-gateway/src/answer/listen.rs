@@ -88,7 +88,7 @@ async fn subscribe(gateway: &Gateway, exchange: &Exchange, wanted: Wanted) -> Li
     for uri in &wanted.resource_subscriptions {
         let server = match &exchange.face {
             Face::One(server) => Some(server.clone()),
-            Face::All => route::servers_of(gateway, exchange, uri).await.into_iter().next(),
+            Face::All => route::owner_of(gateway, exchange, uri).await,
         };
         let Some(server) = server else { continue };
         // What can't be subscribed to is not acknowledged.

@@ -1,14 +1,18 @@
 //! Lists: of one server as it gives them, and in our own pages: those of all servers, and those of one server for
 //! a caller that may not use all of it, whom the server's own pages would tell how much is left out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
 use ostler_host::{Kind, Offer};
 use ostler_wire::{Change, Era, Item, ListPage, Scope};
+use serde_json::{Map, Value, json};
 
+use super::names::Tables;
 use super::relay::{self, Route};
 use crate::cursor::Cursor;
 use crate::exchange::{Client, Exchange, Reply};
@@ -17,6 +21,12 @@ use crate::gateway::Gateway;
 
 /// Under which key of `_meta` a list says whose items are missing or old.
 const UNAVAILABLE: &str = "dev.ostler/unavailable";
+
+/// Under which key of `_meta` a list says whose resources are left out because another server owns them.
+const SHADOWED: &str = "dev.ostler/shadowed";
+
+/// Shadowed resources that one list names; a server may list thousands.
+const MAX_SHADOWED: usize = 100;
 
 /// Answers a list.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
@@ -71,6 +81,8 @@ struct Page {
     items: Vec<Bytes>,
     /// The last of them, if more follow.
     next: Option<Cursor>,
+    /// Items that are left out: the URI or template, the server, the owner.
+    shadowed: Vec<(Arc<str>, ServerName, ServerName)>,
 }
 
 impl Page {
@@ -85,7 +97,8 @@ impl Page {
             Kind::Prompts if *face == Face::All => Some(&tables.prompts),
             _ => None,
         };
-        let mut page = Self { items: Vec::new(), next: None };
+        let mut page = Self { items: Vec::new(), next: None, shadowed: Vec::new() };
+        let owners = owners(&tables, kind, offers);
         let mut seen = HashSet::new();
         for offer in offers {
             let rows = table.map(|table| table.of_server(&offer.server));
@@ -97,8 +110,8 @@ impl Page {
                 _ => 0,
             };
             for (at, item) in offer.items.iter().enumerate() {
-                // The same URI on two servers is the first one's.
-                if rows.is_none() && !seen.insert(&item.name) {
+                let owner = owners.get(&*item.name).filter(|owner| **owner != offer.server);
+                if owner.is_none() && rows.is_none() && !seen.insert(&item.name) {
                     continue;
                 }
                 if at < start {
@@ -106,6 +119,10 @@ impl Page {
                 }
                 if page.items.len() == shared.options.page_size {
                     return page;
+                }
+                if let Some(owner) = owner {
+                    page.shadowed.push((Arc::clone(&item.name), offer.server.clone(), owner.clone()));
+                    continue;
                 }
                 let exposed = rows.and_then(|rows| rows.iter().find(|row| *row.tool == *item.name));
                 page.items.push(match exposed {
@@ -144,10 +161,31 @@ impl Page {
         if matches!(exchange.client, Client::Modern) {
             push_hints(&mut out, offers);
         }
-        push_unavailable(&mut out, offers);
+        push_meta(&mut out, offers, &self.shadowed);
         out.push(b'}');
         out
     }
+}
+
+/// Finds the owners of URIs or templates that several servers offer.
+fn owners<'o>(tables: &Tables, kind: Kind, offers: &'o [Offer]) -> HashMap<&'o str, ServerName> {
+    let mut offered: HashMap<&str, Vec<&ServerName>> = HashMap::new();
+    if matches!(kind, Kind::Resources | Kind::Templates) {
+        for (offer, item) in offers.iter().flat_map(|offer| offer.items.iter().map(move |item| (offer, item)))
+        {
+            offered.entry(&*item.name).or_default().push(&offer.server);
+        }
+    }
+    let contested = offered.into_iter().filter(|(_, servers)| servers.len() > 1);
+    let owned = contested.filter_map(|(uri, servers)| {
+        let may = |server: &ServerName| servers.contains(&server);
+        let owner = match kind {
+            Kind::Templates => tables.resources.owner_of_template(uri, may),
+            _ => tables.resources.owner_of_listed(uri, may),
+        };
+        Some((uri, owner?.clone()))
+    });
+    owned.collect()
 }
 
 /// A list is good for as long as every part of it is. It is the caller's own:
@@ -159,27 +197,31 @@ fn push_hints(out: &mut Vec<u8>, offers: &[Offer]) {
     out.extend_from_slice(b",\"cacheScope\":\"private\"");
 }
 
-fn push_unavailable(out: &mut Vec<u8>, offers: &[Offer]) {
-    let mut sick = offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?))).peekable();
-    if sick.peek().is_none() {
-        return;
-    }
-    out.extend_from_slice(b",\"_meta\":{");
-    ostler_wire::push_text(out, UNAVAILABLE);
-    out.extend_from_slice(b":[");
-    for (at, (offer, error)) in sick.enumerate() {
-        if at > 0 {
-            out.push(b',');
+/// Says whose items are missing or old, and which ones another server owns.
+fn push_meta(out: &mut Vec<u8>, offers: &[Offer], shadowed: &[(Arc<str>, ServerName, ServerName)]) {
+    let sick = offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?)));
+    let sick: Vec<Value> = sick
+        .map(|(offer, error)| {
+            json!({"server": offer.server.as_str(), "code": error.code(), "message": error.to_string()})
+        })
+        .collect();
+    let shadowed: Vec<Value> = shadowed
+        .iter()
+        .take(MAX_SHADOWED)
+        .map(
+            |(uri, server, owner)| json!({"uri": &**uri, "server": server.as_str(), "owner": owner.as_str()}),
+        )
+        .collect();
+    let mut meta = Map::new();
+    for (key, rows) in [(UNAVAILABLE, sick), (SHADOWED, shadowed)] {
+        if !rows.is_empty() {
+            meta.insert(key.to_owned(), rows.into());
         }
-        out.extend_from_slice(b"{\"server\":");
-        ostler_wire::push_text(out, offer.server.as_str());
-        out.extend_from_slice(b",\"code\":");
-        ostler_wire::push_text(out, error.code());
-        out.extend_from_slice(b",\"message\":");
-        ostler_wire::push_text(out, &error.to_string());
-        out.push(b'}');
     }
-    out.extend_from_slice(b"]}");
+    if !meta.is_empty() {
+        out.extend_from_slice(b",\"_meta\":");
+        out.extend_from_slice(Value::from(meta).to_string().as_bytes());
+    }
 }
 
 fn renamed(definition: &Bytes, name: &str) -> Bytes {

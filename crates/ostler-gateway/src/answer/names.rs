@@ -1,26 +1,29 @@
 //! Which exposed name, and which URI, means which server.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ostler_core::caller::Caller;
-use ostler_core::catalog::Table;
+use ostler_core::catalog::{Resources, Shadowed, Table};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{Host, Item, Kind};
 use ostler_wire::headers::{self, ParamHeader};
 
 use super::sweep::Sweeps;
-use ostler_core::catalog::template;
 
 /// Resolves names by a table that follows the host's lists.
 #[derive(Debug)]
 pub(crate) struct Names {
     current: ArcSwap<Tables>,
-    building: Mutex<()>,
+    /// Held while tables are built: servers that were reported to claim a resource, each with its owner. Each pair
+    /// is reported once, so that no server can flood the audit by listing and unlisting.
+    building: Mutex<HashSet<(ServerName, ServerName)>>,
     sweeps: Sweeps,
+    /// Servers that were asked once for the resources that they had not listed. As many as there are servers.
+    completed: Mutex<HashSet<ServerName>>,
 }
 
 /// What the host knew at one moment.
@@ -32,14 +35,13 @@ pub(crate) struct Tables {
     pub(crate) prompts: Table,
     /// Every known tool of every server, with its arguments that are repeated in headers.
     marks: HashMap<ServerName, HashMap<Arc<str>, Vec<ParamHeader>>>,
-    /// Who lists a resource, in the order of servers: the first that a caller may ask has it.
-    resources: HashMap<Arc<str>, Vec<ServerName>>,
-    templates: Vec<(Arc<str>, ServerName)>,
+    pub(crate) resources: Resources,
 }
 
 impl Names {
     pub(crate) fn new() -> Self {
-        Self { current: ArcSwap::default(), building: Mutex::default(), sweeps: Sweeps::default() }
+        let (current, sweeps) = (ArcSwap::default(), Sweeps::default());
+        Self { current, building: Mutex::default(), sweeps, completed: Mutex::default() }
     }
 
     /// The tables as of now. A call to a known tool costs two loads here.
@@ -48,16 +50,44 @@ impl Names {
         if current.version == Some(host.lists_version()) {
             return current;
         }
-        let _building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.building.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.current.load_full();
         // Asked before building: a change meanwhile makes the next caller build again.
         let version = host.lists_version();
         if current.version == Some(version) {
             return current;
         }
-        let tables = Arc::new(Tables::of(host, version));
+        let tables = Arc::new(Tables::of(host, version, &current));
         self.current.store(Arc::clone(&tables));
+        for Shadowed { uri, server, owner } in tables.resources.shadowed() {
+            if reported.insert((server.clone(), owner.clone())) {
+                host.report_shadowed(server, uri, owner);
+            }
+        }
         tables
+    }
+
+    /// Asks each server that the caller may see once for resources and templates that it has not listed yet: until
+    /// then a URI that it owns would be another one's. A server that does not answer is not waited for again.
+    pub(crate) async fn complete(&self, host: &Host, caller: &Caller, patience: Duration) {
+        let tables = self.tables(host);
+        let mut servers = host.servers(caller);
+        servers.retain(|server| !tables.resources.has_listed(server));
+        if servers.is_empty() {
+            return;
+        }
+        let completed = || self.completed.lock().unwrap_or_else(PoisonError::into_inner);
+        if servers.iter().all(|server| completed().contains(server)) {
+            return;
+        }
+        // Whoever comes meanwhile waits for the same sweeps.
+        for kind in [Kind::Resources, Kind::Templates] {
+            self.sweep(host, caller, kind, patience).await;
+        }
+        let all = host.servers(&Caller::operator());
+        let mut completed = completed();
+        completed.retain(|server| all.contains(server));
+        completed.extend(servers);
     }
 
     /// Asks every server that the caller may see for its list because a name is not known, unless that
@@ -86,23 +116,13 @@ impl Names {
 }
 
 impl Tables {
-    fn of(host: &Host, version: u64) -> Self {
+    fn of(host: &Host, version: u64, before: &Self) -> Self {
         let named = |kind| {
             let known = host.known_items(kind).into_iter();
             Table::new(known.map(|(server, items)| {
                 (server, items.into_iter().map(|item| item.name.to_string()).collect())
             }))
         };
-        let mut resources: HashMap<_, Vec<_>> = HashMap::new();
-        for (server, items) in host.known_items(Kind::Resources) {
-            for item in items {
-                resources.entry(item.name).or_default().push(server.clone());
-            }
-        }
-        let templates = host.known_items(Kind::Templates).into_iter();
-        let templates = templates
-            .flat_map(|(server, items)| items.into_iter().map(move |item| (item.name, server.clone())))
-            .collect();
         let tools = host.known_items(Kind::Tools).into_iter();
         let marks = tools.map(|(server, items)| {
             (server, items.into_iter().map(|item| (Arc::clone(&item.name), marks_of(&item))).collect())
@@ -112,42 +132,17 @@ impl Tables {
             marks: marks.collect(),
             tools: named(Kind::Tools),
             prompts: named(Kind::Prompts),
-            resources,
-            templates,
+            resources: Resources::new(
+                &before.resources,
+                host.claimed(Kind::Resources),
+                host.claimed(Kind::Templates),
+            ),
         }
     }
 
     /// The arguments of a tool that are repeated in headers; `None` if the tool is not known.
     pub(crate) fn marks(&self, server: &ServerName, tool: &str) -> Option<&[ParamHeader]> {
         self.marks.get(server)?.get(tool).map(Vec::as_slice)
-    }
-
-    /// The servers that may have a resource and that may be asked for it, the
-    /// likeliest first: those that list it, those with a template that fits,
-    /// those with others of its scheme.
-    pub(crate) fn servers_of(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Vec<ServerName> {
-        let mut seen = HashSet::new();
-        self.offerers_of(uri).filter(|server| may(server) && seen.insert(*server)).cloned().collect()
-    }
-
-    /// The servers that list anything with the same scheme, sorted.
-    pub(crate) fn servers_alike(&self, uri: &str, sees: impl Fn(&ServerName) -> bool) -> Vec<ServerName> {
-        let listed = self.resources.iter().flat_map(|(uri, all)| all.iter().map(move |one| (uri, one)));
-        let all = listed.chain(self.templates.iter().map(|(uri, server)| (uri, server)));
-        let alike = all.filter(|(known, _)| scheme(known) == scheme(uri)).map(|(_, server)| server);
-        let found: BTreeSet<&ServerName> = alike.filter(|server| sees(server)).collect();
-        found.into_iter().cloned().collect()
-    }
-
-    /// The servers that list a resource, or a template that fits it.
-    pub(crate) fn offerers_of(&self, uri: &str) -> impl Iterator<Item = &ServerName> {
-        let fitting = self.templates.iter().filter(move |(template, _)| template::fits(template, uri));
-        self.resources.get(uri).into_iter().flatten().chain(fitting.map(|(_, server)| server))
-    }
-
-    /// The servers that have a template, as it is written.
-    pub(crate) fn servers_of_template(&self, template: &str) -> impl Iterator<Item = &ServerName> {
-        self.templates.iter().filter(move |(known, _)| **known == *template).map(|(_, server)| server)
     }
 }
 
@@ -163,8 +158,4 @@ fn may_be_of(server: &ServerName, exposed: &str) -> bool {
 fn marks_of(item: &Item) -> Vec<ParamHeader> {
     let schema = ostler_wire::member(&item.definition, "inputSchema");
     schema.and_then(|schema| headers::param_headers(schema).ok()).unwrap_or_default()
-}
-
-fn scheme(uri: &str) -> &str {
-    uri.split_once(':').map_or("", |(scheme, _)| scheme)
 }

@@ -15,9 +15,6 @@ use crate::exchange::{Client, Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
 
-/// Servers that are asked for a resource nobody lists.
-const GUESSES: usize = 8;
-
 /// How often one request looks at all lists while servers are being replaced.
 const SWEEPS: usize = 3;
 
@@ -245,8 +242,7 @@ fn unknown(gateway: &Gateway, exchange: &Exchange, kind: Kind, exposed: &str) ->
     Reply::failed(&error, exchange.client.era())
 }
 
-/// A resource: the server that lists it, or those that might have it, one
-/// after the other. Reading does no harm.
+/// A resource: its owner is asked, and no other server hears of it.
 async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
     let uri = params.uri().map(Cow::into_owned).unwrap_or_default();
@@ -254,55 +250,67 @@ async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     if let Some(server) = state::server_of(gateway, exchange, &params) {
         return relay::relay(gateway, exchange, Route::to(server, params)).await;
     }
-    let servers = servers_of(gateway, exchange, &uri).await;
-    let mut last = None;
-    for server in servers.into_iter().take(GUESSES) {
-        let reply = relay::relay(gateway, exchange, Route::to(server, params.clone())).await;
-        match &reply {
-            Reply::Error { code, .. }
-                if matches!(*code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND) =>
-            {
-                last.get_or_insert(reply);
-            }
-            _ => return reply,
+    let owner = match only_server(gateway, exchange) {
+        Some(only) => Some(only),
+        None => owner_of(gateway, exchange, &uri).await,
+    };
+    let Some(server) = owner else { return not_found(&uri, &exchange.client) };
+    let reply = relay::relay(gateway, exchange, Route::to(server, params)).await;
+    match &reply {
+        // Whom something may be hidden from can't tell who was asked.
+        Reply::Error { code: RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND, .. }
+            if gateway.0.host.is_restricted(&exchange.caller) =>
+        {
+            not_found(&uri, &exchange.client)
         }
+        _ => reply,
     }
-    // Whom something may be hidden from can't tell who was asked.
-    let last = last.filter(|_| !gateway.0.host.is_restricted(&exchange.caller));
-    last.unwrap_or_else(|| not_found(&uri, &exchange.client))
 }
 
-/// The servers that may have a resource and that the caller may ask for it.
-pub(crate) async fn servers_of(gateway: &Gateway, exchange: &Exchange, uri: &str) -> Vec<ServerName> {
+/// Returns the server that is asked for every URI, listed or not: there is no other, and no rule holds the caller
+/// back.
+fn only_server(gateway: &Gateway, exchange: &Exchange) -> Option<ServerName> {
+    let host = &gateway.0.host;
+    match &host.servers(&Caller::operator())[..] {
+        [only] if !host.is_restricted(&exchange.caller) => Some(only.clone()),
+        _ => None,
+    }
+}
+
+/// Finds the server that answers for a URI: the owner among those that claim it and that the caller may ask.
+pub(crate) async fn owner_of(gateway: &Gateway, exchange: &Exchange, uri: &str) -> Option<ServerName> {
     let (shared, caller) = (&gateway.0, &exchange.caller);
     let may = |server: &ServerName| shared.host.may_use(caller, server.as_str(), Kind::Resources, uri);
-    let sees = |server: &ServerName| shared.host.sees(caller, server.as_str());
     if !is_uri(uri) {
         record_unlisted(gateway, exchange, uri);
-        return Vec::new();
+        return None;
     }
-    let tables = shared.names.tables(&shared.host);
-    if tables.offerers_of(uri).any(may) {
-        return tables.servers_of(uri, may);
-    }
-    // Before guessing: what is known may come from somebody who sees other servers.
+    let look = || shared.names.tables(&shared.host).resources.owner(uri, may).cloned();
     let patience = shared.options.list_patience;
+    shared.names.complete(&shared.host, caller, patience).await;
+    if let Some(server) = look() {
+        return Some(server);
+    }
     shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
     shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await;
+    if let Some(server) = look() {
+        return Some(server);
+    }
     let tables = shared.names.tables(&shared.host);
-    // One that the rules hide is looked for like one that nobody lists: the host says of both that there is none.
-    let servers = match tables.offerers_of(uri).any(may) {
-        true => tables.servers_of(uri, may),
-        false => tables.servers_alike(uri, sees),
-    };
+    // A URI that the rules hide goes the way of one that is missing: to the server whose template it fits, where
+    // the host says of both that there is none.
+    let sees = |server: &ServerName| shared.host.sees(caller, server.as_str());
+    if let Some(server) = tables.resources.owner_by_template(uri, sees) {
+        return Some(server.clone());
+    }
     let mut is_hidden = false;
-    for server in tables.offerers_of(uri).filter(|server| !sees(server)) {
+    for server in tables.resources.claimants(uri) {
         is_hidden |= record_hidden(gateway, exchange, server, (Kind::Resources, uri));
     }
-    if servers.is_empty() && !is_hidden {
+    if !is_hidden {
         record_unlisted(gateway, exchange, uri);
     }
-    servers
+    None
 }
 
 fn record_unlisted(gateway: &Gateway, exchange: &Exchange, uri: &str) {
@@ -347,11 +355,12 @@ async fn completion(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
         return Reply::invalid("`ref` names neither a prompt nor a resource");
     };
     let host = &gateway.0.host;
-    let may = |server: &&ServerName| host.may_use(&exchange.caller, server.as_str(), Kind::Templates, &uri);
-    let template = gateway.0.names.tables(host).servers_of_template(&uri).find(may).cloned();
+    let may = |server: &ServerName| host.may_use(&exchange.caller, server.as_str(), Kind::Templates, &uri);
+    gateway.0.names.complete(host, &exchange.caller, gateway.0.options.list_patience).await;
+    let template = gateway.0.names.tables(host).resources.owner_of_template(&uri, may).cloned();
     let server = match template {
         Some(server) => Some(server),
-        None => servers_of(gateway, exchange, &uri).await.into_iter().next(),
+        None => owner_of(gateway, exchange, &uri).await,
     };
     let Some(server) = server else { return not_found(&uri, &exchange.client) };
     let reply = relay::relay(gateway, exchange, Route::to(server, params.clone())).await;

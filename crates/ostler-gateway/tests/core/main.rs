@@ -17,6 +17,7 @@ mod readiness;
 mod resources;
 mod roles;
 mod rounds;
+mod shadowing;
 mod tasks;
 mod voices;
 mod wording;

@@ -86,8 +86,18 @@ async fn a_resource_that_nobody_has_is_not_found_in_the_words_of_the_era() {
     assert_eq!(read(&mut modern, "nobody:1").await["error"]["code"], -32602);
     assert_eq!(read(&mut legacy, "nobody:1").await["error"]["code"], -32002);
     assert_eq!(world.stage("a").count("resources/read") + world.stage("b").count("resources/read"), 0);
-    assert_eq!(read(&mut legacy, "file:///missing").await["error"]["code"], -32002, "both were asked");
-    assert_eq!((world.stage("a").count("resources/read"), world.stage("b").count("resources/read")), (1, 1));
+    assert_eq!(
+        read(&mut legacy, "file:///missing").await["error"]["code"],
+        -32002,
+        "no scheme is guessed by"
+    );
+    assert_eq!(world.stage("a").count("resources/read") + world.stage("b").count("resources/read"), 0);
+    assert_eq!(
+        read(&mut legacy, "page://missing").await["error"]["code"],
+        -32002,
+        "in the server's own words"
+    );
+    assert_eq!((world.stage("a").count("resources/read"), world.stage("b").count("resources/read")), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
+use ostler_core::catalog::Claimed;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
@@ -15,6 +16,7 @@ use tokio::time::timeout;
 
 use super::Kind;
 use super::fetch::Round;
+use crate::happening::{Happening, What};
 use crate::host::Host;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
@@ -198,6 +200,38 @@ impl Host {
             (server.spec.name.clone(), items)
         };
         registry.values().map(known).collect()
+    }
+}
+
+impl Host {
+    /// Returns the names of all servers in the order of their registration; one that was replaced keeps its place.
+    pub fn ranked_servers(&self) -> Vec<ServerName> {
+        let registry = self.shared().registry.load();
+        let mut servers: Vec<&Arc<Server>> = registry.values().collect();
+        servers.sort_by_key(|server| server.rank);
+        servers.into_iter().map(|server| server.spec.name.clone()).collect()
+    }
+
+    /// Returns the known resources or templates of every server, in the order of [`Self::ranked_servers`]. Asks no
+    /// server.
+    pub fn claimed(&self, kind: Kind) -> Vec<Claimed> {
+        let registry = self.shared().registry.load();
+        let claimed = |server: ServerName| {
+            let items = registry.get(&server)?.known_list(kind);
+            let items = items.map(|items| {
+                let claim = |item: Item| (Arc::clone(&item.name), self.is_pinned(&server, kind, &item.name));
+                items.into_iter().map(claim).collect()
+            });
+            Some(Claimed { server, items })
+        };
+        self.ranked_servers().into_iter().filter_map(claimed).collect()
+    }
+
+    /// Reports that a server lists a resource or template that another server owns.
+    pub fn report_shadowed(&self, server: &ServerName, uri: &str, owner: &ServerName) {
+        tracing::warn!(%server, %uri, %owner, "a server lists a resource that another one answers for");
+        let what = What::ResourceShadowed { uri, owner: owner.as_str() };
+        self.happened(&Happening::of(server.as_str(), what));
     }
 }
 

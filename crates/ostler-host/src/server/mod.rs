@@ -46,6 +46,9 @@ const COME_BACK: Duration = Duration::from_secs(1);
 pub(crate) struct Server {
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) registration: u64,
+    /// The registration of the first server of this name, if it was replaced since. It orders servers that claim
+    /// the same URI.
+    pub(crate) rank: u64,
     pub(crate) connector: Arc<dyn Connector>,
     /// How much of its log is wanted.
     pub(crate) level: Arc<Level>,
@@ -63,6 +66,8 @@ pub(crate) struct Server {
 
 /// What a server comes with.
 pub(crate) struct Fittings {
+    /// The rank of the server that it replaces.
+    pub(crate) rank: Option<u64>,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) level: Arc<Level>,
     /// Makes the parts of a slot.
@@ -71,10 +76,11 @@ pub(crate) struct Fittings {
 
 impl Server {
     pub(crate) fn new(spec: Arc<ServerSpec>, registration: u64, fittings: Fittings) -> Self {
-        let Fittings { connector, level, furnish } = fittings;
+        let Fittings { rank, connector, level, furnish } = fittings;
         let mut server = Self {
             spec,
             registration,
+            rank: rank.unwrap_or(registration),
             connector,
             level,
             furnish,
@@ -140,10 +146,16 @@ impl Server {
 
     /// What is known of a list over all session places and callers, each name once.
     pub(crate) fn known_items(&self, kind: Kind) -> Vec<Item> {
+        self.known_list(kind).unwrap_or_default()
+    }
+
+    /// The same; `None` if no such list is known.
+    pub(crate) fn known_list(&self, kind: Kind) -> Option<Vec<Item>> {
         let mut names = HashSet::new();
-        let mut items = Vec::new();
+        let mut items: Option<Vec<Item>> = None;
         for known in self.slots().iter().flat_map(|slot| slot.shelf(kind).all()) {
-            items.extend(known.items.iter().filter(|item| names.insert(Arc::clone(&item.name))).cloned());
+            let named = known.items.iter().filter(|item| names.insert(Arc::clone(&item.name)));
+            items.get_or_insert_default().extend(named.cloned());
         }
         items
     }

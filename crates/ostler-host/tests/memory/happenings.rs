@@ -24,6 +24,7 @@ fn word(happening: &Happening<'_>) -> String {
         What::Operated { act, by } => {
             format!("{server} {} by {}", act.as_str(), by.map_or("?", |caller| caller.principal()))
         }
+        What::ResourceShadowed { uri, owner } => format!("{server} {uri} shadowed by {owner}"),
         What::DefinitionChanged { tool, standing } => format!("{server} {tool} {standing}"),
     }
 }

@@ -122,12 +122,15 @@ async fn build(service: &Shared, caller: &Caller, patience: Duration) -> Result<
         });
     }
     let offers = service.host.offers(caller, Kind::Tools, patience).await;
-    let servers = offers.iter().map(|offer| listed(service, offer)).collect::<Result<_, _>>();
+    let ranked = service.host.ranked_servers();
+    let rank =
+        |offer: &Offer| ranked.iter().position(|server| *server == offer.server).unwrap_or(ranked.len());
+    let servers = offers.iter().map(|offer| listed(service, offer, rank(offer))).collect::<Result<_, _>>();
     let servers = servers.map_err(|error| unwritable(&error))?;
     Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
 }
 
-fn listed(service: &Shared, offer: &Offer) -> Result<Listed, serde_json::Error> {
+fn listed(service: &Shared, offer: &Offer, rank: usize) -> Result<Listed, serde_json::Error> {
     let raw = |text: &[u8]| serde_json::from_slice::<&RawValue>(text).map(ToOwned::to_owned);
     let tools = offer.items.iter().map(|item| raw(&item.definition)).collect::<Result<_, _>>()?;
     let error = offer.error.as_ref().map(|error| raw(&error.rpc_object())).transpose()?;
@@ -135,7 +138,7 @@ fn listed(service: &Shared, offer: &Offer) -> Result<Listed, serde_json::Error> 
     let times = service.host.call_times(offer.server.as_str()).unwrap_or_default();
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (call_timeout, max_call_time) = (millis(times.0), millis(times.1));
-    Ok(Listed { name: offer.server.to_string(), tools, error, call_timeout, max_call_time })
+    Ok(Listed { name: offer.server.to_string(), tools, error, call_timeout, max_call_time, rank })
 }
 
 /// Definitions were JSON when they came, so this is a fault of ours.

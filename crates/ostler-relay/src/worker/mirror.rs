@@ -122,6 +122,8 @@ async fn follow(worker: &Worker, host: &Host, servers: &[Listed], mirrored: &mut
             tracing::debug!(name, %error, "a server that is not offered any more was not there");
         }
     }
+    let mut servers: Vec<&Listed> = servers.iter().collect();
+    servers.sort_by_key(|listed| listed.rank);
     for listed in servers {
         let limits = (listed.call_timeout, listed.max_call_time);
         if mirrored.get(&listed.name) == Some(&limits) {

@@ -434,7 +434,7 @@ pub(crate) fn listed(name: &str, tools: &[&str]) -> Listed {
         RawValue::from_string(text).unwrap()
     };
     let tools = tools.iter().map(tool).collect();
-    Listed { name: name.into(), tools, error: None, call_timeout: 60_000, max_call_time: 600_000 }
+    Listed { name: name.into(), tools, error: None, call_timeout: 60_000, max_call_time: 600_000, rank: 0 }
 }
 
 /// Waits until something is so, without a limit of its own.

@@ -79,6 +79,11 @@ fn row_of_happening(happening: &Happening<'_>) -> Row {
         What::Readmitted => about("readmitted", "ok", ""),
         What::BreakerOpened { wait } => about("breaker-opened", "failed", &after("for", wait)),
         What::BreakerClosed => about("breaker-closed", "ok", ""),
+        What::ResourceShadowed { uri, owner } => {
+            let detail = format!("`{owner}` answers for it");
+            let said = Said { subject: uri, action: "resource-shadowed", detail: &detail, ..said };
+            Row::now(Kind::Server, "failed", &said)
+        }
         What::DefinitionChanged { tool, standing } => {
             let said = Said { subject: tool, action: "definition-changed", detail: standing, ..said };
             Row::now(Kind::Server, "failed", &said)

@@ -1,0 +1,271 @@
+//! Resources and templates of all servers. A URI that several servers claim has one owner.
+//!
+//! Nothing that a server says about itself makes it the owner:
+//!
+//! 1. A server for which the resource or template is pinned comes before one for which it is not.
+//! 2. Of servers that list the URI, and of servers that have a template for it, one that had it in its first list
+//!    comes before one that added it later.
+//! 3. Else the order of registration decides, which is that of the config when a daemon starts. So it does between
+//!    a listing and a template, but a template that was added later takes no listed URI.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::template;
+use crate::name::ServerName;
+
+/// The known resources and templates of all servers.
+#[derive(Debug, Default)]
+pub struct Resources {
+    resources: Claims,
+    templates: Claims,
+    /// Rises with every table, so that what is added later has a later number.
+    generation: u64,
+}
+
+/// The items of one server, in a table that is being made.
+#[derive(Debug)]
+pub struct Claimed {
+    /// The server.
+    pub server: ServerName,
+    /// Each URI or template, and whether it is pinned; `None` while the server has not listed any. It then keeps
+    /// what it had: one that is being replaced loses nothing to another.
+    pub items: Option<Vec<(Arc<str>, bool)>>,
+}
+
+/// A URI that a server lists and another one owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shadowed<'a> {
+    /// The URI or template.
+    pub uri: &'a str,
+    /// The server whose item is not used.
+    pub server: &'a ServerName,
+    /// The server that is asked instead.
+    pub owner: &'a ServerName,
+}
+
+/// One list of every server, by URI or template.
+#[derive(Debug, Default)]
+struct Claims {
+    by_uri: HashMap<Arc<str>, Vec<Claim>>,
+    /// The servers that have listed, now or in an earlier table.
+    listed: HashSet<ServerName>,
+}
+
+/// One server's claim of one URI or template.
+#[derive(Debug)]
+struct Claim {
+    order: Order,
+    server: ServerName,
+}
+
+/// Claims of the same URI, the owner's first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Order {
+    is_unpinned: bool,
+    /// The generation in which the server added it; 0 if it was in the server's first list.
+    added: u64,
+    rank: usize,
+}
+
+impl Resources {
+    /// Makes the table of these lists, each in the order in which servers were registered. What the table before
+    /// knows of a server tells what was added since.
+    pub fn new(before: &Self, resources: Vec<Claimed>, templates: Vec<Claimed>) -> Self {
+        let generation = before.generation + 1;
+        Self {
+            resources: Claims::new(&before.resources, resources, generation),
+            templates: Claims::new(&before.templates, templates, generation),
+            generation,
+        }
+    }
+
+    /// Returns the owner of a URI among the servers that list it or have a template that fits it. `may` tells
+    /// which of them count.
+    pub fn owner(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
+        let listed = self.resources.of(uri).iter().find(|claim| may(&claim.server));
+        let Some(listed) = listed else { return self.owner_by_template(uri, may) };
+        let is_early = |claim: &&Claim| claim.order.added == 0 || !claim.order.is_unpinned;
+        let templates = self.templates_for(uri).filter(is_early).filter(|claim| may(&claim.server));
+        let by_rank = |claim: &&Claim| (claim.order.is_unpinned, claim.order.rank);
+        templates.chain([listed]).min_by_key(by_rank).map(|claim| &claim.server)
+    }
+
+    /// Returns the owner of a URI among the servers that have a template that fits it.
+    pub fn owner_by_template(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
+        let templates = self.templates_for(uri).filter(|claim| may(&claim.server));
+        templates.min_by_key(|claim| claim.order).map(|claim| &claim.server)
+    }
+
+    /// Returns the owner of a template, as it is written.
+    pub fn owner_of_template(
+        &self,
+        template: &str,
+        may: impl Fn(&ServerName) -> bool,
+    ) -> Option<&ServerName> {
+        self.templates.owner(template, may)
+    }
+
+    /// Returns the owner of a URI among the servers that list it.
+    pub fn owner_of_listed(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
+        self.resources.owner(uri, may)
+    }
+
+    /// Returns every server that claims a URI, in no order and perhaps more than once.
+    pub fn claimants(&self, uri: &str) -> impl Iterator<Item = &ServerName> {
+        self.resources.of(uri).iter().chain(self.templates_for(uri)).map(|claim| &claim.server)
+    }
+
+    /// Returns whether a server has listed its resources and its templates.
+    pub fn has_listed(&self, server: &ServerName) -> bool {
+        self.resources.listed.contains(server) && self.templates.listed.contains(server)
+    }
+
+    /// Returns what two servers list under the same URI or template, owned by the first of them.
+    pub fn shadowed(&self) -> impl Iterator<Item = Shadowed<'_>> {
+        let lists = self.resources.by_uri.iter().chain(&self.templates.by_uri);
+        lists.flat_map(|(uri, claims)| {
+            let owner = claims.first();
+            let others = claims.iter().skip(1);
+            others
+                .filter_map(move |other| Some(Shadowed { uri, server: &other.server, owner: &owner?.server }))
+        })
+    }
+
+    fn templates_for(&self, uri: &str) -> impl Iterator<Item = &Claim> {
+        let fitting = self.templates.by_uri.iter().filter(move |(template, _)| template::fits(template, uri));
+        fitting.flat_map(|(_, claims)| claims)
+    }
+}
+
+impl Claims {
+    fn new(before: &Self, lists: Vec<Claimed>, generation: u64) -> Self {
+        let mut claims = Self::default();
+        for (rank, Claimed { server, items }) in lists.into_iter().enumerate() {
+            let has_listed = before.listed.contains(&server);
+            let Some(items) = items.or_else(|| has_listed.then(|| before.items_of(&server))) else {
+                continue;
+            };
+            for (uri, is_pinned) in items {
+                let known = before.of(&uri).iter().find(|claim| claim.server == server);
+                let added = match known {
+                    Some(claim) => claim.order.added,
+                    None if has_listed => generation,
+                    None => 0,
+                };
+                let order = Order { is_unpinned: !is_pinned, added, rank };
+                claims.by_uri.entry(uri).or_default().push(Claim { order, server: server.clone() });
+            }
+            claims.listed.insert(server);
+        }
+        claims.by_uri.values_mut().for_each(|claims| claims.sort_by_key(|claim| claim.order));
+        claims
+    }
+
+    fn items_of(&self, server: &ServerName) -> Vec<(Arc<str>, bool)> {
+        let claims =
+            self.by_uri.iter().flat_map(|(uri, claims)| claims.iter().map(move |claim| (uri, claim)));
+        let own = claims.filter(|(_, claim)| claim.server == *server);
+        own.map(|(uri, claim)| (Arc::clone(uri), !claim.order.is_unpinned)).collect()
+    }
+
+    fn owner(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
+        self.of(uri).iter().find(|claim| may(&claim.server)).map(|claim| &claim.server)
+    }
+
+    fn of(&self, uri: &str) -> &[Claim] {
+        self.by_uri.get(uri).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimed(server: &str, items: Option<&[&str]>) -> Claimed {
+        let items = items
+            .map(|items| items.iter().map(|&item| (Arc::from(item), item.starts_with("pinned"))).collect());
+        Claimed { server: ServerName::new(server).unwrap(), items }
+    }
+
+    fn owner<'a>(table: &'a Resources, uri: &str) -> Option<&'a str> {
+        table.owner(uri, |_| true).map(ServerName::as_str)
+    }
+
+    #[test]
+    fn the_first_registered_server_owns_what_two_list_at_first() {
+        let lists = vec![claimed("b", Some(&["x:1"])), claimed("a", Some(&["x:1", "x:2"]))];
+        let table = Resources::new(&Resources::default(), lists, Vec::new());
+        assert_eq!(
+            (owner(&table, "x:1"), owner(&table, "x:2"), owner(&table, "x:3")),
+            (Some("b"), Some("a"), None)
+        );
+        let (a, b) = (ServerName::new("a").unwrap(), ServerName::new("b").unwrap());
+        let shadowed: Vec<_> = table.shadowed().collect();
+        assert_eq!(shadowed, [Shadowed { uri: "x:1", server: &a, owner: &b }]);
+        assert_eq!(table.owner("x:1", |server| *server == a), Some(&a), "the other one does not count");
+    }
+
+    #[test]
+    fn what_is_added_later_takes_nothing_over_even_after_more_tables() {
+        let none = || Vec::new();
+        let first = vec![claimed("a", Some(&["x:0"])), claimed("b", Some(&["x:1"]))];
+        let mut table = Resources::new(&Resources::default(), first, none());
+        for _ in 0..2 {
+            let later = vec![claimed("a", Some(&["x:0", "x:1"])), claimed("b", Some(&["x:1"]))];
+            table = Resources::new(&table, later, none());
+            assert_eq!(owner(&table, "x:1"), Some("b"));
+        }
+        let gone = vec![claimed("a", Some(&["x:1"])), claimed("b", Some(&[]))];
+        let table = Resources::new(&table, gone, none());
+        assert_eq!(owner(&table, "x:1"), Some("a"), "alone it has it");
+    }
+
+    #[test]
+    fn a_first_list_that_comes_late_counts_like_an_early_one() {
+        let early = vec![claimed("a", None), claimed("b", Some(&["x:1"]))];
+        let table = Resources::new(&Resources::default(), early, Vec::new());
+        assert_eq!(owner(&table, "x:1"), Some("b"));
+        let late = vec![claimed("a", Some(&["x:1"])), claimed("b", Some(&["x:1"]))];
+        assert_eq!(owner(&Resources::new(&table, late, Vec::new()), "x:1"), Some("a"));
+    }
+
+    #[test]
+    fn a_server_that_is_being_replaced_keeps_what_it_has() {
+        let both = || vec![claimed("a", Some(&["x:1"])), claimed("b", Some(&["x:1"]))];
+        let table = Resources::new(&Resources::default(), both(), Vec::new());
+        let replaced = vec![claimed("a", None), claimed("b", Some(&["x:1"]))];
+        let table = Resources::new(&table, replaced, Vec::new());
+        assert_eq!(owner(&table, "x:1"), Some("a"));
+        assert_eq!(owner(&Resources::new(&table, both(), Vec::new()), "x:1"), Some("a"));
+        let removed = vec![claimed("b", Some(&["x:1"]))];
+        assert_eq!(owner(&Resources::new(&table, removed, Vec::new()), "x:1"), Some("b"));
+    }
+
+    #[test]
+    fn listing_and_templates_count_the_same() {
+        let resources = || vec![claimed("a", Some(&[])), claimed("b", Some(&["x:1"]))];
+        let templates = || vec![claimed("a", Some(&["x:{id}"])), claimed("b", Some(&["x:{id}"]))];
+        let table = Resources::new(&Resources::default(), resources(), templates());
+        assert_eq!(owner(&table, "x:1"), Some("a"));
+        assert_eq!(table.owner_of_template("x:{id}", |_| true).map(ServerName::as_str), Some("a"));
+    }
+
+    #[test]
+    fn a_template_that_is_added_later_takes_no_listed_uri_and_an_early_one_only_by_rank() {
+        let lists = |a: &[&str], b: &[&str]| vec![claimed("a", Some(a)), claimed("b", Some(b))];
+        let first = Resources::new(&Resources::default(), lists(&[], &["x:1"]), lists(&[], &[]));
+        let later = Resources::new(&first, lists(&[], &["x:1"]), lists(&["{+any}"], &[]));
+        assert_eq!((owner(&later, "x:1"), owner(&later, "x:2")), (Some("b"), Some("a")));
+        let greedy = Resources::new(&Resources::default(), lists(&["x:1"], &[]), lists(&[], &["{+any}"]));
+        let grown = Resources::new(&greedy, lists(&["x:1", "x:2"], &[]), lists(&[], &["{+any}"]));
+        assert_eq!((owner(&grown, "x:2"), owner(&grown, "x:3")), (Some("a"), Some("b")));
+    }
+
+    #[test]
+    fn a_pinned_item_comes_before_everything_else() {
+        let mut lists = vec![claimed("a", Some(&["x"])), claimed("b", Some(&["x"]))];
+        lists[1].items = Some(vec![("x".into(), true)]);
+        assert_eq!(owner(&Resources::new(&Resources::default(), lists, Vec::new()), "x"), Some("b"));
+    }
+}
