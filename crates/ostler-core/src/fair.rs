@@ -12,6 +12,7 @@
 //! Within a party it is first come, first served. A party that begins to wait
 //! comes last, so with `n` parties waiting each is served every `n`-th time,
 //! and somebody who is alone in its party waits for at most `n - 1` others.
+//! A party that may not be served now keeps its turn.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -101,15 +102,16 @@ impl<K: Clone + Eq + Hash, T> Line<K, T> {
         Some(waiter)
     }
 
-    /// Takes out whose turn it is.
-    pub fn take_next(&mut self) -> Option<T> {
-        let (party, mut line) = self.parties.pop_front()?;
+    /// Takes out whose turn it is among the parties that may be served; the others keep their turns.
+    pub fn take_next(&mut self, may_be_served: impl Fn(&K) -> bool) -> Option<(K, T)> {
+        let party = self.parties.keys().find(|party| may_be_served(party))?.clone();
+        let mut line = self.parties.remove(&party)?;
         let (_, waiter) = line.pop_front()?;
         self.waiting -= 1;
         if !line.is_empty() {
-            self.parties.insert(party, line);
+            self.parties.insert(party.clone(), line);
         }
-        Some(waiter)
+        Some((party, waiter))
     }
 
     /// Takes out one that waits no longer; `None` if it is not in the line any more.
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     fn served(line: &mut Line<char, u32>) -> Vec<u32> {
-        std::iter::from_fn(|| line.take_next()).collect()
+        std::iter::from_fn(|| line.take_next(|_| true)).map(|(_, waiter)| waiter).collect()
     }
 
     #[test]
@@ -158,6 +160,17 @@ mod tests {
         assert!(matches!(line.join('c', 21), Joined::Instead(_, 2)));
         assert_eq!(line.join('d', 31), Joined::Full, "everybody has one");
         assert_eq!(served(&mut line), [1, 11, 21]);
+    }
+
+    #[test]
+    fn a_party_that_may_not_be_served_keeps_its_turn() {
+        let mut line = Line::new(10);
+        for (party, waiter) in [('a', 1), ('a', 2), ('b', 11), ('b', 12)] {
+            line.join(party, waiter);
+        }
+        assert_eq!(line.take_next(|party| *party != 'a'), Some(('b', 11)));
+        assert_eq!(line.take_next(|_| false), None);
+        assert_eq!(served(&mut line), [1, 12, 2]);
     }
 
     #[test]
@@ -254,7 +267,7 @@ mod tests {
                         prop_assert_eq!((ticket.is_some(), shed), model.join(max, party, waiter));
                         tickets.extend(ticket.map(|ticket| (waiter, (party, ticket))));
                     }
-                    Step::Next => prop_assert_eq!(line.take_next(), model.take_next()),
+                    Step::Next => prop_assert_eq!(line.take_next(|_| true).map(|it| it.1), model.take_next()),
                     Step::Leave(_) if model.waiters.is_empty() => {}
                     Step::Leave(which) => {
                         let (_, waiter) = *which.get(&model.waiters);
@@ -281,7 +294,7 @@ mod tests {
             }
             // As long as all of them have somebody in the line.
             for round in 0..*crowd.iter().min().unwrap() {
-                let mut seen: Vec<usize> = (0..crowd.len()).filter_map(|_| line.take_next()).collect();
+                let mut seen: Vec<usize> = (0..crowd.len()).filter_map(|_| line.take_next(|_| true)).map(|it| it.1).collect();
                 seen.sort_unstable();
                 prop_assert_eq!(seen, (0..crowd.len()).collect::<Vec<_>>(), "round {}", round);
             }

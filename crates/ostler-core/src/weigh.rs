@@ -1,4 +1,7 @@
-//! What the end of an attempt says about its server: the table "what counts".
+//! Classification of outcomes: the table "what counts" of the breaker and of restarts.
+//!
+//! An answer is never a failure of the server, whatever it says: any caller can provoke an error, a result of the
+//! wrong shape or one above the limit with the right arguments.
 
 use std::time::Duration;
 
@@ -10,8 +13,8 @@ use crate::fault::FaultKind;
 pub enum Outcome<'a> {
     /// Any result, `isError` and `input_required` included.
     Result,
-    /// A JSON-RPC error of the server's own, by its code.
-    RpcError(i64),
+    /// A JSON-RPC error of the server's own, whatever its code.
+    RpcError,
     /// The server or the way to it failed.
     Fault(&'a FaultKind),
     /// The caller cancelled or went away.
@@ -41,8 +44,6 @@ pub enum Effect {
     Prove,
     /// It is over; a child process is started again.
     Restart,
-    /// One more answer we can't use; the third within 30 s ends the session.
-    CountMalformed,
     /// A liveness probe decides whether the server hangs.
     Probe,
     /// Nobody gets in for so long: the server has asked for it.
@@ -53,21 +54,11 @@ pub enum Effect {
 /// against it: a server that says no is a server that works.
 pub fn weigh(outcome: &Outcome<'_>) -> Weight {
     let (mark, effect) = match outcome {
-        Outcome::Result => (Mark::Success, Effect::None),
-        Outcome::RpcError(code) => (mark_of_code(*code), Effect::None),
+        Outcome::Result | Outcome::RpcError => (Mark::Success, Effect::None),
         Outcome::Fault(kind) => weigh_fault(kind),
         Outcome::CallerGone | Outcome::CutShort | Outcome::Refused => (Mark::Neutral, Effect::None),
     };
     Weight { mark, effect }
-}
-
-/// Parse error, invalid request and internal error are the codes with which a
-/// server says that it could not handle a message; we only send valid ones.
-fn mark_of_code(code: i64) -> Mark {
-    match code {
-        -32700 | -32600 | -32603 => Mark::Failure,
-        _ => Mark::Success,
-    }
 }
 
 fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
@@ -80,7 +71,8 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
         | FaultKind::Write(_)
         | FaultKind::Connect(_)
         | FaultKind::Hung(_) => (Mark::Failure, Effect::Restart),
-        FaultKind::Malformed(_) | FaultKind::Oversize(_) => (Mark::Failure, Effect::CountMalformed),
+        // Fails its call and tells nothing of the server's health: the caller chose the arguments.
+        FaultKind::Malformed(_) | FaultKind::Oversize(_) => (Mark::Neutral, Effect::None),
         FaultKind::TimedOut(_) => (Mark::Failure, Effect::Probe),
         // A connection less; the next request makes another.
         FaultKind::Transfer(_) | FaultKind::Status { .. } => (Mark::Failure, Effect::None),
@@ -112,8 +104,8 @@ mod tests {
             (FaultKind::Closed, M::Failure, E::Restart),
             (FaultKind::Write(text()), M::Failure, E::Restart),
             (FaultKind::Hung(3), M::Failure, E::Restart),
-            (FaultKind::Malformed(text()), M::Failure, E::CountMalformed),
-            (FaultKind::Oversize(1), M::Failure, E::CountMalformed),
+            (FaultKind::Malformed(text()), M::Neutral, E::None),
+            (FaultKind::Oversize(1), M::Neutral, E::None),
             (FaultKind::TimedOut(second), M::Failure, E::Probe),
             (FaultKind::Connect(text()), M::Failure, E::Restart),
             (FaultKind::Transfer(text()), M::Failure, E::None),
@@ -131,14 +123,7 @@ mod tests {
         }
         let others = [
             (O::Result, M::Success),
-            (O::RpcError(-32700), M::Failure),
-            (O::RpcError(-32600), M::Failure),
-            (O::RpcError(-32603), M::Failure),
-            (O::RpcError(-32601), M::Success),
-            (O::RpcError(-32602), M::Success),
-            (O::RpcError(-32002), M::Success),
-            (O::RpcError(1), M::Success),
-            (O::RpcError(i64::MIN), M::Success),
+            (O::RpcError, M::Success),
             (O::CallerGone, M::Neutral),
             (O::CutShort, M::Neutral),
             (O::Refused, M::Neutral),

@@ -17,7 +17,7 @@ use crate::answer::Answer;
 use crate::host::Host;
 use crate::request::{Request, Wanted};
 use crate::server::slot::Slot;
-use crate::server::turn::Turn;
+use crate::server::turn::{AskedVoice, Turn};
 use crate::upstream::Ask;
 
 /// How often one call is meant for a session that the server then forgets.
@@ -63,15 +63,14 @@ impl Host {
             let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
         }
-        let turn = slot.take_turn(request, clock.until).await?;
+        let turn = slot.take_turn(request, clock.until).await;
         if !matches!(turn, Turn::Free) {
             now = Instant::now();
         }
-        let voice = turn.voice().or(request.voice.as_ref());
         let caller = request.caller;
         slot.note_user(caller.principal());
         let is_restricted = || self.is_restricted_at(caller, slot.key.server.as_str());
-        let has_others = (voice.is_some() && is_restricted()).then_some(&slot.has_several_users);
+        let has_others = (request.voice.is_some() && is_restricted()).then_some(&slot.has_several_users);
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;
@@ -86,6 +85,8 @@ impl Host {
                 return Err(not_there(slot, request));
             }
             let generation = lease.generation();
+            let interactive = request.voice.as_ref().filter(|_| request.is_interactive());
+            let asked = interactive.map(|voice| AskedVoice::new(voice, &turn, lease.parking()));
             let is_fit = || self.is_open(slot, request, generation);
             let ask = Ask {
                 method: request.method,
@@ -93,7 +94,7 @@ impl Host {
                 idempotency_key: Some(key.as_str()),
                 until: clock.until,
                 client: request.client(),
-                voice,
+                voice: asked.as_ref().or(request.voice.as_ref()),
                 has_others,
                 at_most: clock.end,
                 headers: &request.headers,
@@ -104,7 +105,7 @@ impl Host {
             // Whose caller can be asked may have waited for the caller.
             let is_short = clock.is_short(lease.since(), now, slot.spec.call_timeout)
                 || (now >= clock.end && request.is_interactive());
-            lease.settle(weight_of(request, &result, is_short), now);
+            lease.settle(request, weight_of(request, &result, is_short), now);
             let fault = match result {
                 Ok(outcome) => return finish(slot, generation, outcome),
                 Err(fault) => fault,
@@ -147,7 +148,7 @@ fn weight_of(request: &Request<'_>, result: &Result<Outcome, Fault>, is_short: b
 fn outcome_of<'a>(result: &'a Result<Outcome, Fault>, is_short: bool) -> weigh::Outcome<'a> {
     match result {
         Ok(Outcome::Result(_)) => weigh::Outcome::Result,
-        Ok(Outcome::Error(error)) => weigh::Outcome::RpcError(error.code),
+        Ok(Outcome::Error(_)) => weigh::Outcome::RpcError,
         Err(Fault { kind: FaultKind::TimedOut(_), .. }) if is_short => weigh::Outcome::CutShort,
         Err(fault) => weigh::Outcome::Fault(&fault.kind),
     }

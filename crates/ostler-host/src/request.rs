@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ostler_core::breaker::Origin;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::repeat::MethodKind;
@@ -249,6 +250,16 @@ impl<'a> Request<'a> {
     pub(crate) fn is_plain(&self) -> bool {
         let takes_arguments = matches!(self.naming, Ok(Naming::Name));
         !self.params.has_others() && (takes_arguments || self.params.arguments().is_none())
+    }
+
+    /// What the breaker counts failures by: the tool, or the method of a request that calls none.
+    pub(crate) fn breaker_tool(&self) -> Cow<'_, str> {
+        self.tool_name().unwrap_or(Cow::Borrowed(self.method))
+    }
+
+    /// Caller and tool for the breaker; `None` for a list, which passes it.
+    pub(crate) fn origin<'b>(&'b self, tool: &'b str) -> Option<Origin<'b>> {
+        (!self.is_list()).then(|| Origin { caller: self.caller.principal(), tool })
     }
 
     /// Whether it only asks what there is.

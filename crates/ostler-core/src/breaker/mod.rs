@@ -1,4 +1,14 @@
-//! When calls stop being sent to a failing server.
+//! Circuit breaker of one server: holds calls back after failures, for as few callers as the failures allow.
+//!
+//! | in a row, without a success between | holds back |
+//! |---|---|
+//! | `failures` failed calls of one caller to one tool | that caller at that tool |
+//! | `failures` failures of two or more callers | every caller |
+//! | `failures` failures, a crash or a failed start among them | every caller |
+//! | a pause that the server asks for | every caller |
+//!
+//! So one caller alone holds back nobody but itself. Each scope, the server's and a caller's at a tool, is the same
+//! machine ([`Scope`]):
 //!
 //! ```text
 //!            `failures` in a row                    `wait` is over
@@ -9,19 +19,29 @@
 //!                   neutral or dropped: the place is free again ────────────┘
 //! ```
 //!
-//! A crash without a call to blame ([`Breaker::fail`]) counts like a failed
-//! call while closed and like a failed probe while half-open.
+//! A probe of the server's scope that fails by a call is one caller's word again: that caller waits twice as long,
+//! and the next caller may probe at once. Only when its probe fails too does the scope re-open for every caller.
 //!
-//! Half-open is not a flag but a [`Permit`]: exactly one exists, and whoever
-//! holds it is the probe. Dropping it in any way, a panic included, frees the
-//! place for the next caller. Every trip, closing and clearing begins a new
-//! epoch, and a permit of an earlier epoch settles nothing.
+//! A crash without a call to blame ([`Breaker::fail`]) counts like a failed call while closed and like two failed
+//! probes while half-open.
+//!
+//! Half-open is not a flag but a [`Permit`]: exactly one exists, and its holder is the probe. Dropping it in any way,
+//! a panic included, frees the place for the next caller. Every trip, closing and clearing is a turn, and a permit
+//! given before the last turn of a scope settles nothing there.
 
-use std::sync::{Arc, Weak};
+mod scope;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sabotage::{self, Sabotage};
+use hashlink::LinkedHashMap;
+
+use self::scope::Scope;
 use crate::spec::BreakerSettings;
+
+/// Callers at tools whose failures are counted; the one that failed least recently is forgotten first. More than
+/// this fail at once only where the whole server fails, which two callers are enough to show.
+const MAX_RECORDS: usize = 256;
 
 /// The longest wait that doubling reaches. A server that is down for hours is
 /// then asked twelve times an hour, which neither burdens it nor hides for
@@ -33,6 +53,15 @@ pub const MAX_RESET: Duration = Duration::from_secs(300);
 /// miss a recovery.
 pub const PROBE_RETRY: Duration = Duration::from_secs(1);
 
+/// Caller and tool of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// The principal.
+    pub caller: &'a str,
+    /// The tool, or the method of a request that calls none.
+    pub tool: &'a str,
+}
+
 /// The right to send one call.
 ///
 /// It is handed back with [`Breaker::settle`]; dropping it instead is the same
@@ -40,13 +69,16 @@ pub const PROBE_RETRY: Duration = Duration::from_secs(1);
 #[must_use = "a call is sent under its permit and settled with it"]
 #[derive(Debug)]
 pub struct Permit {
-    epoch: u64,
-    /// Held by the probe alone: the breaker watches whether it is still alive.
+    /// The turn of the breaker in which it was given; `None` for a request that the breaker does not judge.
+    turn: Option<u64>,
+    /// Held by the server's probe alone: the scope watches whether it is still alive.
     probe: Option<Arc<()>>,
+    /// Likewise for the caller's own scope.
+    _own_probe: Option<Arc<()>>,
 }
 
 impl Permit {
-    /// Whether this call decides if the breaker closes.
+    /// Whether this call decides if the server's scope closes.
     pub fn is_probe(&self) -> bool {
         self.probe.is_some()
     }
@@ -58,6 +90,8 @@ impl Permit {
 pub struct Refused {
     /// When asking again makes sense.
     pub retry_after: Duration,
+    /// Failures in a row that led to it: of the caller itself at this tool, or `None` if every caller is held back.
+    pub own_failures: Option<u32>,
 }
 
 /// What a call says about its server.
@@ -91,163 +125,239 @@ pub enum Circuit {
     },
 }
 
+/// The callers whose calls have failed since the last success of any.
+#[derive(Debug, Default)]
+enum Witnesses {
+    #[default]
+    None,
+    One(Box<str>),
+    /// Two callers, or a failure without a call.
+    Several,
+}
+
+impl Witnesses {
+    fn add(&mut self, caller: &str) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(caller.into()),
+            Self::One(other) if *other == *caller => Self::One(other),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
+}
+
+/// The caller whose probe was the only one to fail since the last turn of the server's scope.
 #[derive(Debug)]
-enum State {
-    Closed,
-    Open {
-        since: Instant,
-        wait: Duration,
-    },
-    HalfOpen {
-        /// The wait that just ended, from which a failed probe doubles.
-        wait: Duration,
-        /// Alive as long as the probe's permit is.
-        probe: Weak<()>,
-    },
+struct Suspect {
+    caller: Box<str>,
+    /// When it may probe again.
+    until: Instant,
+    /// The wait that ends then, from which its next failed probe doubles.
+    wait: Duration,
 }
 
 /// The breaker of one server.
 #[derive(Debug)]
 pub struct Breaker {
     settings: BreakerSettings,
-    state: State,
-    /// Failures since the last success, failed probes included.
-    consecutive: u32,
-    /// Grows with every trip, closing and clearing.
-    epoch: u64,
+    /// Of all callers together.
+    server: Scope,
+    witnesses: Witnesses,
+    /// Only while the server's scope is half-open.
+    suspect: Option<Suspect>,
+    /// Of callers at tools, those alone that failed last. Bounded by [`MAX_RECORDS`].
+    own: LinkedHashMap<Box<str>, Scope>,
+    /// Grows with every turn of any scope.
+    turn: u64,
+    /// Turns of the server's scope.
+    server_turns: u64,
 }
 
 impl Breaker {
     /// Closed. With `failures = 0` it never opens.
     pub fn new(settings: BreakerSettings) -> Self {
-        Self { settings, state: State::Closed, consecutive: 0, epoch: 0 }
+        Self {
+            settings,
+            server: Scope::default(),
+            witnesses: Witnesses::None,
+            suspect: None,
+            own: LinkedHashMap::new(),
+            turn: 0,
+            server_turns: 0,
+        }
     }
 
-    /// Asks to send one call.
-    pub fn admit(&mut self, now: Instant) -> Result<Permit, Refused> {
-        let wait = match &self.state {
-            State::Closed => return Ok(Permit { epoch: self.epoch, probe: None }),
-            State::Open { since, wait } => match time_left(*since, *wait, now) {
-                Some(retry_after) => return Err(Refused { retry_after }),
-                None => *wait,
-            },
-            State::HalfOpen { probe, .. }
-                if is_alive(probe) && !sabotage::is_on(Sabotage::BreakerWithoutPermit) =>
-            {
-                return Err(Refused { retry_after: PROBE_RETRY });
-            }
-            State::HalfOpen { wait, .. } => *wait,
+    /// Asks to send one call; a request without an origin, such as a list, always passes and says nothing.
+    pub fn admit(&mut self, origin: Option<Origin<'_>>, now: Instant) -> Result<Permit, Refused> {
+        let Some(origin) = origin else { return Ok(Permit { turn: None, probe: None, _own_probe: None }) };
+        let own_probe = match self.own_scope(origin) {
+            None => None,
+            Some(scope) => scope
+                .admit(now)
+                .map_err(|retry_after| Refused { retry_after, own_failures: Some(scope.consecutive) })?,
         };
-        let probe = Arc::new(());
-        self.state = State::HalfOpen { wait, probe: Arc::downgrade(&probe) };
-        Ok(Permit { epoch: self.epoch, probe: Some(probe) })
+        let refused = |retry_after| Refused { retry_after, own_failures: None };
+        if let Some(suspect) = &self.suspect
+            && *suspect.caller == *origin.caller
+            && now < suspect.until
+        {
+            return Err(refused(suspect.until.saturating_duration_since(now)));
+        }
+        // A probe of its own that is dropped here is free again.
+        let probe = self.server.admit(now).map_err(refused)?;
+        Ok(Permit { turn: Some(self.turn), probe, _own_probe: own_probe })
     }
 
-    /// Whether a permit still stands for what the breaker thinks of the server.
+    /// Whether a permit still stands for what the breaker thinks of server and caller.
     /// One that has waited since before a trip does not.
-    pub fn is_current(&self, permit: &Permit) -> bool {
-        permit.epoch == self.epoch
+    pub fn is_current(&mut self, permit: &Permit, origin: Option<Origin<'_>>) -> bool {
+        let (Some(turn), Some(origin)) = (permit.turn, origin) else { return true };
+        self.server.is_current(turn) && self.own_scope(origin).is_none_or(|own| own.is_current(turn))
     }
 
     /// Takes a permit back with what the call said about the server.
-    pub fn settle(&mut self, permit: Permit, mark: Mark, now: Instant) {
-        if permit.epoch != self.epoch {
-            return;
-        }
+    pub fn settle(&mut self, permit: Permit, origin: Option<Origin<'_>>, mark: Mark, now: Instant) {
+        let (Some(turn), Some(origin)) = (permit.turn, origin) else { return };
         match mark {
             Mark::Neutral => {}
-            Mark::Success => self.on_success(),
-            Mark::Failure => self.fail(now),
+            Mark::Success => self.on_success(turn, origin),
+            Mark::Failure => self.on_failure(turn, origin, now),
         }
     }
 
-    // No permit of the current epoch is out while the breaker is open, so below
-    // `Open` only stands beside `HalfOpen` to have every state named.
-
-    fn on_success(&mut self) {
-        self.consecutive = 0;
-        match self.state {
-            State::Closed => {}
-            // Permits of the current epoch are out while half-open, never while open.
-            State::Open { .. } | State::HalfOpen { .. } => self.enter(State::Closed),
+    fn on_success(&mut self, turn: u64, origin: Origin<'_>) {
+        if self.own_scope(origin).is_some_and(|own| own.is_current(turn)) {
+            self.own.remove(&*record_key(origin));
+        }
+        if !self.server.is_current(turn) {
+            return;
+        }
+        self.server.consecutive = 0;
+        self.witnesses = Witnesses::None;
+        if !self.server.is_closed() {
+            let turn = self.turn_server();
+            self.server.close(turn);
         }
     }
 
-    /// The server failed by itself, without a call to blame: it crashed, hung or
+    fn on_failure(&mut self, turn: u64, origin: Origin<'_>, now: Instant) {
+        let settings = self.settings;
+        // Before the server's scope turns: the failure is of the turn before.
+        let own = self.record(origin);
+        if own.is_current(turn) {
+            own.consecutive = own.consecutive.saturating_add(1);
+            if let Some(wait) = own.next_wait(&settings, now) {
+                self.turn += 1;
+                let turn = self.turn;
+                if let Some(own) = self.own_scope(origin) {
+                    own.open(now, wait, turn);
+                }
+            }
+        }
+        if !self.server.is_current(turn) {
+            return;
+        }
+        self.server.consecutive = self.server.consecutive.saturating_add(1);
+        self.witnesses.add(origin.caller);
+        if self.server.is_closed() && !matches!(self.witnesses, Witnesses::Several) {
+            return;
+        }
+        let Some(wait) = self.server.next_wait(&settings, now) else { return };
+        match &self.suspect {
+            _ if self.server.is_closed() => self.open_server(now, wait),
+            Some(suspect) if *suspect.caller != *origin.caller => self.open_server(now, wait),
+            known => {
+                let wait = known.as_ref().map_or(wait, |suspect| scope::doubled(suspect.wait, &settings));
+                self.suspect = Some(Suspect { caller: origin.caller.into(), until: now + wait, wait });
+            }
+        }
+    }
+
+    /// Counts a failure without a call to blame: the server crashed, hung or
     /// could not be started. This counts once, however many calls it ended;
     /// their permits are settled [`Mark::Neutral`].
     ///
-    /// While open nothing changes but the count, since nobody relies on the
+    /// While open nothing changes but the count, since no call relies on the
     /// server; once the wait is over it is worth as much as a failed probe.
     pub fn fail(&mut self, now: Instant) {
-        self.consecutive = self.consecutive.saturating_add(1);
-        let wait = match self.state {
-            State::Closed if self.settings.failures == 0 || self.consecutive < self.settings.failures => {
-                return;
-            }
-            State::Closed => self.settings.reset,
-            State::Open { since, wait } if time_left(since, wait, now).is_some() => return,
-            State::Open { wait, .. } | State::HalfOpen { wait, .. } => {
-                wait.saturating_mul(2).min(MAX_RESET.max(self.settings.reset))
-            }
-        };
-        self.enter(State::Open { since: now, wait });
+        self.server.consecutive = self.server.consecutive.saturating_add(1);
+        self.witnesses = Witnesses::Several;
+        if let Some(wait) = self.server.next_wait(&self.settings, now) {
+            self.open_server(now, wait);
+        }
     }
 
-    /// The server asks for a pause: nobody passes before it is over, then one as
-    /// the probe. It asks for itself, so this holds with `failures = 0` too. A
+    /// Holds every caller back for as long as the server asks for, then lets one through as
+    /// the probe. The server asks for itself, so this holds with `failures = 0` too. A
     /// longer wait that is under way stands.
     pub fn hold(&mut self, now: Instant, wait: Duration) {
-        if let State::Open { since, wait: open } = self.state
-            && time_left(since, open, now).is_some_and(|left| left >= wait)
-        {
-            return;
+        if self.server.time_left(now).is_none_or(|left| left < wait) {
+            self.open_server(now, wait);
         }
-        self.enter(State::Open { since: now, wait });
     }
 
-    fn enter(&mut self, state: State) {
-        self.state = state;
-        self.epoch += 1;
+    fn open_server(&mut self, now: Instant, wait: Duration) {
+        let turn = self.turn_server();
+        self.server.open(now, wait, turn);
     }
 
-    /// What the next caller would meet.
+    /// Begins another turn of the server's scope.
+    fn turn_server(&mut self) -> u64 {
+        self.turn += 1;
+        self.server_turns += 1;
+        self.suspect = None;
+        self.turn
+    }
+
+    /// The scope of a caller at a tool, if any of its calls has failed.
+    fn own_scope(&mut self, origin: Origin<'_>) -> Option<&mut Scope> {
+        // Where no call has failed nothing is allocated to look for one.
+        if self.own.is_empty() { None } else { self.own.get_mut(&*record_key(origin)) }
+    }
+
+    /// The same, made if there is none.
+    fn record(&mut self, origin: Origin<'_>) -> &mut Scope {
+        let key = record_key(origin);
+        let scope = self.own.remove(&key).unwrap_or_default();
+        if self.own.len() >= MAX_RECORDS {
+            self.own.pop_front();
+        }
+        // A record that was taken out comes last: it failed most recently.
+        self.own.entry(key).or_insert(scope)
+    }
+
+    /// What a caller that has not failed would meet next.
     pub fn circuit(&self, now: Instant) -> Circuit {
-        match &self.state {
-            State::Closed => Circuit::Closed { consecutive: self.consecutive },
-            State::Open { since, wait } => match time_left(*since, *wait, now) {
-                Some(retry_after) => Circuit::Open { retry_after },
-                None => Circuit::HalfOpen { is_probing: false },
-            },
-            State::HalfOpen { probe, .. } => Circuit::HalfOpen { is_probing: is_alive(probe) },
-        }
+        self.server.circuit(now)
     }
 
-    /// Failures since the last success, failed probes included.
+    /// Failures since the last success of any caller, failed probes included.
     pub fn consecutive_failures(&self) -> u32 {
-        self.consecutive
+        self.server.consecutive
     }
 
-    /// How often it has tripped, closed or been cleared: another number than
+    /// Callers at tools that are held back by their own failures alone.
+    pub fn held_back(&self) -> usize {
+        self.own.values().filter(|own| !own.is_closed()).count()
+    }
+
+    /// How often it has tripped, closed or been cleared for every caller: another number than
     /// before says that something changed.
     pub fn turns(&self) -> u64 {
-        self.epoch
+        self.server_turns
     }
 
     /// Closes, whatever happened: an operator reloads the server.
     pub fn clear(&mut self) {
-        self.consecutive = 0;
-        self.enter(State::Closed);
+        self.own.clear();
+        self.witnesses = Witnesses::None;
+        let turn = self.turn_server();
+        self.server.close(turn);
     }
 }
 
-/// What is left of a wait; `None` when it is over.
-fn time_left(since: Instant, wait: Duration, now: Instant) -> Option<Duration> {
-    wait.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
-}
-
-fn is_alive(probe: &Weak<()>) -> bool {
-    probe.strong_count() > 0
+/// Names the record of a caller at a tool. No principal holds the separator.
+fn record_key(origin: Origin<'_>) -> Box<str> {
+    [origin.caller, "\0", origin.tool].concat().into()
 }
 
 #[cfg(test)]

@@ -5,18 +5,30 @@ use crate::clock::{at, ms};
 
 const SETTINGS: BreakerSettings = BreakerSettings { failures: 3, reset: ms(30_000) };
 
+/// A call of a caller to the one tool of most tests.
+fn by(caller: &str) -> Option<Origin<'_>> {
+    Some(Origin { caller, tool: "work" })
+}
+
 /// Sends one call and settles it; `None` when it was refused.
-fn send(breaker: &mut Breaker, mark: Mark, now: u64) -> Option<()> {
-    let permit = breaker.admit(at(now)).ok()?;
-    breaker.settle(permit, mark, at(now));
+fn send(breaker: &mut Breaker, caller: &str, mark: Mark, now: u64) -> Option<()> {
+    let permit = breaker.admit(by(caller), at(now)).ok()?;
+    breaker.settle(permit, by(caller), mark, at(now));
     Some(())
 }
 
-/// A breaker that opened at 0 and may be probed from 30 s on.
+/// Lets two callers fail at a half-open breaker.
+fn fail_probes(breaker: &mut Breaker, now: u64) {
+    for caller in ["ada", "bob"] {
+        send(breaker, caller, Mark::Failure, now).unwrap();
+    }
+}
+
+/// A breaker that opened for every caller at 0 and may be probed from 30 s on.
 fn tripped() -> Breaker {
     let mut breaker = Breaker::new(SETTINGS);
-    for _ in 0..3 {
-        send(&mut breaker, Mark::Failure, 0).unwrap();
+    for caller in ["ada", "bob", "ada"] {
+        send(&mut breaker, caller, Mark::Failure, 0).unwrap();
     }
     breaker
 }
@@ -24,20 +36,104 @@ fn tripped() -> Breaker {
 #[test]
 fn it_opens_after_the_set_number_of_failures_in_a_row() {
     let mut breaker = Breaker::new(SETTINGS);
-    for mark in [Mark::Failure, Mark::Failure, Mark::Success, Mark::Failure, Mark::Neutral, Mark::Failure] {
-        send(&mut breaker, mark, 0).unwrap();
+    let story = [
+        ("ada", Mark::Failure),
+        ("bob", Mark::Failure),
+        ("cyd", Mark::Success),
+        ("ada", Mark::Failure),
+        ("bob", Mark::Neutral),
+        ("bob", Mark::Failure),
+    ];
+    for (caller, mark) in story {
+        send(&mut breaker, caller, mark, 0).unwrap();
     }
     assert_eq!(breaker.circuit(at(0)), Circuit::Closed { consecutive: 2 });
-    send(&mut breaker, Mark::Failure, 0).unwrap();
+    send(&mut breaker, "cyd", Mark::Failure, 0).unwrap();
     assert_eq!(breaker.circuit(at(1_000)), Circuit::Open { retry_after: ms(29_000) });
-    assert_eq!(breaker.admit(at(1_000)).unwrap_err().retry_after, ms(29_000));
+    let refused = breaker.admit(by("dan"), at(1_000)).unwrap_err();
+    assert_eq!(refused, Refused { retry_after: ms(29_000), own_failures: None });
+}
+
+#[test]
+fn one_caller_alone_is_held_back_alone_and_only_at_the_tool_that_fails() {
+    let mut breaker = Breaker::new(SETTINGS);
+    for _ in 0..3 {
+        send(&mut breaker, "ada", Mark::Failure, 0).unwrap();
+    }
+    let refused = breaker.admit(by("ada"), at(1_000)).unwrap_err();
+    assert_eq!(refused, Refused { retry_after: ms(29_000), own_failures: Some(3) });
+    assert_eq!(breaker.circuit(at(0)), Circuit::Closed { consecutive: 3 });
+    assert_eq!((breaker.held_back(), breaker.turns()), (1, 0));
+    let elsewhere = Some(Origin { caller: "ada", tool: "rest" });
+    assert!(breaker.admit(elsewhere, at(0)).is_ok());
+    assert!(breaker.admit(by("bob"), at(0)).is_ok());
+    // Its own probe decides about itself.
+    send(&mut breaker, "ada", Mark::Failure, 30_000).unwrap();
+    assert_eq!(breaker.admit(by("ada"), at(30_000)).unwrap_err().retry_after, ms(60_000));
+    send(&mut breaker, "ada", Mark::Success, 90_000).unwrap();
+    assert_eq!(breaker.held_back(), 0);
+}
+
+#[test]
+fn one_callers_failures_and_a_crash_hold_every_caller_back() {
+    let mut breaker = Breaker::new(SETTINGS);
+    for _ in 0..2 {
+        send(&mut breaker, "ada", Mark::Failure, 0).unwrap();
+    }
+    breaker.fail(at(0));
+    assert!(breaker.admit(by("bob"), at(0)).is_err());
+}
+
+#[test]
+fn the_caller_whose_probe_failed_leaves_the_next_probe_to_another() {
+    let mut breaker = tripped();
+    send(&mut breaker, "cyd", Mark::Failure, 30_000).unwrap();
+    let refused = breaker.admit(by("cyd"), at(30_001)).unwrap_err();
+    assert_eq!(refused, Refused { retry_after: ms(59_999), own_failures: None });
+    send(&mut breaker, "dan", Mark::Success, 30_001).unwrap();
+    assert_eq!(breaker.circuit(at(30_001)), Circuit::Closed { consecutive: 0 });
+    send(&mut breaker, "cyd", Mark::Success, 30_002).unwrap();
+}
+
+#[test]
+fn a_caller_that_is_alone_waits_twice_as_long_after_each_failed_probe() {
+    let mut breaker = tripped();
+    let mut now = 30_000;
+    for seconds in [60, 120, 240, 300, 300] {
+        send(&mut breaker, "cyd", Mark::Failure, now).unwrap();
+        let left = Duration::from_secs(seconds);
+        let elsewhere = Some(Origin { caller: "cyd", tool: "rest" });
+        assert_eq!(breaker.admit(elsewhere, at(now)).unwrap_err().retry_after, left);
+        now += seconds * 1_000;
+    }
+}
+
+#[test]
+fn a_list_passes_and_says_nothing() {
+    let mut breaker = tripped();
+    let list = breaker.admit(None, at(0)).unwrap();
+    assert!(breaker.is_current(&list, None) && !list.is_probe());
+    breaker.settle(list, None, Mark::Success, at(0));
+    assert_eq!(breaker.circuit(at(0)), Circuit::Open { retry_after: ms(30_000) });
+}
+
+#[test]
+fn records_of_failing_callers_are_bounded() {
+    let mut breaker = Breaker::new(SETTINGS);
+    for number in 0..10 * MAX_RECORDS {
+        let tool = number.to_string();
+        let origin = Some(Origin { caller: "ada", tool: &tool });
+        let permit = breaker.admit(origin, at(0)).unwrap();
+        breaker.settle(permit, origin, Mark::Failure, at(0));
+    }
+    assert_eq!(breaker.own.len(), MAX_RECORDS);
 }
 
 #[test]
 fn of_a_thousand_callers_at_half_open_one_passes() {
     let mut breaker = tripped();
     assert_eq!(breaker.circuit(at(30_000)), Circuit::HalfOpen { is_probing: false });
-    let answers: Vec<_> = (0..1_000).map(|_| breaker.admit(at(30_000))).collect();
+    let answers: Vec<_> = (0..1_000).map(|n| breaker.admit(by(&n.to_string()), at(30_000))).collect();
     assert!(answers[0].as_ref().unwrap().is_probe());
     assert!(answers[1..].iter().all(|answer| answer.as_ref().unwrap_err().retry_after == PROBE_RETRY));
     assert_eq!(breaker.circuit(at(30_000)), Circuit::HalfOpen { is_probing: true });
@@ -46,11 +142,11 @@ fn of_a_thousand_callers_at_half_open_one_passes() {
 #[test]
 fn a_good_probe_closes_and_the_next_trip_waits_the_first_time_again() {
     let mut breaker = tripped();
-    send(&mut breaker, Mark::Failure, 30_000).unwrap();
-    send(&mut breaker, Mark::Success, 90_000).unwrap();
+    fail_probes(&mut breaker, 30_000);
+    send(&mut breaker, "cyd", Mark::Success, 90_000).unwrap();
     assert_eq!(breaker.circuit(at(90_000)), Circuit::Closed { consecutive: 0 });
-    for _ in 0..3 {
-        send(&mut breaker, Mark::Failure, 90_000).unwrap();
+    for caller in ["cyd", "dan", "eve"] {
+        send(&mut breaker, caller, Mark::Failure, 90_000).unwrap();
     }
     assert_eq!(breaker.circuit(at(90_000)), Circuit::Open { retry_after: ms(30_000) });
 }
@@ -60,7 +156,7 @@ fn a_failed_probe_trips_again_and_waits_twice_as_long_up_to_the_cap() {
     let mut breaker = tripped();
     let mut now = 30_000;
     for seconds in [60, 120, 240, 300, 300] {
-        send(&mut breaker, Mark::Failure, now).unwrap();
+        breaker.fail(at(now));
         assert_eq!(breaker.circuit(at(now)), Circuit::Open { retry_after: Duration::from_secs(seconds) });
         now += seconds * 1_000;
     }
@@ -70,54 +166,54 @@ fn a_failed_probe_trips_again_and_waits_twice_as_long_up_to_the_cap() {
 #[test]
 fn a_neutral_probe_gives_its_place_back_at_once() {
     let mut breaker = tripped();
-    send(&mut breaker, Mark::Neutral, 30_000).unwrap();
+    send(&mut breaker, "cyd", Mark::Neutral, 30_000).unwrap();
     assert_eq!(breaker.circuit(at(30_000)), Circuit::HalfOpen { is_probing: false });
-    assert!(breaker.admit(at(30_000)).unwrap().is_probe());
+    assert!(breaker.admit(by("cyd"), at(30_000)).unwrap().is_probe());
 }
 
 #[test]
 fn a_dropped_probe_gives_its_place_back_at_once() {
     let mut breaker = tripped();
-    let probe = breaker.admit(at(30_000)).unwrap();
-    breaker.admit(at(30_000)).unwrap_err();
+    let probe = breaker.admit(by("cyd"), at(30_000)).unwrap();
+    breaker.admit(by("cyd"), at(30_000)).unwrap_err();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
         let _probe = probe;
         std::panic::resume_unwind(Box::new("the task died"));
     }));
     assert!(panicked.is_err());
-    assert!(breaker.admit(at(30_000)).unwrap().is_probe());
+    assert!(breaker.admit(by("cyd"), at(30_000)).unwrap().is_probe());
 }
 
 #[test]
 fn late_answers_from_before_the_trip_change_nothing() {
     let mut breaker = Breaker::new(SETTINGS);
-    let [early, other] = [breaker.admit(at(0)).unwrap(), breaker.admit(at(0)).unwrap()];
-    for _ in 0..3 {
-        send(&mut breaker, Mark::Failure, 0).unwrap();
+    let [early, other] = [breaker.admit(by("cyd"), at(0)).unwrap(), breaker.admit(by("cyd"), at(0)).unwrap()];
+    for caller in ["ada", "bob", "ada"] {
+        send(&mut breaker, caller, Mark::Failure, 0).unwrap();
     }
-    breaker.settle(early, Mark::Success, at(10));
+    breaker.settle(early, by("cyd"), Mark::Success, at(10));
     assert_eq!(breaker.circuit(at(10)), Circuit::Open { retry_after: ms(29_990) });
-    let _probe = breaker.admit(at(30_000)).unwrap();
-    breaker.settle(other, Mark::Failure, at(30_000));
+    let _probe = breaker.admit(by("cyd"), at(30_000)).unwrap();
+    breaker.settle(other, by("cyd"), Mark::Failure, at(30_000));
     assert_eq!(breaker.circuit(at(30_000)), Circuit::HalfOpen { is_probing: true });
 }
 
 #[test]
 fn a_late_probe_changes_nothing_after_the_breaker_was_cleared() {
     let mut breaker = tripped();
-    let probe = breaker.admit(at(30_000)).unwrap();
+    let probe = breaker.admit(by("cyd"), at(30_000)).unwrap();
     breaker.clear();
     assert_eq!(breaker.circuit(at(30_000)), Circuit::Closed { consecutive: 0 });
-    breaker.settle(probe, Mark::Failure, at(30_000));
+    breaker.settle(probe, by("cyd"), Mark::Failure, at(30_000));
     assert_eq!(breaker.circuit(at(30_000)), Circuit::Closed { consecutive: 0 });
 }
 
 #[test]
 fn a_crash_under_the_probe_trips_again_and_the_probe_adds_nothing() {
     let mut breaker = tripped();
-    let probe = breaker.admit(at(30_000)).unwrap();
+    let probe = breaker.admit(by("cyd"), at(30_000)).unwrap();
     breaker.fail(at(30_500));
-    breaker.settle(probe, Mark::Neutral, at(30_500));
+    breaker.settle(probe, by("cyd"), Mark::Neutral, at(30_500));
     assert_eq!(breaker.circuit(at(30_500)), Circuit::Open { retry_after: ms(60_000) });
     assert_eq!(breaker.consecutive_failures(), 4);
 }
@@ -143,7 +239,7 @@ fn failed_starts_without_any_call_open_it_too() {
 fn zero_failures_switch_it_off() {
     let mut breaker = Breaker::new(BreakerSettings { failures: 0, ..SETTINGS });
     for _ in 0..100 {
-        send(&mut breaker, Mark::Failure, 0).unwrap();
+        send(&mut breaker, "cyd", Mark::Failure, 0).unwrap();
     }
     assert_eq!(breaker.circuit(at(0)), Circuit::Closed { consecutive: 100 });
 }
@@ -152,32 +248,33 @@ fn zero_failures_switch_it_off() {
 fn a_first_wait_beyond_the_cap_is_the_operators_word() {
     let hour = ms(3_600_000);
     let mut breaker = Breaker::new(BreakerSettings { failures: 1, reset: hour });
-    send(&mut breaker, Mark::Failure, 0).unwrap();
-    send(&mut breaker, Mark::Failure, 3_600_000).unwrap();
+    breaker.fail(at(0));
+    breaker.fail(at(3_600_000));
     assert_eq!(breaker.circuit(at(3_600_000)), Circuit::Open { retry_after: hour });
 }
 
 #[test]
 fn a_permit_is_current_until_the_breaker_turns() {
     let mut breaker = Breaker::new(SETTINGS);
-    let permit = breaker.admit(at(0)).unwrap();
-    assert!(breaker.is_current(&permit));
+    let permit = breaker.admit(by("cyd"), at(0)).unwrap();
+    assert!(breaker.is_current(&permit, by("cyd")));
     for _ in 0..2 {
-        send(&mut breaker, Mark::Failure, 0).unwrap();
+        breaker.fail(at(0));
     }
-    assert!(breaker.is_current(&permit), "it has not tripped yet");
-    send(&mut breaker, Mark::Failure, 0).unwrap();
-    assert!(!breaker.is_current(&permit));
+    assert!(breaker.is_current(&permit, by("cyd")), "it has not tripped yet");
+    breaker.fail(at(0));
+    assert!(!breaker.is_current(&permit, by("cyd")));
 }
 
 #[test]
 fn every_trip_closing_and_clearing_is_a_turn() {
     let mut breaker = tripped();
     assert_eq!(breaker.turns(), 1);
-    send(&mut breaker, Mark::Failure, 30_000).unwrap();
+    fail_probes(&mut breaker, 30_000);
     assert_eq!(breaker.turns(), 2);
-    send(&mut breaker, Mark::Success, 90_000).unwrap();
-    send(&mut breaker, Mark::Success, 90_000).unwrap();
+    for _ in 0..2 {
+        send(&mut breaker, "cyd", Mark::Success, 90_000).unwrap();
+    }
     assert_eq!(breaker.turns(), 3);
     breaker.clear();
     assert_eq!(breaker.turns(), 4);
@@ -195,15 +292,17 @@ fn a_pause_the_server_asks_for_yields_only_to_a_longer_wait() {
     assert_eq!(breaker.turns(), 1, "it ends when the wait under way does");
     breaker.hold(at(10_000), ms(15_000));
     assert_eq!(breaker.circuit(at(10_000)), Circuit::Open { retry_after: ms(15_000) });
-    assert!(breaker.admit(at(25_000)).unwrap().is_probe());
+    assert!(breaker.admit(by("cyd"), at(25_000)).unwrap().is_probe());
 }
 
-/// The reference: numbers only, and permits known by the epoch they were given in.
+/// The reference for one caller at one tool: numbers only, and permits known by the epoch they were given in.
 #[derive(Default)]
 struct Model {
     failures: u32,
     consecutive: u32,
     epoch: u32,
+    /// The first epoch whose permits count.
+    valid_from: u32,
     /// Milliseconds at which the wait ends and its length, unless closed.
     opened: Option<(u64, u64)>,
     is_probing: bool,
@@ -224,61 +323,57 @@ impl Model {
     }
 
     fn settle(&mut self, epoch: u32, mark: Mark, now: u64) {
-        if epoch != self.epoch {
+        if epoch < self.valid_from {
             return;
         }
         self.is_probing = false;
         match mark {
             Mark::Neutral => {}
-            Mark::Failure => self.fail(now),
-            Mark::Success => {
-                self.consecutive = 0;
-                self.epoch += u32::from(self.opened.take().is_some());
+            Mark::Success => (self.consecutive, self.opened, self.valid_from) = (0, None, 0),
+            Mark::Failure => {
+                self.consecutive += 1;
+                let is_tripped = match self.opened {
+                    None => self.failures > 0 && self.consecutive >= self.failures,
+                    Some((until, _)) => now >= until,
+                };
+                if is_tripped {
+                    let wait = self.opened.map_or(RESET, |(_, wait)| (wait * 2).min(300_000));
+                    self.opened = Some((now + wait, wait));
+                    self.epoch += 1;
+                    self.valid_from = self.epoch;
+                }
             }
-        }
-    }
-
-    fn fail(&mut self, now: u64) {
-        self.consecutive += 1;
-        let is_tripped = match self.opened {
-            None => self.consecutive == self.failures,
-            Some((until, _)) => now >= until,
-        };
-        if is_tripped {
-            let wait = self.opened.map_or(RESET, |(_, wait)| (wait * 2).min(300_000));
-            self.opened = Some((now + wait, wait));
-            self.epoch += 1;
-            self.is_probing = false;
         }
     }
 }
 
 #[derive(Debug, Clone)]
 enum Event {
-    Admit,
+    /// One of the callers asks to send a call.
+    Admit(usize),
     /// Settles the n-th of the permits that are out.
     Settle(prop::sample::Index, Mark),
     Drop(prop::sample::Index),
     Crash,
-    Clear,
 }
 
-fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
+fn events(callers: usize, crashes: u32) -> impl Strategy<Value = Vec<(u64, Event)>> {
     let mark = prop_oneof![3 => Just(Mark::Failure), 1 => Just(Mark::Success), 1 => Just(Mark::Neutral)];
     let event = prop_oneof![
-        8 => Just(Event::Admit),
+        8 => (0..callers).prop_map(Event::Admit),
         8 => (any::<prop::sample::Index>(), mark).prop_map(|(which, mark)| Event::Settle(which, mark)),
         1 => any::<prop::sample::Index>().prop_map(Event::Drop),
-        1 => Just(Event::Crash),
-        1 => Just(Event::Clear),
+        crashes => Just(Event::Crash),
     ];
     let step = prop_oneof![4 => 0u64..10, 1 => 10_000u64..90_000];
-    prop::collection::vec((step, event), 0..120)
+    prop::collection::vec((step, event), 0..160)
 }
+
+const CALLERS: [&str; 4] = ["abuser", "ada", "bob", "cyd"];
 
 proptest! {
     #[test]
-    fn the_breaker_agrees_with_its_model(failures in 0u32..5, events in events()) {
+    fn a_lone_caller_meets_the_machine_of_its_model(failures in 0u32..5, events in events(1, 0)) {
         let mut breaker = Breaker::new(BreakerSettings { failures, reset: ms(RESET) });
         let mut model = Model { failures, ..Model::default() };
         let mut out: Vec<(Permit, u32)> = Vec::new();
@@ -286,45 +381,94 @@ proptest! {
         for (step, event) in events {
             now += step;
             match event {
-                Event::Admit => {
-                    let permit = breaker.admit(at(now));
+                Event::Admit(_) => {
+                    let permit = breaker.admit(by("ada"), at(now));
                     prop_assert_eq!(permit.is_ok(), model.may_pass(now));
                     match permit {
-                        Ok(permit) => {
-                            prop_assert_eq!(permit.is_probe(), model.opened.is_some());
-                            out.push((permit, model.epoch));
-                        }
+                        Ok(permit) => out.push((permit, model.epoch)),
                         Err(refused) => prop_assert!(!refused.retry_after.is_zero()),
                     }
                 }
                 Event::Settle(which, mark) if !out.is_empty() => {
                     let (permit, epoch) = out.swap_remove(which.index(out.len()));
-                    breaker.settle(permit, mark, at(now));
+                    breaker.settle(permit, by("ada"), mark, at(now));
                     model.settle(epoch, mark, now);
                 }
                 Event::Drop(which) if !out.is_empty() => {
                     let (_, epoch) = out.swap_remove(which.index(out.len()));
                     model.settle(epoch, Mark::Neutral, now);
                 }
-                Event::Crash => {
-                    breaker.fail(at(now));
-                    model.fail(now);
-                }
-                Event::Clear => {
-                    breaker.clear();
-                    model = Model { failures, epoch: model.epoch + 1, ..Model::default() };
-                }
-                Event::Settle(..) | Event::Drop(_) => {}
+                Event::Crash | Event::Settle(..) | Event::Drop(_) => {}
             }
-            let expected = match model.opened {
-                None => Circuit::Closed { consecutive: model.consecutive },
-                Some((until, _)) if now < until => Circuit::Open { retry_after: ms(until - now) },
-                Some(_) => Circuit::HalfOpen { is_probing: model.is_probing },
-            };
-            prop_assert_eq!(breaker.circuit(at(now)), expected);
-            prop_assert_eq!(breaker.consecutive_failures(), model.consecutive);
-            let probes = out.iter().filter(|(permit, _)| permit.is_probe() && permit.epoch == breaker.epoch);
-            prop_assert!(probes.count() <= 1);
+            prop_assert_eq!(breaker.held_back(), usize::from(model.opened.is_some()));
+            let is_closed = matches!(breaker.circuit(at(now)), Circuit::Closed { .. });
+            prop_assert!(is_closed, "one caller alone opens it for nobody else");
         }
+    }
+
+    /// Calls of the abuser end in any way, those of the others well. Whatever the order, the others pass as long as
+    /// the server itself does not fail; after a crash they pass once the wait is over and no probe is out.
+    #[test]
+    fn a_caller_whose_calls_succeed_is_not_held_back_by_another(
+        failures in 1u32..5,
+        crashes in prop_oneof![Just(0u32), Just(2u32)],
+        events in (0u32..3).prop_flat_map(|crashes| events(CALLERS.len(), crashes)),
+    ) {
+        let mut breaker = Breaker::new(BreakerSettings { failures, reset: ms(RESET) });
+        let mut out: Vec<(Permit, usize)> = Vec::new();
+        let (mut now, mut has_crashed) = (0, false);
+        for (step, event) in events {
+            now += step;
+            match event {
+                Event::Admit(caller) => {
+                    let before = breaker.circuit(at(now));
+                    let permit = breaker.admit(by(CALLERS[caller]), at(now));
+                    let is_excused = has_crashed && match before {
+                        Circuit::Closed { .. } => false,
+                        Circuit::Open { .. } => true,
+                        Circuit::HalfOpen { is_probing } => is_probing,
+                    };
+                    prop_assert!(permit.is_ok() || caller == 0 || is_excused, "{:?}", before);
+                    out.extend(permit.ok().map(|permit| (permit, caller)));
+                }
+                Event::Settle(which, mark) if !out.is_empty() => {
+                    let (permit, caller) = out.swap_remove(which.index(out.len()));
+                    let mark = if caller == 0 { mark } else { Mark::Success };
+                    breaker.settle(permit, by(CALLERS[caller]), mark, at(now));
+                }
+                Event::Drop(which) if !out.is_empty() => {
+                    drop(out.swap_remove(which.index(out.len())));
+                }
+                Event::Crash if crashes > 0 => {
+                    breaker.fail(at(now));
+                    has_crashed = true;
+                }
+                Event::Crash | Event::Settle(..) | Event::Drop(_) => {}
+            }
+            let current = |(permit, _): &&(Permit, usize)| {
+                permit.is_probe() && permit.turn.is_some_and(|turn| breaker.server.is_current(turn))
+            };
+            prop_assert!(out.iter().filter(current).count() <= 1);
+        }
+    }
+
+    /// A server that answers no call is found out, by whomever it is called.
+    #[test]
+    fn a_dead_server_is_held_back(failures in 1u32..5, callers in 1usize..5, tools in 1usize..4) {
+        let mut breaker = Breaker::new(BreakerSettings { failures, reset: ms(RESET) });
+        let tools: Vec<String> = (0..tools).map(|tool| tool.to_string()).collect();
+        let mut sent = 0;
+        for _ in 0..100 {
+            for caller in &CALLERS[..callers.min(CALLERS.len())] {
+                for tool in &tools {
+                    let origin = Some(Origin { caller, tool });
+                    let Ok(permit) = breaker.admit(origin, at(0)) else { continue };
+                    breaker.settle(permit, origin, Mark::Failure, at(0));
+                    sent += 1;
+                }
+            }
+        }
+        let bound = if callers == 1 { tools.len() * failures as usize } else { failures as usize + tools.len() };
+        prop_assert!(sent <= bound, "{sent} calls");
     }
 }

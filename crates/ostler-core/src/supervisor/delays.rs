@@ -53,7 +53,7 @@ fn the_second_failure_waits_however_well_the_session_worked() {
 
 #[test]
 fn a_session_that_has_not_worked_is_followed_by_a_wait() {
-    for (mark, effect) in [(Mark::Neutral, Effect::None), (Mark::Failure, Effect::CountMalformed)] {
+    for (mark, effect) in [(Mark::Neutral, Effect::None), (Mark::Failure, Effect::Probe)] {
         let longest = longest(|| {
             let mut story = Story::ready();
             story.answer(1, mark, effect);

@@ -27,7 +27,6 @@ mod action;
 #[cfg(test)]
 mod delays;
 mod failure;
-mod malformed;
 #[cfg(test)]
 mod model;
 mod phase;
@@ -41,14 +40,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
-use crate::breaker::{Breaker, Circuit, Mark, Permit, Refused};
+use crate::breaker::{Breaker, Circuit, Mark, Origin, Permit, Refused};
 use crate::restart::Budget;
 use crate::spec::{RestartSettings, ServerSpec, Transport};
 use crate::weigh::{Effect, Weight};
 
 pub use action::{Action, Manner};
 pub use failure::Failure;
-use malformed::Malformed;
 pub use phase::{Entry, Phase};
 use setback::Past;
 
@@ -85,11 +83,20 @@ pub struct Supervisor {
     is_wanted: bool,
     /// When the last lease ended, or the session began.
     last_use: Instant,
-    /// Malformed answers of the session in use.
-    malformed: Malformed,
     failure: Option<Failure>,
     /// Sessions to be ended, in order.
     retiring: VecDeque<Action>,
+}
+
+/// A call that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Settled<'a> {
+    /// Caller and tool, as they were at [`Supervisor::admit`].
+    pub origin: Option<Origin<'a>>,
+    /// The session that it was sent to.
+    pub generation: u64,
+    /// What its outcome says.
+    pub weight: Weight,
 }
 
 impl Supervisor {
@@ -111,7 +118,6 @@ impl Supervisor {
             ejection: None,
             is_wanted: false,
             last_use: now,
-            malformed: Malformed::default(),
             failure: None,
             retiring: VecDeque::new(),
         }
@@ -120,13 +126,13 @@ impl Supervisor {
     // What callers do.
 
     /// Asks the breaker. The permit must come back through [`settle`](Self::settle).
-    pub fn admit(&mut self, now: Instant) -> Result<Permit, Refused> {
-        self.breaker.admit(now)
+    pub fn admit(&mut self, origin: Option<Origin<'_>>, now: Instant) -> Result<Permit, Refused> {
+        self.breaker.admit(origin, now)
     }
 
     /// Whether a permit was given before anything that changes who may pass.
-    pub fn is_current(&self, permit: &Permit) -> bool {
-        self.breaker.is_current(permit)
+    pub fn is_current(&mut self, permit: &Permit, origin: Option<Origin<'_>>) -> bool {
+        self.breaker.is_current(permit, origin)
     }
 
     /// Whether there is a session to use now.
@@ -173,29 +179,21 @@ impl Supervisor {
         self.last_use = now;
     }
 
-    /// Gives a permit back with what became of the call. True when the task
-    /// has something to do because of it.
-    pub fn settle(&mut self, permit: Permit, generation: u64, weight: Weight, now: Instant) -> bool {
-        let has_babbled = match &mut self.phase {
-            Phase::Ready { generation: current, is_proven, .. } if *current == generation => {
-                *is_proven |= weight.mark == Mark::Success || weight.effect == Effect::Prove;
-                weight.effect == Effect::CountMalformed && self.malformed.count(now)
-            }
-            _ => false,
-        };
+    /// Takes a permit back with what became of the call. A permit that is dropped instead says nothing.
+    pub fn settle(&mut self, permit: Permit, call: Settled<'_>, now: Instant) {
+        let Settled { origin, generation, weight } = call;
+        if let Phase::Ready { generation: current, is_proven, .. } = &mut self.phase
+            && *current == generation
+        {
+            *is_proven |= weight.mark == Mark::Success || weight.effect == Effect::Prove;
+        }
         // The end of a session is counted once, by `on_lost`, and not again by
         // the calls that ended it or were in flight.
-        let is_end = has_babbled || weight.effect == Effect::Restart;
-        self.breaker.settle(permit, if is_end { Mark::Neutral } else { weight.mark }, now);
+        let mark = if weight.effect == Effect::Restart { Mark::Neutral } else { weight.mark };
+        self.breaker.settle(permit, origin, mark, now);
         if let Effect::Pause(wait) = weight.effect {
             self.breaker.hold(now, wait);
         }
-        has_babbled
-    }
-
-    /// Gives a permit back for a call that never reached the server.
-    pub fn give_back(&mut self, permit: Permit, now: Instant) {
-        self.breaker.settle(permit, Mark::Neutral, now);
     }
 
     // What the server's task reports.
@@ -283,7 +281,6 @@ impl Supervisor {
         self.budget.clear();
         self.backoff.reset();
         self.breaker.clear();
-        self.malformed.clear();
         self.failure = None;
         self.ejection = None;
         self.phase = Phase::Idle;
@@ -359,6 +356,11 @@ impl Supervisor {
         self.breaker.consecutive_failures()
     }
 
+    /// See [`Breaker::held_back`].
+    pub fn held_back(&self) -> usize {
+        self.breaker.held_back()
+    }
+
     /// See [`Breaker::turns`].
     pub fn breaker_turns(&self) -> u64 {
         self.breaker.turns()
@@ -415,8 +417,6 @@ impl Supervisor {
     fn begin(&mut self) -> u64 {
         self.generation += 1;
         self.is_wanted = false;
-        // What an earlier session said is not held against this one.
-        self.malformed.clear();
         self.phase = Phase::Starting { generation: self.generation };
         self.generation
     }

@@ -201,10 +201,9 @@ impl Run {
 
     /// A list is answered well.
     fn answer(&mut self, generation: u64) {
-        // An open breaker lets nobody through.
-        let Ok(permit) = self.supervisor.admit(at(self.model.now)) else { return };
+        let Ok(permit) = self.supervisor.admit(None, at(self.model.now)) else { panic!("a list passes") };
         let weight = Weight { mark: Mark::Neutral, effect: Effect::Prove };
-        assert!(!self.supervisor.settle(permit, generation, weight, at(self.model.now)));
+        self.supervisor.settle(permit, Settled { origin: None, generation, weight }, at(self.model.now));
         self.model.session.1 |= self.is_phase("ready");
     }
 

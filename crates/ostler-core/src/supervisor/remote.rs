@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::tests::CALL;
 use super::*;
 use crate::clock::at;
 use crate::fault::FaultKind;
@@ -101,12 +102,13 @@ fn a_server_that_asks_for_a_pause_gets_it_and_then_one_probe() {
     let (mut it, _) = supervisor(&spec);
     it.poll(at(0));
     it.on_started(1, at(0));
-    let permit = it.admit(at(0)).unwrap();
+    let permit = it.admit(CALL, at(0)).unwrap();
     let wait = Duration::from_secs(7);
-    it.settle(permit, 1, weigh(&Outcome::Fault(&FaultKind::Paused { code: 429, wait })), at(0));
-    assert_eq!(it.admit(at(1_000)).unwrap_err().retry_after, Duration::from_secs(6));
-    let probe = it.admit(at(7_000)).unwrap();
-    assert!(probe.is_probe() && it.admit(at(7_000)).is_err());
+    let weight = weigh(&Outcome::Fault(&FaultKind::Paused { code: 429, wait }));
+    it.settle(permit, Settled { origin: CALL, generation: 1, weight }, at(0));
+    assert_eq!(it.admit(CALL, at(1_000)).unwrap_err().retry_after, Duration::from_secs(6));
+    let probe = it.admit(CALL, at(7_000)).unwrap();
+    assert!(probe.is_probe() && it.admit(CALL, at(7_000)).is_err());
     assert!(matches!(it.phase(), Phase::Ready { generation: 1, .. }), "the session stays");
 }
 
@@ -117,7 +119,7 @@ fn a_pause_that_is_asked_for_at_the_start_delays_the_next_one() {
     let kind = FaultKind::Paused { code: 503, wait: Duration::from_secs(30) };
     it.on_start_failed(1, Failure::new(kind, at(0)), &mut rng);
     assert_eq!(it.poll(at(29_999)), None);
-    assert!(it.admit(at(1_000)).is_err());
+    assert!(it.admit(CALL, at(1_000)).is_err());
     assert_eq!(it.poll(at(30_000)), Some(Action::Start { generation: 2 }));
     assert_eq!(it.restarts(at(30_000)).0, 0);
 }

@@ -78,15 +78,19 @@ impl Story {
     }
 
     /// A call that the server answered with something of this weight.
-    pub(super) fn answer(&mut self, generation: u64, mark: Mark, effect: Effect) -> bool {
-        let permit = self.supervisor.admit(at(self.now)).unwrap();
-        self.supervisor.settle(permit, generation, Weight { mark, effect }, at(self.now))
+    pub(super) fn answer(&mut self, generation: u64, mark: Mark, effect: Effect) {
+        let permit = self.supervisor.admit(CALL, at(self.now)).unwrap();
+        let weight = Weight { mark, effect };
+        self.supervisor.settle(permit, Settled { origin: CALL, generation, weight }, at(self.now));
     }
 
     fn word(&self) -> &'static str {
         self.supervisor.phase().word()
     }
 }
+
+/// A call of one caller.
+pub(super) const CALL: Option<Origin<'static>> = Some(Origin { caller: "ada", tool: "work" });
 
 pub(super) fn start(generation: u64) -> Action {
     Action::Start { generation }
@@ -190,7 +194,7 @@ fn events_of_another_generation_change_nothing() {
     story.supervisor.on_closed(1);
     story.supervisor.on_closed(2);
     assert!(!story.supervisor.on_started(1, at(story.now)));
-    assert!(!story.answer(1, Mark::Failure, Effect::CountMalformed));
+    story.answer(1, Mark::Failure, Effect::None);
     assert_eq!((story.supervisor.phase(), story.supervisor.restarts(at(0)).0), (&before, 1));
 }
 
@@ -308,23 +312,6 @@ fn only_an_unused_lazy_session_is_evicted() {
 }
 
 #[test]
-fn three_malformed_answers_in_half_a_minute_restart_and_are_then_forgotten() {
-    let mut story = Story::ready();
-    let malformed =
-        |story: &mut Story, generation| story.answer(generation, Mark::Failure, Effect::CountMalformed);
-    assert!(!malformed(&mut story, 1));
-    assert!(!malformed(story.pass(15_000), 1));
-    assert!(!malformed(story.pass(15_000), 1), "the first is half a minute old");
-    assert!(malformed(&mut story, 1));
-    let (now, mut rng) = (at(story.now), fastrand::Rng::with_seed(1));
-    assert!(story.supervisor.on_lost(1, Failure::babble(now), &mut rng));
-    story.poll();
-    story.supervisor.on_wait();
-    assert_eq!(story.recover(), 2);
-    assert!(!malformed(&mut story, 2), "what another session said is not held against this one");
-}
-
-#[test]
 fn an_ejected_server_comes_back_by_itself_only_if_the_operator_says_when() {
     let mut patient = spec();
     (patient.restart.max, patient.restart.readmit_after) = (0, Some(ms(60_000)));
@@ -355,11 +342,11 @@ fn stopping_and_starting_is_no_way_around_an_ejection() {
 #[test]
 fn a_crash_counts_once_for_the_breaker_however_many_calls_it_ended() {
     let mut story = Story::ready();
-    let permits: Vec<_> = (0..64).map(|_| story.supervisor.admit(at(0)).unwrap()).collect();
+    let permits: Vec<_> = (0..64).map(|_| story.supervisor.admit(CALL, at(0)).unwrap()).collect();
     story.crash(1);
     for permit in permits {
         let weight = Weight { mark: Mark::Failure, effect: Effect::Restart };
-        assert!(!story.supervisor.settle(permit, 1, weight, at(0)));
+        story.supervisor.settle(permit, Settled { origin: CALL, generation: 1, weight }, at(0));
     }
     assert_eq!(story.supervisor.consecutive_failures(), 1);
 }
@@ -371,7 +358,7 @@ fn what_an_earlier_session_said_is_not_held_against_the_present_one() {
     story.poll();
     assert!(story.supervisor.on_started(2, at(0)));
     for _ in 0..10 {
-        assert!(!story.answer(1, Mark::Failure, Effect::CountMalformed));
+        story.answer(1, Mark::Neutral, Effect::None);
     }
     story.answer(1, Mark::Success, Effect::None);
     assert!(matches!(story.supervisor.phase(), Phase::Ready { is_proven: false, .. }));
@@ -406,13 +393,13 @@ fn a_permit_from_before_a_trip_is_not_current() {
     let mut spec = spec();
     spec.breaker.failures = 1;
     let mut story = Story::of(&spec);
-    let permit = story.supervisor.admit(at(0)).unwrap();
-    assert!(story.supervisor.is_current(&permit));
-    assert_eq!(story.supervisor.breaker_turns(), 0);
+    let permit = story.supervisor.admit(CALL, at(0)).unwrap();
+    assert!(story.supervisor.is_current(&permit, CALL));
     story.answer(1, Mark::Failure, Effect::None);
-    assert!(!story.supervisor.is_current(&permit));
+    assert!(!story.supervisor.is_current(&permit, CALL));
+    assert_eq!((story.supervisor.breaker_turns(), story.supervisor.held_back()), (0, 1));
     story.supervisor.on_reload();
-    assert_eq!(story.supervisor.breaker_turns(), 2);
+    assert_eq!((story.supervisor.breaker_turns(), story.supervisor.held_back()), (1, 0));
 }
 
 #[test]

@@ -32,6 +32,7 @@ use super::voice::{ClientVoice, Questions};
 use super::{headers, state};
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::{Gateway, Shared};
+use crate::shares::{Share, Shares};
 
 /// How long a parked call waits for its client. The call's own hard end may come first.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
@@ -43,6 +44,8 @@ pub(crate) struct Lot {
     /// One for every call that may have to be parked, taken before it is sent:
     /// a call that has begun always finds room.
     places: Arc<Semaphore>,
+    /// Half of them at most are one caller's.
+    per_caller: Arc<Shares>,
 }
 
 #[derive(Debug)]
@@ -74,7 +77,7 @@ struct Running {
     questions: Questions,
     /// Numbers the questions of a call.
     asked: u32,
-    _place: OwnedSemaphorePermit,
+    _place: (OwnedSemaphorePermit, Share),
 }
 
 impl Drop for Running {
@@ -85,7 +88,14 @@ impl Drop for Running {
 
 impl Lot {
     pub(crate) fn new(max: usize) -> Self {
-        Self { calls: Mutex::default(), places: Arc::new(Semaphore::new(max)) }
+        let (places, per_caller) = (Arc::new(Semaphore::new(max)), Shares::new(max / 2));
+        Self { calls: Mutex::default(), places, per_caller }
+    }
+
+    /// Takes a place for a call that may have to be parked.
+    fn take(&self, caller: &Caller) -> Option<(OwnedSemaphorePermit, Share)> {
+        let share = self.per_caller.take(caller.principal())?;
+        Some((Arc::clone(&self.places).try_acquire_owned().ok()?, share))
     }
 
     /// Ends the calls of callers that are over: nobody may come back for them.
@@ -116,7 +126,7 @@ pub(crate) async fn run(
     voice: Arc<ClientVoice>,
     mut questions: Questions,
 ) -> Reply {
-    let Ok(place) = Arc::clone(&gateway.0.lot.places).try_acquire_owned() else {
+    let Some(place) = gateway.0.lot.take(&exchange.caller) else {
         let what = "too many calls are under way whose servers may ask their clients".into();
         let error = CallError::Overloaded { what, retry_after: Duration::from_secs(10) };
         return Reply::failed(&error, Era::Modern);

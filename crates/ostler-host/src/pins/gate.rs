@@ -51,7 +51,7 @@ impl Host {
         now: Instant,
         until: Instant,
     ) -> Result<Lease, CallError> {
-        let mut lease = slot.lease(request.caller, now, until).await?;
+        let mut lease = slot.lease(request, now, until).await?;
         for _ in 0..LOOKS {
             let kind = match self.gate(slot, request, lease.generation()) {
                 Gate::Open => return Ok(lease),
@@ -61,7 +61,7 @@ impl Host {
             // The server may have room for one request only, and the list is one.
             drop(lease);
             self.look(slot, (request, kind), until).await?;
-            lease = slot.lease(request.caller, Instant::now(), until).await?;
+            lease = slot.lease(request, Instant::now(), until).await?;
         }
         match self.gate(slot, request, lease.generation()) {
             Gate::Open => Ok(lease),

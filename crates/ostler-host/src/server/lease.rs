@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ostler_core::breaker::{Circuit, Permit, Refused};
-use ostler_core::caller::Caller;
+use ostler_core::breaker::{Origin, Permit, Refused};
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
-use ostler_core::supervisor::{Entry, Failure, Phase, Supervisor};
+use ostler_core::supervisor::{Entry, Phase, Settled, Supervisor};
 use ostler_core::weigh::{Effect, Weight};
 use tokio::time::{Instant, timeout_at};
 
-use super::news::{Before, Setback};
-use super::places::{Place, Shed};
+use super::news::Before;
+use super::places::{Parking, Place, Shed};
 use super::slot::{Desk, Live, Slot};
 use super::turn::{InTurn, Turn};
 use crate::request::Request;
@@ -30,7 +29,7 @@ pub(crate) struct Lease {
     since: Instant,
     /// Given back when the lease ends; `None` from then on.
     permit: Option<Permit>,
-    _place: Place,
+    place: Place,
 }
 
 impl Lease {
@@ -47,37 +46,36 @@ impl Lease {
         self.since
     }
 
+    /// The place of the call, to be given up while its caller thinks about a question.
+    pub(crate) fn parking(&self) -> Option<Arc<Parking>> {
+        self.place.parking()
+    }
+
     /// Ends the lease with what became of the call.
-    pub(crate) fn settle(mut self, weight: Weight, now: Instant) {
-        self.end(Some(weight), now);
+    pub(crate) fn settle(mut self, request: &Request<'_>, weight: Weight, now: Instant) {
+        self.end(Some((request, weight)), now);
     }
 
     /// Gives everything back under one lock; the second time does nothing.
-    fn end(&mut self, weight: Option<Weight>, now: Instant) {
+    fn end(&mut self, outcome: Option<(&Request<'_>, Weight)>, now: Instant) {
         let Some(permit) = self.permit.take() else { return };
         let (now, generation) = (now.into_std(), self.live.generation);
         let mut desk = self.slot.desk();
         let before = Before::of(&desk.supervisor);
-        let (mut needs_task, mut setback) = (false, None);
-        match weight {
-            Some(weight) => {
-                let has_babbled = desk.supervisor.settle(permit, generation, weight, now);
-                let is_suspect = weight.effect == Effect::Probe;
-                if is_suspect {
-                    desk.liveness.on_timeout();
-                }
-                if has_babbled {
-                    let Desk { supervisor, rng, .. } = &mut *desk;
-                    let was_lost = supervisor.on_lost(generation, Failure::babble(now), rng);
-                    setback = was_lost.then_some(Setback::Lost(generation));
-                }
-                needs_task = has_babbled || is_suspect;
+        let mut needs_task = false;
+        // A permit that is dropped says nothing.
+        if let Some((request, weight)) = outcome {
+            let tool = request.breaker_tool();
+            let call = Settled { origin: request.origin(&tool), generation, weight };
+            desk.supervisor.settle(permit, call, now);
+            if weight.effect == Effect::Probe {
+                desk.liveness.on_timeout();
+                needs_task = true;
             }
-            None => desk.supervisor.give_back(permit, now),
         }
         let is_last = desk.supervisor.on_release(now);
         needs_task |= is_last && std::mem::take(&mut desk.needs_wake);
-        let news = before.news(&desk.supervisor, setback, now);
+        let news = before.news(&desk.supervisor, None, now);
         drop(desk);
         self.live.end_lease();
         self.slot.room.note_idle();
@@ -99,6 +97,7 @@ impl Drop for Lease {
 /// line back, wherever it was waiting.
 pub(crate) struct Visitor<'a> {
     slot: &'a Arc<Slot>,
+    origin: Option<Origin<'a>>,
     permit: Option<Permit>,
     is_waiting: bool,
 }
@@ -109,9 +108,8 @@ impl Drop for Visitor<'_> {
             return;
         }
         let mut desk = self.slot.desk();
-        if let Some(permit) = self.permit.take() {
-            desk.supervisor.give_back(permit, Instant::now().into_std());
-        }
+        // Under the lock, so that the next caller finds the probe's place free.
+        drop(self.permit.take());
         let mut is_unwanted = false;
         if self.is_waiting {
             desk.supervisor.on_wait_over();
@@ -128,25 +126,27 @@ impl Slot {
     /// Wants a session without a call to make, for as long as the visitor is held.
     pub(crate) fn visit(self: &Arc<Self>) -> Visitor<'_> {
         self.change(|desk| desk.supervisor.on_wait());
-        Visitor { slot: self, permit: None, is_waiting: true }
+        Visitor { slot: self, origin: None, permit: None, is_waiting: true }
     }
 
     /// Gets a session for one call: past the breaker, into a place, and onto a
     /// session, which is started if there is none.
     pub(crate) async fn lease(
         self: &Arc<Self>,
-        caller: &Caller,
+        request: &Request<'_>,
         now: Instant,
         until: Instant,
     ) -> Result<Lease, CallError> {
-        let mut visitor = Visitor { slot: self, permit: None, is_waiting: false };
-        let mut now = now;
-        let place = match self.places.try_take() {
+        let tool = request.breaker_tool();
+        let origin = request.origin(&tool);
+        let mut visitor = Visitor { slot: self, origin, permit: None, is_waiting: false };
+        let (mut now, principal) = (now, request.caller.principal());
+        let place = match self.places.try_take(principal) {
             Some(place) => place,
             None => {
                 // Whom the breaker refuses need not queue.
                 self.admit(&mut self.desk(), &mut visitor, now)?;
-                let place = Box::pin(self.places.wait(caller.principal(), until)).await;
+                let place = Box::pin(self.places.wait(principal, until)).await;
                 now = Instant::now();
                 place.map_err(|shed| self.crowded(shed))?
             }
@@ -155,34 +155,32 @@ impl Slot {
             Some(live) => (live, now),
             None => (Box::pin(self.wait_for_session(&mut visitor, until)).await?, Instant::now()),
         };
-        Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), _place: place })
+        Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), place })
     }
 
     /// Waits for a turn at a server that does not say which of its callers it
     /// asks: a call whose caller can answer is there alone, the others are
     /// there together. Calls of servers that never asked in vain pass, and so
     /// do requests that can't cause a question.
-    pub(crate) async fn take_turn(&self, request: &Request<'_>, until: Instant) -> Result<Turn, CallError> {
+    pub(crate) async fn take_turn(&self, request: &Request<'_>, until: Instant) -> Turn {
         if !self.connector.takes_turns() || !whose::can_cause(request.method) {
-            return Ok(Turn::Free);
+            return Turn::Free;
         }
         let door = Arc::clone(&self.turn);
         let turn = async {
             match request.voice.as_ref().filter(|_| request.is_interactive()) {
-                Some(voice) => {
+                Some(_) => {
                     let turn = Arc::clone(&door).write_owned().await;
-                    Turn::Alone(Arc::new(InTurn::new(Arc::clone(voice), door, turn)))
+                    Turn::Alone(Arc::new(InTurn::new(door, turn)))
                 }
                 None => Turn::Shared { _guard: door.read_owned().await },
             }
         };
-        Box::pin(timeout_at(until, turn)).await.map_err(|_| {
-            let what = format!(
-                "server `{}` asks its callers questions, so they take turns, and the one before has not ended",
-                self.key.server
-            );
-            CallError::Overloaded { what, retry_after: COME_BACK }
-        })
+        // Only half of the time is spent on waiting: calls that never end must not keep the others from the server.
+        // Without its turn a call can still run; a question that may be another call's is refused as ever.
+        let now = Instant::now();
+        let patience = now + until.saturating_duration_since(now) / 2;
+        Box::pin(timeout_at(patience, turn)).await.unwrap_or(Turn::Free)
     }
 
     async fn wait_for_session(
@@ -216,14 +214,9 @@ impl Slot {
         }
     }
 
-    /// Whether the server would take a caller now; nothing is taken by asking.
+    /// Whether the server would take a list now; nothing is taken by asking.
     pub(crate) fn check_open(&self) -> Result<(), CallError> {
-        let desk = self.desk();
-        self.check_in(&desk)?;
-        match desk.supervisor.circuit(Instant::now().into_std()) {
-            Circuit::Open { retry_after } => Err(self.refusal(&desk.supervisor, retry_after)),
-            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => Ok(()),
-        }
+        self.check_in(&self.desk())
     }
 
     fn needs_auth(&self, until: std::time::Instant, cause: &str) -> CallError {
@@ -237,17 +230,14 @@ impl Slot {
         self.check_in(desk)?;
         let now = now.into_std();
         match visitor.permit.take() {
-            Some(permit) if desk.supervisor.is_current(&permit) => {
+            Some(permit) if desk.supervisor.is_current(&permit, visitor.origin) => {
                 visitor.permit = Some(permit);
                 return Ok(());
             }
-            Some(stale) => desk.supervisor.give_back(stale, now),
-            None => {}
+            Some(_) | None => {}
         }
-        match desk.supervisor.admit(now) {
-            Ok(permit) => visitor.permit = Some(permit),
-            Err(Refused { retry_after }) => return Err(self.refusal(&desk.supervisor, retry_after)),
-        }
+        let permit = desk.supervisor.admit(visitor.origin, now);
+        visitor.permit = Some(permit.map_err(|refused| self.broken(&desk.supervisor, visitor, refused))?);
         Ok(())
     }
 
@@ -292,23 +282,18 @@ impl Slot {
         self.unavailable(UnavailableState::Stopped, "an operator stopped it".into(), None)
     }
 
-    /// Why nobody passes now. A server that only an operator brings back is
-    /// not one to try again later, whatever its breaker says.
-    fn refusal(&self, supervisor: &Supervisor, retry_after: Duration) -> CallError {
-        match supervisor.entry() {
-            Entry::Ejected(cause) => self.unavailable(UnavailableState::Ejected, cause.to_owned(), None),
-            Entry::NeedsAuth { until, cause } => self.needs_auth(until, cause),
-            Entry::Stopped => self.stopped(),
-            Entry::Open(_) | Entry::Wait => self.broken(supervisor, retry_after),
-        }
-    }
-
-    fn broken(&self, supervisor: &Supervisor, retry_after: Duration) -> CallError {
-        let mut cause = format!("{} calls in a row failed", supervisor.consecutive_failures());
+    /// Says whose failures hold a call back.
+    fn broken(&self, supervisor: &Supervisor, visitor: &Visitor<'_>, refused: Refused) -> CallError {
+        let mut cause = match (refused.own_failures, visitor.origin) {
+            (Some(failures), Some(origin)) => {
+                format!("{failures} of your calls to `{}` in a row failed", origin.tool)
+            }
+            _ => format!("{} calls in a row failed", supervisor.consecutive_failures()),
+        };
         if let Some(failure) = supervisor.failure() {
             cause.push_str(&format!(" (last: {failure})"));
         }
-        self.unavailable(UnavailableState::BreakerOpen, cause, Some(retry_after))
+        self.unavailable(UnavailableState::BreakerOpen, cause, Some(refused.retry_after))
     }
 
     /// The caller's time ran out: with a session, what became of the request

@@ -7,7 +7,7 @@ pub(crate) mod judgement;
 pub(crate) mod known;
 pub(crate) mod lease;
 mod news;
-mod places;
+pub(crate) mod places;
 mod pulse;
 pub(crate) mod shelf;
 pub(crate) mod slot;

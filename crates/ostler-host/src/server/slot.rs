@@ -132,6 +132,9 @@ impl Slot {
             has_remains: false,
             is_removed: false,
         };
+        // Where a place is one caller's own there is nobody to share with.
+        let share = if key.partition.is_empty() { spec.max_in_flight / 2 } else { spec.max_in_flight };
+        let places = Places::new(spec.max_in_flight, share, spec.max_queued);
         let slot = Arc::new(Self {
             key,
             connector,
@@ -140,7 +143,7 @@ impl Slot {
             desk: Mutex::new(desk),
             bell: Notify::new(),
             moved: Notify::new(),
-            places: Places::new(spec.max_in_flight, spec.max_queued),
+            places,
             turn: super::turn::Door::default(),
             lacks_room: AtomicBool::new(false),
             shelves: Default::default(),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use ostler_wire::Progress;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
+use super::places::Parking;
 use crate::upstream::{Question, SharedVoice, Voice};
 
 /// Lets in one interactive call, or any number of others; first come, first served.
@@ -13,32 +14,21 @@ pub(crate) type Door = Arc<tokio::sync::RwLock<()>>;
 
 /// The turn of a call, for as long as this is held.
 pub(crate) enum Turn {
-    /// The call needs none.
+    /// The call has none, or needs none.
     Free,
     /// A call that can't be asked, beside others of its kind.
     Shared { _guard: OwnedRwLockReadGuard<()> },
-    /// A call that can be asked, alone; the turn is in its voice.
-    Alone(SharedVoice),
-}
-
-impl Turn {
-    /// The voice that the call is to be made with, if not its own.
-    pub(crate) fn voice(&self) -> Option<&SharedVoice> {
-        match self {
-            Self::Alone(voice) => Some(voice),
-            Self::Free | Self::Shared { .. } => None,
-        }
-    }
+    /// A call that can be asked, alone.
+    Alone(Arc<InTurn>),
 }
 
 /// The turn of an interactive call, while it has it.
 type Held = Mutex<Option<OwnedRwLockWriteGuard<()>>>;
 
-/// The voice of a call that has its turn. While a person thinks about a
-/// question others have theirs; the answer waits until it is this call's turn
-/// again, so the server's next question can still only mean one of them.
+/// The turn of an interactive call. While a person thinks about a question
+/// others have theirs; the answer waits until it is this call's turn again, so
+/// the server's next question can still only mean one of them.
 pub(crate) struct InTurn {
-    voice: SharedVoice,
     door: Door,
     /// The turn itself, while the call has it.
     turn: Arc<Held>,
@@ -48,12 +38,53 @@ pub(crate) struct InTurn {
 }
 
 impl InTurn {
-    pub(crate) fn new(voice: SharedVoice, door: Door, turn: OwnedRwLockWriteGuard<()>) -> Self {
-        Self { voice, door, turn: Arc::new(Mutex::new(Some(turn))), returning: Arc::default() }
+    pub(crate) fn new(door: Door, turn: OwnedRwLockWriteGuard<()>) -> Self {
+        Self { door, turn: Arc::new(Mutex::new(Some(turn))), returning: Arc::default() }
+    }
+
+    /// Gives the turn up until the question is answered.
+    fn ask(&self, voice: &SharedVoice, mut question: Question) {
+        let given_up = self.turn.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(given_up);
+        let (asked, answer) = Question::new(question.method.clone(), question.params.clone());
+        let (door, turn) = (Arc::clone(&self.door), Arc::clone(&self.turn));
+        let returning = Arc::clone(&self.returning);
+        tokio::spawn(async move {
+            // Leaving here drops both ends: the person is told, or the server refused.
+            let outcome = tokio::select! {
+                outcome = answer => outcome,
+                () = question.withdrawn() => return,
+            };
+            let Ok(outcome) = outcome else { return };
+            tokio::select! {
+                () = get_back(door, &turn, &returning) => {}
+                () = question.withdrawn() => return,
+            }
+            question.answer(outcome);
+        });
+        voice.ask(asked);
     }
 }
 
-impl Voice for InTurn {
+/// The voice of a call whose caller can be asked. While a question is open the call has neither its turn nor its
+/// place at the server.
+pub(crate) struct AskedVoice {
+    voice: SharedVoice,
+    turn: Option<Arc<InTurn>>,
+    parking: Option<Arc<Parking>>,
+}
+
+impl AskedVoice {
+    pub(crate) fn new(voice: &SharedVoice, turn: &Turn, parking: Option<Arc<Parking>>) -> SharedVoice {
+        let turn = match turn {
+            Turn::Alone(turn) => Some(Arc::clone(turn)),
+            Turn::Free | Turn::Shared { .. } => None,
+        };
+        Arc::new(Self { voice: Arc::clone(voice), turn, parking })
+    }
+}
+
+impl Voice for AskedVoice {
     fn wants_progress(&self) -> bool {
         self.voice.wants_progress()
     }
@@ -75,25 +106,13 @@ impl Voice for InTurn {
     }
 
     fn ask(&self, mut question: Question) {
-        let given_up = self.turn.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(given_up);
-        let (asked, answer) = Question::new(question.method.clone(), question.params.clone());
-        let (door, turn) = (Arc::clone(&self.door), Arc::clone(&self.turn));
-        let returning = Arc::clone(&self.returning);
-        tokio::spawn(async move {
-            // Leaving here drops both ends: the person is told, or the server refused.
-            let outcome = tokio::select! {
-                outcome = answer => outcome,
-                () = question.withdrawn() => return,
-            };
-            let Ok(outcome) = outcome else { return };
-            tokio::select! {
-                () = get_back(door, &turn, &returning) => {}
-                () = question.withdrawn() => return,
-            }
-            question.answer(outcome);
-        });
-        self.voice.ask(asked);
+        if let Some(parking) = &self.parking {
+            question.hold(parking.park());
+        }
+        match &self.turn {
+            Some(turn) => turn.ask(&self.voice, question),
+            None => self.voice.ask(question),
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use ostler_wire::{Outcome, Progress, SessionMeta, Text};
 use tokio::sync::oneshot;
 
+use crate::server::places::Parked;
+
 /// Hears what a server says about one request, and answers what it asks
 /// meanwhile. Everything here is called from a session's reader, so nothing
 /// may block.
@@ -60,13 +62,20 @@ pub struct Question {
     /// The parameters as the server wrote them.
     pub params: Option<Bytes>,
     reply: oneshot::Sender<Outcome>,
+    /// The place at the server that the call has given up until it is answered.
+    parked: Option<Parked>,
 }
 
 impl Question {
     /// A question, and where its answer appears; the sender gone means refused.
     pub fn new(method: Text, params: Option<Bytes>) -> (Self, oneshot::Receiver<Outcome>) {
         let (reply, answer) = oneshot::channel();
-        (Self { method, params, reply }, answer)
+        (Self { method, params, reply, parked: None }, answer)
+    }
+
+    /// Keeps the call parked for as long as the question is open.
+    pub(crate) fn hold(&mut self, parked: Parked) {
+        self.parked = Some(parked);
     }
 
     /// Answers. False if the server does not wait any more.

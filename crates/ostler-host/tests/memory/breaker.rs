@@ -1,15 +1,23 @@
 //! The breaker between callers and a failing server.
 
+use ostler_core::caller::Caller;
 use ostler_core::error::UnavailableState;
+use ostler_core::fault::{Delivery, Fault, FaultKind};
+use ostler_core::status::Circuit;
 use ostler_testkit::{Reply, Script, Stage, World};
 
 use crate::{codes, ms, secs, state_of};
+
+/// The answer of a gateway whose server is down.
+fn broken() -> Reply {
+    Reply::fault(Fault::unknown(FaultKind::Status { code: 502, text: "down".into() }))
+}
 
 /// A server whose tool `work` fails as long as it has been asked less than
 /// `failures` times, and is slow after that.
 async fn failing(failures: usize) -> World {
     let script = Script::echo().tool("work").on("work", move |asked| match asked.nth {
-        nth if nth <= failures => Reply::error(-32603, "broken"),
+        nth if nth <= failures => broken(),
         _ => Reply::text("works").after(secs(1)),
     });
     World::new().server("a", script).open().await
@@ -18,7 +26,7 @@ async fn failing(failures: usize) -> World {
 /// Five failures, and the wait after them.
 async fn half_open(world: &World) {
     for _ in 0..5 {
-        assert_eq!(world.call("a", "work").await.unwrap_err().code(), "upstream-error");
+        assert_eq!(world.call("a", "work").await.unwrap_err().code(), "outcome-unknown");
     }
     let error = world.call("a", "work").await.unwrap_err();
     assert_eq!(state_of(&error), UnavailableState::BreakerOpen);
@@ -66,9 +74,8 @@ async fn a_dropped_probe_gives_the_permit_back_and_the_next_caller_probes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_success_from_before_the_trip_does_not_close_it() {
-    let script = Script::echo()
-        .tool_that("slow", Reply::text("late").after(secs(10)))
-        .tool_that("work", Reply::error(-32603, "broken"));
+    let script =
+        Script::echo().tool_that("slow", Reply::text("late").after(secs(10))).tool_that("work", broken());
     let world = World::new().server("a", script).open().await;
     let early = world.begin("a", "slow").await;
     for _ in 0..5 {
@@ -81,7 +88,13 @@ async fn a_late_success_from_before_the_trip_does_not_close_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_no_is_a_server_that_works() {
-    for no in [Reply::tool_error("disconnected"), Reply::error(-32602, "connect: broken pipe, restart me")] {
+    for no in [
+        Reply::tool_error("disconnected"),
+        Reply::error(-32602, "connect: broken pipe, restart me"),
+        Reply::error(-32603, "internal"),
+        Reply::error(-32600, "invalid"),
+        Reply::error(-32700, "parse"),
+    ] {
         let world = World::new().server("a", Script::echo().tool_that("no", no)).open().await;
         for _ in 0..20 {
             let _ = world.call("a", "no").await;
@@ -94,7 +107,7 @@ async fn a_server_that_says_no_is_a_server_that_works() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_does_not_close_it() {
-    let script = Script::echo().unannounced().tool_that("work", Reply::error(-32603, "broken"));
+    let script = Script::echo().unannounced().tool_that("work", broken());
     let world = World::new().server("a", script).open().await;
     for _ in 0..4 {
         world.call("a", "work").await.unwrap_err();
@@ -110,15 +123,12 @@ async fn a_list_does_not_close_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_does_not_pass_it() {
-    let script = Script::echo().unannounced().tool_that("work", Reply::error(-32603, "broken"));
-    let world = World::new().server("a", script).open().await;
-    for _ in 0..5 {
-        world.call("a", "work").await.unwrap_err();
-    }
-    let error = world.host.tools(&world.me, "a").await.unwrap_err();
-    assert_eq!(state_of(&error), UnavailableState::BreakerOpen);
-    assert_eq!(world.stage("a").count("tools/list"), 1);
+async fn a_list_passes_it() {
+    let script = Script::echo().unannounced().tool_that("die", Reply::crash());
+    let world = World::new().server_with("a", script, |spec| spec.breaker.failures = 1).open().await;
+    world.call("a", "die").await.unwrap_err();
+    assert_eq!(state_of(&world.call("a", "echo").await.unwrap_err()), UnavailableState::BreakerOpen);
+    world.host.tools(&world.me, "a").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,11 +157,43 @@ async fn a_caller_with_less_patience_than_the_server_deserves_says_nothing_about
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_malformed_answer_that_ends_a_session_counts_once() {
-    let script = Script::echo().tool_that("babble", Reply::malformed());
-    let world = World::new().server("a", script).open().await;
-    for _ in 0..3 {
-        assert_eq!(world.call("a", "babble").await.unwrap_err().code(), "upstream-protocol");
+async fn an_unusable_answer_fails_its_call_and_nothing_else() {
+    let oversize = Reply::fault(Fault { delivery: Delivery::Answered, kind: FaultKind::Oversize(1) });
+    for reply in [Reply::malformed(), oversize] {
+        let world = World::new().server("a", Script::echo().tool_that("babble", reply)).open().await;
+        for _ in 0..20 {
+            assert_eq!(world.call("a", "babble").await.unwrap_err().code(), "upstream-protocol");
+        }
+        let status = world.status("a");
+        assert_eq!((status.consecutive_failures, status.generation), (0, 1));
     }
-    assert_eq!(world.status("a").consecutive_failures, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_one_caller_hold_back_that_caller_at_that_tool_and_nobody_else() {
+    let script = Script::echo().tool_that("work", broken());
+    let world = World::new().server("a", script).open().await;
+    for _ in 0..5 {
+        world.call("a", "work").await.unwrap_err();
+    }
+    let error = world.call("a", "work").await.unwrap_err();
+    assert_eq!(state_of(&error), UnavailableState::BreakerOpen);
+    assert_eq!(error.cause().unwrap(), "5 of your calls to `work` in a row failed");
+    world.call("a", "echo").await.unwrap();
+    let other = Caller::new("bob", "local");
+    let error = world.call_as(&other, "a", "work").await.unwrap_err();
+    assert_eq!(error.code(), "outcome-unknown", "it reaches the server");
+    assert_eq!((world.status("a").circuit, world.stage("a").count("work")), (Circuit::Closed, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_two_callers_hold_everybody_back() {
+    let script = Script::echo().tool_that("work", broken());
+    let world = World::new().server("a", script).open().await;
+    let (bob, cyd) = (Caller::new("bob", "local"), Caller::new("cyd", "local"));
+    for caller in [&world.me, &bob, &world.me, &bob, &bob] {
+        world.call_as(caller, "a", "work").await.unwrap_err();
+    }
+    let error = world.call_as(&cyd, "a", "echo").await.unwrap_err();
+    assert_eq!((state_of(&error), error.retry_after()), (UnavailableState::BreakerOpen, Some(secs(30))));
 }

@@ -143,12 +143,10 @@ async fn the_operator_may_demand_and_forbid() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hit_is_served_while_the_breaker_is_open_and_while_the_server_is_down() {
-    let script = facts("private").tool_that("broken", Reply::error(-32603, "broken"));
-    let world = World::new().server("a", script).open().await;
+    let script = facts("private").tool_that("die", Reply::crash());
+    let world = World::new().server_with("a", script, |spec| spec.breaker.failures = 1).open().await;
     world.call("a", "fact").await.unwrap();
-    for _ in 0..5 {
-        world.call("a", "broken").await.unwrap_err();
-    }
+    world.call("a", "die").await.unwrap_err();
     assert_eq!(world.call("a", "echo").await.unwrap_err().code(), "server-unavailable");
     assert!(world.call("a", "fact").await.unwrap().is_cached());
     world.crash("a");

@@ -1,5 +1,6 @@
 //! More callers than a server or the host can take.
 
+use ostler_core::caller::Caller;
 use ostler_host::{Kind, Request};
 use ostler_testkit::{Reply, Script, World, settle};
 use ostler_wire::Params;
@@ -11,14 +12,16 @@ fn slow() -> Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_calls_are_at_the_server_and_the_rest_wait_their_turn() {
+async fn one_caller_has_half_of_the_places_and_the_rest_of_its_calls_wait() {
     let world = World::new().server("a", slow()).open().await;
     world.call("a", "echo").await.unwrap();
-    let calls = world.begin_many(320, "a", "slow").await;
+    let calls = world.begin_many(160, "a", "slow").await;
     let status = world.status("a");
-    assert_eq!((world.stage("a").in_flight(), status.in_flight, status.queued), (64, 64, 256));
-    assert_eq!(codes(&calls.join_all().await), [("ok", 320)]);
-    assert_eq!((world.stage("a").most_in_flight(), world.status("a").queued), (64, 0));
+    assert_eq!((world.stage("a").in_flight(), status.in_flight, status.queued), (32, 32, 128));
+    let bob = Caller::new("bob", "local");
+    world.call_as(&bob, "a", "echo").await.unwrap();
+    assert_eq!(codes(&calls.join_all().await), [("ok", 160)]);
+    assert_eq!((world.stage("a").most_in_flight(), world.status("a").queued), (33, 0));
 }
 
 #[tokio::test(start_paused = true)]

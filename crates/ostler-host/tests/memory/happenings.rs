@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use ostler_core::caller::Caller;
+use ostler_core::fault::{Fault, FaultKind};
 use ostler_host::{Happening, What};
 use ostler_testkit::{Reply, Script, World, settle};
 
@@ -91,17 +93,20 @@ async fn a_server_that_never_starts_is_told_of_until_it_is_out_and_in_again() {
 #[tokio::test(start_paused = true)]
 async fn a_breaker_is_told_of_when_it_opens_and_closes() {
     let script = Script::echo().tool("work").on("work", |asked| match asked.nth {
-        nth if nth <= 6 => Reply::error(-32603, "broken"),
+        nth if nth <= 7 => Reply::fault(Fault::unknown(FaultKind::Status { code: 502, text: "down".into() })),
         _ => Reply::text("works"),
     });
     let world = World::new().server("a", script).open().await;
     let told = observe(&world);
-    for _ in 0..6 {
-        world.call("a", "work").await.unwrap_err();
+    let callers = ["ada", "bob", "cyd"].map(|name| Caller::new(name, "local"));
+    for caller in callers.iter().cycle().take(6) {
+        world.call_as(caller, "a", "work").await.unwrap_err();
     }
     assert_eq!(take(&told), ["a started 1", "a opened for 30s"]);
     world.advance(secs(30)).await;
-    world.call("a", "work").await.unwrap_err();
+    for caller in &callers[..2] {
+        world.call_as(caller, "a", "work").await.unwrap_err();
+    }
     world.advance(secs(60)).await;
     world.call("a", "work").await.unwrap();
     assert_eq!(take(&told), ["a opened for 60s", "a closed"]);

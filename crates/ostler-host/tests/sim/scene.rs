@@ -70,13 +70,15 @@ impl Scene {
         self.watch.expect(is_within, || format!("{}: {recent} failures in its window", self.name()));
     }
 
-    fn arrive(self: &Arc<Self>) -> Visit {
+    fn arrive(self: &Arc<Self>, method: &str) -> Visit {
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         let most = self.spec.max_in_flight;
         self.watch.expect(in_flight <= most, || format!("{}: {in_flight} of {most} calls", self.name()));
         self.watch.check_limits();
         let status = self.status();
-        let is_probe = status.as_ref().is_some_and(|status| status.circuit == Circuit::HalfOpen);
+        // A list passes the breaker and is no probe.
+        let is_half_open = status.as_ref().is_some_and(|status| status.circuit == Circuit::HalfOpen);
+        let is_probe = is_half_open && !method.ends_with("/list");
         if is_probe {
             let probing = self.probing.fetch_add(1, Ordering::Relaxed) + 1;
             self.watch.expect(probing <= 1, || format!("{}: {probing} probes at once", self.name()));
@@ -146,7 +148,7 @@ impl Session for WatchedSession {
             if ask.method == "ping" {
                 return self.ping(ask).await;
             }
-            let _visit = self.scene.arrive();
+            let _visit = self.scene.arrive(ask.method);
             self.session.request(ask).await
         })
     }
