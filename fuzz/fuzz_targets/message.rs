@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
         Message::Notification { params: Some(params), .. } => drop(Progress::parse(&params)),
         Message::Response { outcome: Outcome::Result(result), .. } => {
             drop(ResultHead::open(&result));
-            drop(ListPage::open(&result, "tools", "name"));
+            drop(ListPage::open(&result, "tools", "name", 100));
         }
         _ => {}
     }

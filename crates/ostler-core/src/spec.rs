@@ -41,6 +41,8 @@ pub struct ServerSpec {
     pub max_queued: usize,
     /// Longest line accepted from the server, in bytes.
     pub max_line: usize,
+    /// Items kept of each of the server's lists.
+    pub lists: ListCaps,
     /// How long calls in flight may finish when the server is stopped or replaced.
     pub drain: Duration,
     /// Restart budget and delays.
@@ -87,6 +89,7 @@ impl ServerSpec {
             max_in_flight: 64,
             max_queued: 256,
             max_line: 16 << 20,
+            lists: ListCaps::default(),
             drain: Duration::from_secs(5),
             restart: RestartSettings::default(),
             breaker: BreakerSettings::default(),
@@ -125,6 +128,26 @@ impl ServerSpec {
         #[expect(clippy::expect_used, reason = "maps have string keys and no field can fail to serialize")]
         let text = serde_json::to_vec(self).expect("a spec is plain JSON");
         Fingerprint(Sha256::digest(text).into())
+    }
+}
+
+/// Items kept of each list of a server; the rest is left out and reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ListCaps {
+    /// Tools.
+    pub tools: usize,
+    /// Prompts.
+    pub prompts: usize,
+    /// Resources.
+    pub resources: usize,
+    /// Resource templates.
+    pub templates: usize,
+}
+
+impl Default for ListCaps {
+    /// Several times what the largest published servers list.
+    fn default() -> Self {
+        Self { tools: 2_000, prompts: 2_000, resources: 10_000, templates: 2_000 }
     }
 }
 

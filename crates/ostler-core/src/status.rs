@@ -47,6 +47,9 @@ pub struct ServerStatus {
     pub consecutive_failures: u32,
     /// Of the breaker.
     pub circuit: Circuit,
+    /// Callers held back by their own failures alone, counted per tool.
+    #[serde(default)]
+    pub held_back: usize,
     /// When a call may pass again, while none may.
     pub retry_after_ms: Option<u64>,
     /// Whether only an operator brings it back.
@@ -59,6 +62,9 @@ pub struct ServerStatus {
     pub cache: Stats,
     /// Tools in its last list, before any role filter; `None` before the first list.
     pub tools: Option<usize>,
+    /// Items that were left out of its lists: bad ones, and those beyond `max_tools` and the like.
+    #[serde(default)]
+    pub left_out: usize,
     /// Tools with an approved definition; `None` without a lock file.
     pub pinned: Option<usize>,
     /// Tools that differ from their approved definition; `None` without a lock file.
@@ -94,12 +100,14 @@ impl ServerStatus {
             starts_total: 0,
             consecutive_failures: 0,
             circuit: Circuit::Closed,
+            held_back: 0,
             retry_after_ms: None,
             ejected: false,
             last_error: None,
             uptime_ms: None,
             cache: Stats::default(),
             tools: None,
+            left_out: 0,
             pinned: None,
             changed: None,
             new: None,

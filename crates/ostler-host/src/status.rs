@@ -66,11 +66,13 @@ fn describe(slot: &Slot) -> ServerStatus {
         starts_total: supervisor.generation(),
         consecutive_failures: supervisor.consecutive_failures(),
         circuit: circuit.into(),
+        held_back: supervisor.held_back(),
         retry_after_ms: retry_after(supervisor.phase(), circuit, now),
         ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
         last_error: supervisor.failure().map(|failure| last_error(failure, now)),
         uptime_ms: live.map(|live| millis(live.since.elapsed())),
         tools: slot.known(Kind::Tools).map(|known| known.items.len()),
+        left_out: Kind::ALL.into_iter().filter_map(|kind| slot.known(kind)).map(|known| known.left_out).sum(),
         skipped_lines: vitals.skipped_lines,
         dropped_notifications: vitals.dropped_notifications,
         ..ServerStatus::registered(&slot.spec)
@@ -115,6 +117,7 @@ fn merge(a: ServerStatus, b: ServerStatus) -> ServerStatus {
     top.leases += other.leases;
     top.in_flight += other.in_flight;
     top.queued += other.queued;
+    top.held_back += other.held_back;
     top.starts_total += other.starts_total;
     top.skipped_lines += other.skipped_lines;
     top.dropped_notifications += other.dropped_notifications;

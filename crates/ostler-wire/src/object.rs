@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::text::decode;
@@ -109,9 +109,28 @@ pub(crate) fn open_text<'a, const N: usize>(
     }
 }
 
-/// The elements of the array `json`, raw; `None` if it is not an array.
-pub(crate) fn elements(json: &str) -> Option<Vec<&RawValue>> {
-    serde_json::from_str(json).ok()
+/// Visits the elements of the array `json`, raw and in order; `None` if it is not an array.
+pub(crate) fn each_element<'a>(json: &'a str, visit: impl FnMut(&'a str)) -> Option<()> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    deserializer.deserialize_seq(Elements(visit)).ok()?;
+    deserializer.end().ok()
+}
+
+struct Elements<F>(F);
+
+impl<'a, F: FnMut(&'a str)> Visitor<'a> for Elements<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(element) = list.next_element::<&'a RawValue>()? {
+            (self.0)(element.get());
+        }
+        Ok(())
+    }
 }
 
 struct Walk<F>(F);

@@ -1,14 +1,14 @@
 //! Results, opened one level: what decides over caching and paging, and the items of a list.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use memchr::memmem;
 
 use crate::naming::{MAX_NAME, MAX_URI, is_name, is_uri};
-use crate::object::{OpenError, elements, open, open_text};
+use crate::object::{OpenError, each_element, open, open_text};
 use crate::text::decode;
 
 /// The members of a result that [`ResultHead`] reads.
@@ -159,13 +159,20 @@ fn milliseconds(raw: &str) -> Option<i64> {
     raw.parse::<i64>().ok().or_else(|| raw.parse::<f64>().ok().map(|float| float.floor() as i64))
 }
 
+/// Dropped items that are told one by one. A person reads a few, and a hostile list has a million.
+const MAX_TOLD: usize = 16;
+
 /// One page of a list result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
-    /// The good items, in the server's order; no name occurs twice.
+    /// The good items, in the server's order; no name occurs twice. At most as many as are kept.
     pub items: Vec<Item>,
-    /// The items that were left out.
+    /// The first of the items that were dropped because something is wrong with them.
     pub dropped: Vec<Dropped>,
+    /// All that were dropped for such a reason.
+    pub dropped_count: usize,
+    /// Items beyond those that are kept, good or bad.
+    pub beyond: usize,
     /// Names that occur more than once; the first item of each stands among the good ones.
     pub repeated: Vec<String>,
     /// Cache hints and the next page.
@@ -181,7 +188,7 @@ pub struct Item {
     pub raw: Bytes,
 }
 
-/// An item that was left out.
+/// An item that was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// Its place in the page.
@@ -191,46 +198,80 @@ pub struct Dropped {
 }
 
 impl ListPage {
-    /// Opens the list under `key`, whose items are named by `name_key`. A bad item is dropped alone.
-    pub fn open(raw: &Bytes, key: &str, name_key: &str) -> Result<ListPage, ResultError> {
+    /// Opens the list under `key`, whose items are named by `name_key`. A bad item is dropped alone. At most
+    /// `max_items` are kept, and nothing is allocated for the rest.
+    pub fn open(raw: &Bytes, key: &str, name_key: &str, max_items: usize) -> Result<ListPage, ResultError> {
         let [a, b, c, d, e] = KEYS;
         let keys = [a, b, c, d, e, key];
         let [head @ .., list] = open(raw, &keys).map_err(|why| refusal(why, &keys))?;
-        let head = ResultHead::of(head)?;
-        let list = list.and_then(elements).ok_or_else(|| ResultError::NoList(key.to_owned()))?;
-
-        let items = Vec::with_capacity(list.len());
-        let mut page = ListPage { items, dropped: Vec::new(), repeated: Vec::new(), head };
-        let mut names = HashSet::with_capacity(list.len());
-        for (index, item) in list.into_iter().enumerate() {
-            match item_name(item.get(), name_key) {
-                Ok(name) if names.insert(name.clone()) => {
-                    page.items.push(Item { name, raw: raw.slice_ref(item.get().as_bytes()) });
+        let mut page = ListPage { head: ResultHead::of(head)?, ..ListPage::default() };
+        let (mut names, mut repeated, mut index) = (HashSet::new(), HashSet::new(), 0);
+        let visit = |item: &str| {
+            match item_name(item, name_key) {
+                // A name that occurs again counts wherever it does: nobody can say which of them a call reaches.
+                Ok(name) if names.contains(&*name) => {
+                    page.drop_item(index, || format!("the {name_key} `{name}` is taken"));
+                    repeated.insert(name.into_owned());
                 }
+                Ok(_) | Err(_) if page.items.len() >= max_items => page.beyond += 1,
                 Ok(name) => {
-                    page.dropped.push(Dropped { index, why: format!("the {name_key} `{name}` is taken") });
-                    page.repeated.push(name);
+                    let name = name.into_owned();
+                    names.insert(name.clone());
+                    page.items.push(Item { name, raw: raw.slice_ref(item.as_bytes()) });
                 }
-                Err(why) => page.dropped.push(Dropped { index, why }),
+                Err(why) => page.drop_item(index, || why.told(name_key)),
+            }
+            index += 1;
+        };
+        list.and_then(|list| each_element(list, visit)).ok_or_else(|| ResultError::NoList(key.to_owned()))?;
+        page.repeated = repeated.into_iter().collect();
+        Ok(page)
+    }
+
+    fn drop_item(&mut self, index: usize, why: impl FnOnce() -> String) {
+        self.dropped_count += 1;
+        if self.dropped.len() < MAX_TOLD {
+            self.dropped.push(Dropped { index, why: why() });
+        }
+    }
+}
+
+/// What is wrong with an item.
+enum Wrong {
+    NotAnObject,
+    Nameless,
+    Twice,
+    NotText,
+    Unfit,
+}
+
+impl Wrong {
+    fn told(&self, name_key: &str) -> String {
+        match self {
+            Self::NotAnObject => "not an object".to_owned(),
+            Self::Nameless => format!("no `{name_key}`"),
+            Self::Twice => format!("`{name_key}` occurs twice"),
+            Self::NotText => format!("`{name_key}` is not a string"),
+            Self::Unfit => {
+                let longest = if name_key == "name" { MAX_NAME } else { MAX_URI };
+                format!("`{name_key}` has more than {longest} bytes or a control character")
             }
         }
-        Ok(page)
     }
 }
 
 /// The name of an item; one that no request could name is none.
-fn item_name(item: &str, name_key: &str) -> Result<String, String> {
-    let (is_fit, longest): (fn(&str) -> bool, _) =
-        if name_key == "name" { (is_name, MAX_NAME) } else { (is_uri, MAX_URI) };
+fn item_name<'a>(item: &'a str, name_key: &str) -> Result<Cow<'a, str>, Wrong> {
+    let is_fit = if name_key == "name" { is_name } else { is_uri };
     match open_text(item, &[name_key]) {
         Ok([Some(raw)]) => match decode(raw) {
-            Some(name) if is_fit(&name) => Ok(name.into_owned()),
-            Some(_) => Err(format!("`{name_key}` has more than {longest} bytes or a control character")),
-            None => Err(format!("`{name_key}` is not a string")),
+            Some(name) if is_fit(&name) => Ok(name),
+            Some(_) => Err(Wrong::Unfit),
+            None => Err(Wrong::NotText),
         },
-        Ok([None]) => Err(format!("no `{name_key}`")),
-        Err(OpenError::Duplicate(_)) => Err(format!("`{name_key}` occurs twice")),
-        Err(_) => Err("not an object".to_owned()),
+        Ok([None]) => Err(Wrong::Nameless),
+        Err(OpenError::Duplicate(_)) => Err(Wrong::Twice),
+        Err(_) => Err(Wrong::NotAnObject),
     }
 }
 

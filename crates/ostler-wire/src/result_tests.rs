@@ -5,7 +5,24 @@ fn head(text: &str) -> Result<ResultHead, ResultError> {
 }
 
 fn page(text: &str) -> Result<ListPage, ResultError> {
-    ListPage::open(&Bytes::copy_from_slice(text.as_bytes()), "tools", "name")
+    ListPage::open(&Bytes::copy_from_slice(text.as_bytes()), "tools", "name", usize::MAX)
+}
+
+#[test]
+fn items_beyond_the_limit_are_counted_and_not_kept() {
+    let text = r#"{"tools":[{"name":"a"},7,{"title":"t"},{"name":"b"},{"name":"c"},{"name":"a"},8]}"#;
+    let page = ListPage::open(&Bytes::from(text), "tools", "name", 2).unwrap();
+    assert_eq!(page.items.iter().map(|item| &*item.name).collect::<Vec<_>>(), ["a", "b"]);
+    let dropped: Vec<_> = page.dropped.iter().map(|item| (item.index, &*item.why)).collect();
+    assert_eq!(dropped, [(1, "not an object"), (2, "no `name`"), (5, "the name `a` is taken")]);
+    assert_eq!((page.beyond, page.repeated), (2, vec!["a".to_owned()]));
+}
+
+#[test]
+fn of_a_million_bad_items_a_few_are_told_and_all_are_counted() {
+    let text = format!(r#"{{"tools":[{}0]}}"#, "0,".repeat(99_999));
+    let page = page(&text).unwrap();
+    assert_eq!((page.dropped.len(), page.dropped_count), (MAX_TOLD, 100_000));
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn knock(bytes: &Bytes) {
     let _ = Id::parse(bytes.clone());
     let _ = Params::parse(bytes.clone()).map(|params| rewrite(&params));
     let _ = ResultHead::open(bytes);
-    let _ = ListPage::open(bytes, "tools", "name");
+    let _ = ListPage::open(bytes, "tools", "name", 100);
     let _ = Progress::parse(bytes).map(|progress| progress.with_token(b"1"));
     let _ = canonical(bytes);
     if let Ok(form) = canonical_exact(bytes) {

@@ -20,6 +20,8 @@ pub struct Table {
     tools: Vec<Listed>,
     /// Indexes into `tools`.
     by_name: HashMap<Arc<str>, usize>,
+    /// The same by the servers' own names.
+    by_tool: HashMap<ServerName, HashMap<Arc<str>, usize>>,
 }
 
 /// One row of the table.
@@ -50,7 +52,17 @@ impl Table {
         tell_apart(&mut candidates);
         let tools: Vec<Listed> = candidates.into_iter().map(Candidate::listed).collect();
         let by_name = tools.iter().enumerate().map(|(i, listed)| (Arc::clone(&listed.exposed), i)).collect();
-        Self { tools, by_name }
+        let mut by_tool: HashMap<ServerName, HashMap<Arc<str>, usize>> = HashMap::new();
+        for (i, listed) in tools.iter().enumerate() {
+            by_tool.entry(listed.server.clone()).or_default().insert(Arc::clone(&listed.tool), i);
+        }
+        Self { tools, by_name, by_tool }
+    }
+
+    /// The name under which a tool of a server is called.
+    pub fn exposed(&self, server: &ServerName, tool: &str) -> Option<&Arc<str>> {
+        let at = *self.by_tool.get(server)?.get(tool)?;
+        self.tools.get(at).map(|listed| &listed.exposed)
     }
 
     /// What an exposed name means.
@@ -62,13 +74,6 @@ impl Table {
     /// All rows, sorted by server and then in the server's own order.
     pub fn iter(&self) -> impl Iterator<Item = &Listed> {
         self.tools.iter()
-    }
-
-    /// The rows of one server, in its own order.
-    pub fn of_server(&self, server: &ServerName) -> &[Listed] {
-        let start = self.tools.partition_point(|listed| listed.server < *server);
-        let end = self.tools.partition_point(|listed| listed.server <= *server);
-        &self.tools[start..end]
     }
 
     /// How many names there are.
@@ -163,8 +168,8 @@ mod tests {
         let names: Vec<_> = table.iter().map(|listed| &*listed.exposed).collect();
         assert_eq!(names, ["git__log", "git__add", "time__z", "time__a"]);
         let time = ServerName::new("time").unwrap();
-        assert_eq!(table.of_server(&time).iter().map(|listed| &*listed.tool).collect::<Vec<_>>(), ["z", "a"]);
-        assert!(table.of_server(&ServerName::new("none").unwrap()).is_empty());
+        assert_eq!(table.exposed(&time, "z").map(|name| &**name), Some("time__z"));
+        assert_eq!(table.exposed(&time, "log"), None);
     }
 
     #[test]
@@ -232,6 +237,7 @@ mod tests {
             for listed in forward.iter() {
                 prop_assert!(listed.exposed.len() <= super::super::MAX_EXPOSED);
                 prop_assert_eq!(forward.resolve(&listed.exposed), Some((&listed.server, &*listed.tool)));
+                prop_assert_eq!(forward.exposed(&listed.server, &listed.tool), Some(&listed.exposed));
             }
         }
     }

@@ -72,6 +72,30 @@ pub(crate) static SECTION: Section = Section {
             "The longest line accepted from the server.",
         ),
         field(
+            "max_tools",
+            Kind::Count(0, u64::MAX),
+            Preset::Count(2000),
+            "Tools kept of the server's list; the rest is left out and reported.",
+        ),
+        field(
+            "max_prompts",
+            Kind::Count(0, u64::MAX),
+            Preset::Count(2000),
+            "Prompts kept of the server's list; the rest is left out and reported.",
+        ),
+        field(
+            "max_resources",
+            Kind::Count(0, u64::MAX),
+            Preset::Count(10000),
+            "Resources kept of the server's list; the rest is left out and reported.",
+        ),
+        field(
+            "max_templates",
+            Kind::Count(0, u64::MAX),
+            Preset::Count(2000),
+            "Resource templates kept of the server's list; the rest is left out and reported.",
+        ),
+        field(
             "drain",
             Kind::Duration(0),
             Preset::Text("5s"),
@@ -140,6 +164,10 @@ fn read_settings(reader: &Reader<'_>, spec: &mut ServerSpec) {
     set(&mut spec.max_in_flight, reader.size_count("max_in_flight"));
     set(&mut spec.max_queued, reader.size_count("max_queued"));
     set(&mut spec.max_line, reader.size("max_line"));
+    set(&mut spec.lists.tools, reader.size_count("max_tools"));
+    set(&mut spec.lists.prompts, reader.size_count("max_prompts"));
+    set(&mut spec.lists.resources, reader.size_count("max_resources"));
+    set(&mut spec.lists.templates, reader.size_count("max_templates"));
     set(&mut spec.drain, reader.duration("drain"));
     set(&mut spec.restart, reader.section("restart").map(restart::read));
     set(&mut spec.breaker, reader.section("breaker").map(restart::read_breaker));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{Kind, Offer};
@@ -36,7 +37,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
     {
         let route = Route::to(server.clone(), std::mem::take(&mut exchange.params));
         let reply = relay::relay(gateway, exchange, route).await;
-        return filtered(gateway, exchange, kind, reply);
+        return filtered(gateway, exchange, kind, reply).await;
     }
     let cursor = match exchange.params.cursor() {
         None => None,
@@ -101,7 +102,6 @@ impl Page {
         let owners = owners(&tables, kind, offers);
         let mut seen = HashSet::new();
         for offer in offers {
-            let rows = table.map(|table| table.of_server(&offer.server));
             let start = match &cursor {
                 Some(position) if offer.server < position.server => offer.items.len(),
                 Some(position) if offer.server == position.server => {
@@ -111,7 +111,7 @@ impl Page {
             };
             for (at, item) in offer.items.iter().enumerate() {
                 let owner = owners.get(&*item.name).filter(|owner| **owner != offer.server);
-                if owner.is_none() && rows.is_none() && !seen.insert(&item.name) {
+                if owner.is_none() && table.is_none() && !seen.insert(&item.name) {
                     continue;
                 }
                 if at < start {
@@ -124,9 +124,9 @@ impl Page {
                     page.shadowed.push((Arc::clone(&item.name), offer.server.clone(), owner.clone()));
                     continue;
                 }
-                let exposed = rows.and_then(|rows| rows.iter().find(|row| *row.tool == *item.name));
+                let exposed = table.and_then(|table| table.exposed(&offer.server, &item.name));
                 page.items.push(match exposed {
-                    Some(row) => renamed(&item.definition, &row.exposed),
+                    Some(exposed) => renamed(&item.definition, exposed),
                     None => item.definition.clone(),
                 });
                 if page.items.len() == shared.options.page_size {
@@ -231,44 +231,78 @@ fn renamed(definition: &Bytes, name: &str) -> Bytes {
         .map_or_else(|| definition.clone(), Bytes::from)
 }
 
-/// One server's page without what the caller may not use, what nobody has
-/// approved and what is no item. A page with nothing to leave out stays byte
-/// for byte, unless it says that it is everybody's where others may see
-/// another one: a cache behind us would show it to them.
-fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
+/// A page above this is filtered on a thread of its own: calls of other servers share the runtime's threads.
+const LARGE_PAGE: usize = 256 << 10;
+
+/// Filters the page that one server has given.
+async fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
     let (Reply::Result(body), Face::One(server)) = (&reply, &exchange.face) else { return reply };
-    let page = match ListPage::open(body, kind.member(), kind.name_member()) {
-        Ok(page) => page,
-        Err(error) => {
-            let detail = format!("its list can't be read: {error}");
-            let error = CallError::UpstreamProtocol { server: server.clone(), detail };
-            return Reply::failed(&error, exchange.client.era());
-        }
+    let page = ServerPage {
+        gateway: gateway.clone(),
+        kind,
+        server: server.clone(),
+        caller: exchange.caller.clone(),
+        era: exchange.client.era(),
+        body: body.clone(),
     };
-    let (host, caller) = (&gateway.0.host, &exchange.caller);
-    let is_approved = |item: &Item| {
-        let definition = (!page.repeated.contains(&item.name)).then_some(&*item.raw);
-        host.may_list(caller, server.as_str(), (kind, &item.name), definition)
-    };
-    let may = |item: &Item| host.may_use(caller, server.as_str(), kind, &item.name) && is_approved(item);
-    let is_modern = exchange.client.era() == Era::Modern;
-    let private = ("cacheScope", Change::Set(b"\"private\""));
-    if page.dropped.is_empty() && page.items.iter().all(may) {
-        let is_too_open = is_modern && page.head.scope == Scope::Public && host.has_restrictions();
-        let changed = is_too_open.then(|| ostler_wire::edit(body, &[private])).flatten();
-        return changed.map_or(reply, Reply::result);
+    if body.len() <= LARGE_PAGE {
+        return page.filtered();
     }
-    let mut list = b"[".to_vec();
-    for item in page.items.iter().filter(|item| may(item)) {
-        if list.len() > 1 {
-            list.push(b',');
+    let unread = || Reply::error(ostler_wire::INTERNAL_ERROR, "the list could not be read", None);
+    tokio::task::spawn_blocking(move || page.filtered()).await.unwrap_or_else(|_| unread())
+}
+
+/// One server's page, and the caller that it is for.
+struct ServerPage {
+    gateway: Gateway,
+    kind: Kind,
+    server: ServerName,
+    caller: Caller,
+    era: Era,
+    body: Bytes,
+}
+
+impl ServerPage {
+    /// Leaves out what the caller may not use, what nobody has approved, what is no item and what is beyond the
+    /// server's limits. A page with nothing to leave out stays byte for byte, unless it says that it is everybody's
+    /// where others may see another one: a cache behind us would show it to them.
+    fn filtered(self) -> Reply {
+        let Self { kind, server, caller, body, .. } = &self;
+        let host = &self.gateway.0.host;
+        let cap = host.list_cap(server.as_str(), *kind);
+        let page = match ListPage::open(body, kind.member(), kind.name_member(), cap) {
+            Ok(page) => page,
+            Err(error) => {
+                let detail = format!("its list can't be read: {error}");
+                let error = CallError::UpstreamProtocol { server: server.clone(), detail };
+                return Reply::failed(&error, self.era);
+            }
+        };
+        let repeated: HashSet<&str> = page.repeated.iter().map(String::as_str).collect();
+        let is_approved = |item: &Item| {
+            let definition = (!repeated.contains(&*item.name)).then_some(&*item.raw);
+            host.may_list(caller, server.as_str(), (*kind, &item.name), definition)
+        };
+        let may = |item: &Item| host.may_use(caller, server.as_str(), *kind, &item.name) && is_approved(item);
+        let is_modern = self.era == Era::Modern;
+        let private = ("cacheScope", Change::Set(b"\"private\""));
+        if page.dropped_count + page.beyond == 0 && page.items.iter().all(may) {
+            let is_too_open = is_modern && page.head.scope == Scope::Public && host.has_restrictions();
+            let changed = is_too_open.then(|| ostler_wire::edit(body, &[private])).flatten();
+            return changed.map_or_else(|| Reply::Result(body.clone()), Reply::result);
         }
-        list.extend_from_slice(&item.raw);
+        let mut list = b"[".to_vec();
+        for item in page.items.iter().filter(|item| may(item)) {
+            if list.len() > 1 {
+                list.push(b',');
+            }
+            list.extend_from_slice(&item.raw);
+        }
+        list.push(b']');
+        let mut changes = vec![(kind.member(), Change::Set(&list[..]))];
+        if is_modern {
+            changes.push(private);
+        }
+        ostler_wire::edit(body, &changes).map_or_else(|| Reply::Result(body.clone()), Reply::result)
     }
-    list.push(b']');
-    let mut changes = vec![(kind.member(), Change::Set(&list[..]))];
-    if is_modern {
-        changes.push(private);
-    }
-    ostler_wire::edit(body, &changes).map_or(reply, Reply::result)
 }

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::Kind;
 use super::pages::Pages;
+use crate::answer::Answer;
 use crate::host::Host;
 use crate::request::Request;
 use crate::server::known::Known;
@@ -45,6 +46,28 @@ impl Slot {
             _ => Ok(Round::Own(listing)),
         }
     }
+}
+
+/// A page above this is read on a thread of its own: reading takes a millisecond per 100 KiB or so, and calls of
+/// other servers share the runtime's threads.
+const LARGE_PAGE: usize = 256 << 10;
+
+/// Adds a page to the others, off the runtime's threads if it is large.
+async fn add_page(mut pages: Pages, answer: Answer) -> (Pages, Result<bool, CallError>) {
+    if answer.body.len() <= LARGE_PAGE {
+        let is_last = pages.add(&answer);
+        return (pages, is_last);
+    }
+    let kind = pages.kind();
+    let server = answer.server.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let is_last = pages.add(&answer);
+        (pages, is_last)
+    });
+    read.await.unwrap_or_else(|_| {
+        let detail = format!("its {} list could not be read", kind.noun());
+        (Pages::new(kind, 0), Err(CallError::UpstreamProtocol { server, detail }))
+    })
 }
 
 /// Whether what somebody else's round has brought is good for a caller too.
@@ -130,7 +153,7 @@ impl Host {
             let generation = slot.desk().supervisor.generation();
             return Ok(Known::fresh(Vec::new(), Duration::ZERO, generation, true));
         }
-        let mut pages = Pages::new(kind);
+        let mut pages = Pages::new(kind, kind.cap(&slot.spec));
         loop {
             let params = Params::list(pages.cursor());
             let request = Request::new(caller, server.as_str(), kind.method(), params);
@@ -145,7 +168,9 @@ impl Host {
                 }
                 Err(error) => return Err(error),
             };
-            if pages.add(&answer)? {
+            let is_last;
+            (pages, is_last) = add_page(pages, answer).await;
+            if is_last? {
                 let known = pages.finish(slot.is_announced(kind));
                 let is_private = slot.is_private(&known);
                 return Ok(if is_private { known.owned_by(caller.principal()) } else { known });

@@ -1,6 +1,7 @@
 //! The kinds of things that servers list.
 
 use ostler_core::pins::Section;
+use ostler_core::spec::ServerSpec;
 
 use crate::upstream::Event;
 
@@ -102,6 +103,16 @@ impl Kind {
             Self::Prompts => Section::Prompts,
             Self::Resources => Section::Resources,
             Self::Templates => Section::Templates,
+        }
+    }
+
+    /// Items kept of a server's list.
+    pub(crate) fn cap(self, spec: &ServerSpec) -> usize {
+        match self {
+            Self::Tools => spec.lists.tools,
+            Self::Prompts => spec.lists.prompts,
+            Self::Resources => spec.lists.resources,
+            Self::Templates => spec.lists.templates,
         }
     }
 

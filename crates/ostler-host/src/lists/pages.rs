@@ -21,7 +21,14 @@ const MAX_LIST: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Pages {
     kind: Kind,
+    /// Items that are kept.
+    cap: usize,
+    /// At most `cap`; no name twice.
     items: Vec<Item>,
+    /// Of all items so far.
+    names: HashSet<Arc<str>>,
+    /// Items that were not kept.
+    left_out: usize,
     cursors: Vec<String>,
     /// The bytes of all pages.
     size: usize,
@@ -29,7 +36,7 @@ pub(super) struct Pages {
     ttl: Option<Duration>,
     /// Whether every page may be seen by everybody.
     is_public: bool,
-    /// Names that occur twice on one page.
+    /// Names that occur twice.
     repeated: HashSet<Arc<str>>,
     /// The session of the first page.
     generation: Option<u64>,
@@ -38,10 +45,13 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: Kind, cap: usize) -> Self {
         Self {
             kind,
+            cap,
             items: Vec::new(),
+            names: HashSet::new(),
+            left_out: 0,
             cursors: Vec::new(),
             size: 0,
             ttl: None,
@@ -50,6 +60,10 @@ impl Pages {
             generation: None,
             is_mixed: false,
         }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
     }
 
     pub(super) fn is_first(&self) -> bool {
@@ -69,20 +83,27 @@ impl Pages {
         if self.size > MAX_LIST {
             return Err(complain(format!("its {noun} list has more than {} MiB", MAX_LIST >> 20)));
         }
-        let page = ListPage::open(&answer.body, self.kind.member(), self.kind.name_member())
+        let left = self.cap - self.items.len();
+        let page = ListPage::open(&answer.body, self.kind.member(), self.kind.name_member(), left)
             .map_err(|error| complain(format!("its {noun} list can't be read: {error}")))?;
         for dropped in &page.dropped {
             tracing::warn!(%server, index = dropped.index, why = %dropped.why, "a {noun} was left out");
         }
+        self.left_out += page.dropped_count + page.beyond;
         self.repeated.extend(page.repeated.iter().map(|name| Arc::from(name.as_str())));
         self.is_mixed |= self.generation.is_some() && self.generation != answer.generation;
         self.generation = answer.generation;
-        // Definitions outlive the buffer that they were read into.
-        let copies = page
-            .items
-            .into_iter()
-            .map(|item| Item { name: item.name.into(), definition: Bytes::copy_from_slice(&item.raw) });
-        self.items.extend(copies);
+        for item in page.items {
+            let name: Arc<str> = item.name.into();
+            // Of items of one name on different pages the first counts.
+            if self.names.insert(Arc::clone(&name)) {
+                // Definitions outlive the buffer that they were read into.
+                self.items.push(Item { name, definition: Bytes::copy_from_slice(&item.raw) });
+            } else {
+                self.left_out += 1;
+                self.repeated.insert(name);
+            }
+        }
         let ttl = page
             .head
             .ttl_ms
@@ -91,6 +112,12 @@ impl Pages {
         self.ttl = Some(self.ttl.map_or(ttl, |shortest| shortest.min(ttl)));
         self.is_public &= page.head.scope == Scope::Public;
         let Some(cursor) = page.head.next_cursor else { return Ok(true) };
+        if self.items.len() >= self.cap {
+            // Further pages would only be read to be left out.
+            tracing::warn!(%server, kept = self.items.len(), "the {noun} list goes on beyond the limit and was not read further");
+            self.left_out += 1;
+            return Ok(true);
+        }
         if self.cursors.contains(&cursor) {
             return Err(complain(format!("its {noun} list names the same next page twice")));
         }
@@ -101,21 +128,12 @@ impl Pages {
         Ok(false)
     }
 
-    /// The whole list; of items of one name on different pages the first counts.
+    /// The whole list.
     pub(super) fn finish(self, is_announced: bool) -> Known {
-        let (mut names, mut repeated) = (HashSet::new(), self.repeated);
-        let mut items = self.items;
-        items.retain(|item| {
-            let is_first = names.insert(Arc::clone(&item.name));
-            if !is_first {
-                repeated.insert(Arc::clone(&item.name));
-            }
-            is_first
-        });
         let generation = self.generation.unwrap_or_default();
-        let mut known = Known::fresh(items, self.ttl.unwrap_or_default(), generation, is_announced);
-        known.is_public = self.is_public;
-        let known = known.with_repeated(repeated);
+        let mut known = Known::fresh(self.items, self.ttl.unwrap_or_default(), generation, is_announced);
+        (known.is_public, known.left_out) = (self.is_public, self.left_out);
+        let known = known.with_repeated(self.repeated);
         if self.is_mixed { known.of_no_session() } else { known }
     }
 }

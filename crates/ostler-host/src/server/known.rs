@@ -40,6 +40,8 @@ pub(crate) struct Known {
     ttl: Duration,
     /// Whether the server says that everybody may see it.
     pub(crate) is_public: bool,
+    /// Items of the server's list that are not here: bad ones, and those beyond the cap.
+    pub(crate) left_out: usize,
     /// The principal that asked for it, where it is nobody else's.
     owner: Option<Arc<str>>,
     /// The session that gave it; `None` for a list kept from an earlier run,
@@ -69,6 +71,7 @@ impl Known {
             received: Instant::now(),
             ttl: Duration::ZERO,
             is_public: false,
+            left_out: 0,
             owner: None,
             generation: None,
             seen: 0,

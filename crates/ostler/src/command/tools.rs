@@ -1,5 +1,7 @@
 //! `ostler tools`: what can be called.
 
+use std::collections::HashMap;
+
 use ostler_core::catalog::Table as Names;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
@@ -78,11 +80,15 @@ async fn find(reach: &Reach, server: Option<&str>) -> Result<Vec<Discovered>, Fa
 pub(crate) fn name(found: &[Discovered]) -> Vec<(String, &ListedTool)> {
     let tools: Vec<&ListedTool> = found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
     let names = Names::new(tools.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])));
-    let named = names.iter().map(|listed| {
-        let is_it = |tool: &&&ListedTool| tool.server == listed.server && *tool.tool.name == *listed.tool;
-        tools.iter().find(is_it).map(|tool| (listed.exposed.to_string(), *tool))
+    let mut by_name = HashMap::with_capacity(tools.len());
+    for tool in tools {
+        by_name.entry((tool.server.as_str(), tool.tool.name.as_str())).or_insert(tool);
+    }
+    let named = names.iter().filter_map(|listed| {
+        let tool = by_name.get(&(listed.server.as_str(), &*listed.tool))?;
+        Some((listed.exposed.to_string(), *tool))
     });
-    named.flatten().collect()
+    named.collect()
 }
 
 /// One broken server is told of and spoils nothing; if all are, the command has failed.

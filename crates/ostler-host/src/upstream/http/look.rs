@@ -14,6 +14,8 @@ use crate::upstream::{Ask, ClientMeta, Event};
 
 /// Pages that are looked through.
 const MAX_PAGES: usize = 100;
+/// Tools of one page that are looked through.
+const MAX_TOOLS: usize = 10_000;
 /// How long looking may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -46,9 +48,9 @@ impl HttpSession {
             };
             let id = self.link.calls.number();
             let Ok(Outcome::Result(list)) = self.say(&ask, id, &[]).await else { return None };
-            let page = ListPage::open(&list, "tools", "name").ok()?;
-            if let Some(item) = page.items.iter().find(|item| item.name == tool) {
-                return Some(item.raw.clone());
+            let page = ListPage::open(&list, "tools", "name", MAX_TOOLS).ok()?;
+            if let Some(item) = page.items.into_iter().find(|item| item.name == tool) {
+                return Some(item.raw);
             }
             cursor = Some(page.head.next_cursor?);
         }
