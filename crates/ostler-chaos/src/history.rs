@@ -134,6 +134,10 @@ pub enum Event {
         failures: u32,
         wait: Micros,
     },
+    /// A server that good callers share with an abusive one, and that nothing else harms.
+    Shared {
+        server: String,
+    },
     /// What a role may not use, as `server__tool`, beside what calls say of that.
     Forbidden {
         role: String,

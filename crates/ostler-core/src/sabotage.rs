@@ -35,6 +35,8 @@ pub enum Sabotage {
     StrayDescendant,
     /// A server that has crashed is not started again.
     StayDown,
+    /// Failures of one caller open the breaker for every caller.
+    SharedBreaker,
 }
 
 /// Whether this process has that fault.
@@ -75,7 +77,7 @@ mod chosen {
 
     impl Sabotage {
         /// All of them.
-        pub const ALL: [Self; 12] = [
+        pub const ALL: [Self; 13] = [
             Self::LostAnswer,
             Self::SwappedAnswers,
             Self::RetryUnknown,
@@ -88,6 +90,7 @@ mod chosen {
             Self::UnreapedChild,
             Self::StrayDescendant,
             Self::StayDown,
+            Self::SharedBreaker,
         ];
 
         /// Its name in the variable.
@@ -105,6 +108,7 @@ mod chosen {
                 Self::UnreapedChild => "unreaped-child",
                 Self::StrayDescendant => "stray-descendant",
                 Self::StayDown => "stay-down",
+                Self::SharedBreaker => "shared-breaker",
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::records::Records;
-use super::{Promise, private, probe, recovers};
+use super::{Promise, cross_harm, private, probe, recovers};
 use crate::history::{End, Event, Occasion, Purpose};
 use crate::ledger::Execution;
 
@@ -68,6 +68,7 @@ fn count(records: &Records<'_>, promise: Promise) -> (usize, &'static str) {
             (censuses.count(), "censuses")
         }
         Promise::Recovers => (recovers::count(records), "calls in the calm"),
+        Promise::NoCrossHarm => (cross_harm::count(records), "good calls beside an abusive caller"),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+mod cross_harm;
 mod ends;
 mod evidence;
 mod left;
@@ -54,6 +55,8 @@ pub enum Promise {
     NoneLeftBehind,
     /// After the nemesis is done, calls succeed again.
     Recovers,
+    /// An abusive caller or server takes no server from good callers.
+    NoCrossHarm,
 }
 
 /// One broken promise.
@@ -92,13 +95,14 @@ pub fn check(history: &[Event], executions: &[Execution]) -> Vec<Violation> {
         probe::check,
         left::check,
         recovers::check,
+        cross_harm::check,
     ];
     checks.iter().flat_map(|check| check(&records)).collect()
 }
 
 impl Promise {
     /// All of them, in the order in which they are checked.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::EveryCallEnds,
         Self::OwnAnswer,
         Self::AtMostOnce,
@@ -108,5 +112,6 @@ impl Promise {
         Self::OneProbe,
         Self::NoneLeftBehind,
         Self::Recovers,
+        Self::NoCrossHarm,
     ];
 }

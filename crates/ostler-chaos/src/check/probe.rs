@@ -2,13 +2,15 @@
 //!
 //! The breaker itself is not in the records; what it must have done is told from
 //! what callers were answered. The daemon settles a call before it answers, so
-//! once callers have seen enough failures, all admitted while the breaker was
-//! closed, it is open. From there on, calls that were not made before are held
-//! to it: none begins before the wait is over, and then one at a time, each with
-//! twice the wait behind it. Whatever might have closed the breaker, even if
-//! nobody knows, ends this.
+//! once a caller has seen enough failures, all admitted while the breaker was
+//! closed, it is open for that caller at least. From there on, its calls that were
+//! not made before are held to it: none begins before the wait is over, and then
+//! one at a time, each with twice the wait behind it. Whatever might have closed
+//! the breaker, even if nobody knows, ends this.
 
 mod timeline;
+
+use std::collections::BTreeSet;
 
 use self::timeline::{Run, Step, steps};
 use super::records::Records;
@@ -19,16 +21,23 @@ use crate::history::{Event, Micros};
 const MAX_WAIT: Micros = 300_000_000;
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
-    breakers(records).flat_map(|settings| check_server(records, settings)).collect()
+    let callers = callers(records);
+    let pairs = breakers(records).flat_map(|settings| callers.iter().map(move |caller| (settings, *caller)));
+    pairs.flat_map(|(settings, caller)| check_caller(records, settings, caller)).collect()
 }
 
 /// How many failures of servers it is held against: without any, no breaker opens.
 pub(super) fn count(records: &Records<'_>) -> usize {
+    let callers = callers(records);
     let failures = |settings: Settings<'_>| {
-        let steps = steps(records, settings.server);
-        steps.iter().filter(|(_, step)| matches!(step, Step::Failed(_))).count()
+        let steps = callers.iter().flat_map(|caller| steps(records, settings.server, caller));
+        steps.filter(|(_, step)| matches!(step, Step::Failed(_))).count()
     };
     breakers(records).map(failures).sum()
+}
+
+fn callers<'a>(records: &Records<'a>) -> BTreeSet<&'a str> {
+    records.calls().iter().map(|call| &*call.invoke.principal).collect()
 }
 
 fn breakers<'a>(records: &Records<'a>) -> impl Iterator<Item = Settings<'a>> {
@@ -65,12 +74,12 @@ struct Open<'a> {
     probe: Option<Run<'a>>,
 }
 
-fn check_server(records: &Records<'_>, settings: Settings<'_>) -> Vec<Violation> {
+fn check_caller(records: &Records<'_>, settings: Settings<'_>, caller: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut phase = Phase::Perhaps(Vec::new());
     // Calls made before this say nothing, nor do any while something clears the breaker.
     let (mut since, mut clearing) = (0, 0_usize);
-    for (at, step) in steps(records, settings.server) {
+    for (at, step) in steps(records, settings.server, caller) {
         match step {
             Step::Clearing { begins } => {
                 clearing = if begins { clearing + 1 } else { clearing.saturating_sub(1) };

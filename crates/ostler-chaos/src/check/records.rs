@@ -120,7 +120,7 @@ fn time_of(event: &Event) -> Option<Micros> {
         | Event::Nemesis { at, .. }
         | Event::Calm { at }
         | Event::Census { at, .. } => Some(*at),
-        Event::Breaker { .. } | Event::Forbidden { .. } => None,
+        Event::Breaker { .. } | Event::Shared { .. } | Event::Forbidden { .. } => None,
     }
 }
 

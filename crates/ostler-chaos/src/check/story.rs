@@ -56,6 +56,10 @@ pub(super) fn failed() -> End {
     End::Fail { kind: "upstream-error".into(), code: -32603, ran: Ran::Yes }
 }
 
+pub(super) fn timed_out() -> End {
+    End::Unknown { why: "timed-out".into() }
+}
+
 pub(super) fn unknown() -> End {
     End::Unknown { why: "outcome-unknown".into() }
 }

@@ -14,14 +14,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::caller::hub::Hub;
-use self::caller::{Caller, Focus, Stage};
+use self::caller::{Caller, Focus, Stage, abuse};
 use self::keeping::Keeping;
 use self::nemesis::{Act, Nemesis};
 use self::proxy::Proxy;
 use self::record::{Recorder, now};
 use self::report::{Report, Vitals};
 use self::web::Web;
-use self::world::config::{SERVERS, SICK, SICK_FAILURES, SICK_RESET, Shape};
+use self::world::config::{SERVERS, SHARED, SICK, SICK_FAILURES, SICK_RESET, Shape, hostile_lists};
 use self::world::daemon::Daemon;
 use self::world::family::Family;
 use self::world::people::{NONE, Person, SOME, TOOLS};
@@ -172,6 +172,7 @@ async fn set_up(folder: &Path, options: &Options, plan: &Plan) -> anyhow::Result
     acts.retain(|act| broker.is_some() || !act.needs_broker());
     site.ports.web = free_port().await?;
     site.configure(Shape::default())?;
+    std::fs::write(site.folder.join("hostile.json"), hostile_lists())?;
     site.make_tokens().await?;
     site.ports.daemon = Daemon::first(&mut site).await?;
     let front = Proxy::start(site.ports.daemon).await?;
@@ -235,11 +236,13 @@ async fn play(
     nemesis.prober = Some(Caller::prober(&stage));
     let wait = u64::try_from(SICK_RESET.as_micros()).unwrap_or(u64::MAX);
     recorder.add(&Event::Breaker { server: SICK.into(), failures: SICK_FAILURES, wait });
+    recorder.add(&Event::Shared { server: SHARED.into() });
     forbidden().for_each(|event| recorder.add(&event));
     let mut callers = JoinSet::new();
     for number in 0..options.callers {
         callers.spawn(Caller::new(&stage, options.seed, number, &plan.ways).run());
     }
+    callers.spawn(abuse::run(Arc::clone(&stage), options.seed));
     // Ends with the run, also with one that is dropped.
     let mut progress = JoinSet::new();
     progress.spawn(show_progress(Arc::clone(&recorder)));

@@ -1,4 +1,4 @@
-use super::super::story::{MS, Story, call, execution, failed, ok, unknown};
+use super::super::story::{MS, Story, call, execution, ok, timed_out, unknown};
 use super::*;
 use crate::history::{Invoke, Purpose};
 use crate::ledger::Execution;
@@ -28,7 +28,7 @@ trait Calls {
 impl Calls for Story {
     fn fails(self, number: u64, at: u64) -> Self {
         let at = at * MS;
-        self.invoke(invoke(number, at)).ran(run(number, at, true)).end(number, at + 201 * MS, failed())
+        self.invoke(invoke(number, at)).ran(run(number, at, true)).end(number, at + 201 * MS, timed_out())
     }
 
     fn works(self, number: u64, at: u64) -> Self {
@@ -56,6 +56,17 @@ fn probes_that_wait_their_time_one_after_the_other_are_fine() {
 }
 
 #[test]
+fn failures_of_several_callers_say_nothing_of_one() {
+    let mut story = tripped().fails(4, 700);
+    for event in &mut story.history {
+        if let Event::Invoke(invoke) = event {
+            invoke.principal = if invoke.call.0 == 4 { "bob".into() } else { "ada".into() };
+        }
+    }
+    story.keeps(Promise::OneProbe);
+}
+
+#[test]
 fn calls_that_were_in_flight_at_the_trip_are_exempt() {
     let slow = |number| Execution { began: 700 * MS, ended: Some(900 * MS), ..run(number, 0, true) };
     let story = tripped()
@@ -63,8 +74,8 @@ fn calls_that_were_in_flight_at_the_trip_are_exempt() {
         .invoke(invoke(5, 200 * MS))
         .ran(slow(4))
         .ran(slow(5))
-        .end(4, 901 * MS, failed())
-        .end(5, 901 * MS, failed());
+        .end(4, 901 * MS, timed_out())
+        .end(5, 901 * MS, timed_out());
     story.keeps(Promise::OneProbe);
 }
 

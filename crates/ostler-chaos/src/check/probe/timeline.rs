@@ -1,11 +1,15 @@
 //! What happened at one server, in the order of time, as far as it says something about its breaker.
 
 use super::super::records::Records;
-use crate::history::{End, Event, Micros, Nonce, Ran};
+use crate::history::{End, Event, Micros, Nonce, Way};
 use crate::ledger::Execution;
 
 /// How long after its caller's end a success may still reach the breaker, where the caller has not waited for it.
 const LATE: Micros = 1_000_000;
+
+/// A call that was executed later than this after it was made may have been out of time before its server had its
+/// share of it, which says nothing to the breaker. Less than half of the time that calls of such servers have.
+const PROMPT: Micros = 300_000;
 
 /// Acts at a server that leave its breaker as it is; all others may clear it.
 const HARMLESS: [&str; 4] = ["kill-server", "freeze-server", "kill-guard", "sicken"];
@@ -45,11 +49,11 @@ pub(super) enum Step<'a> {
     Began(Run<'a>),
 }
 
-/// All steps of a server, sorted by time.
-pub(super) fn steps<'a>(records: &Records<'a>, server: &str) -> Vec<(Micros, Step<'a>)> {
+/// All steps of a server for one caller, sorted by time.
+pub(super) fn steps<'a>(records: &Records<'a>, server: &str, caller: &str) -> Vec<(Micros, Step<'a>)> {
     let mut steps: Vec<(Micros, Step<'a>)> = Vec::new();
     for execution in records.executions.iter().filter(|execution| execution.server == server) {
-        let Some(run) = run_of(records, execution) else { continue };
+        let Some(run) = run_of(records, execution, caller) else { continue };
         steps.push((execution.began, Step::Began(run)));
         match execution.ended {
             Some(ended) if !execution.has_failed => {
@@ -65,13 +69,17 @@ pub(super) fn steps<'a>(records: &Records<'a>, server: &str) -> Vec<(Micros, Ste
     steps
 }
 
-fn run_of<'a>(records: &Records<'a>, execution: &'a Execution) -> Option<Run<'a>> {
-    let call = records.call(execution.call?)?;
+fn run_of<'a>(records: &Records<'a>, execution: &'a Execution, caller: &str) -> Option<Run<'a>> {
+    let call = records.call(execution.call?).filter(|call| call.invoke.principal == caller)?;
     let (answered, end) = call.end?;
     let is_certain = match end {
         End::Ok { stamp, .. } => stamp.as_deref() == Some(&execution.stamp),
-        End::Fail { ran, .. } => *ran == Ran::Yes && execution.has_failed,
-        End::Unknown { .. } => false,
+        End::Fail { .. } => false,
+        // Out of time at the daemon itself, which was waiting for this execution.
+        End::Unknown { why } => {
+            let is_prompt = execution.began < call.invoke.at + PROMPT;
+            why == "timed-out" && execution.has_failed && is_prompt && call.invoke.way != Way::Relay
+        }
     };
     Some(Run {
         execution,

@@ -16,6 +16,7 @@ use super::record::{Recorder, now};
 use super::world::people::{NONE, seated};
 use super::world::site::Site;
 
+pub(crate) mod abuse;
 mod answer;
 mod http;
 pub(crate) mod hub;

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use ostler_chaos::history::{Purpose, Way};
 use serde_json::{Value, json};
 
-use crate::run::world::config::{SERVERS, SICK};
+use crate::run::world::config::{SERVERS, SHARED, SICK};
 use crate::run::world::people::{FORBIDDEN, HIDDEN, NONE, Person, SOME};
 
 /// How long answers of the private tool may be remembered.
@@ -62,6 +62,8 @@ pub(crate) enum Focus {
     List,
     Private,
     Sick,
+    /// Calls of the server that an abusive caller shares.
+    Shared,
 }
 
 impl Focus {
@@ -72,7 +74,10 @@ impl Focus {
             "list" => Self::List,
             "private" => Self::Private,
             "sick" => Self::Sick,
-            _ => anyhow::bail!("there is no focus `{name}`; there are long, forbidden, list, private, sick"),
+            "shared" => Self::Shared,
+            _ => anyhow::bail!(
+                "there is no focus `{name}`; there are long, forbidden, list, private, sick, shared"
+            ),
         })
     }
 
@@ -82,6 +87,8 @@ impl Focus {
             Self::List => return Plan::List(server),
             Self::Private => private(who.person, server, nonce),
             Self::Sick => sick(who.person, nonce),
+            Self::Shared if who.person.role != NONE => probe(SHARED, nonce),
+            Self::Shared => plain(rng, who, (server, "deed"), nonce),
             Self::Forbidden => plain(rng, who, (server, FORBIDDEN), nonce),
             Self::Long => {
                 let mut call = plain(rng, who, (server, "deed"), nonce);
@@ -112,6 +119,7 @@ impl Plan {
                 let target = if rng.bool() { (HIDDEN, "deed") } else { (any_server(rng), FORBIDDEN) };
                 Self::Call(plain(rng, who, target, nonce))
             }
+            30..=39 => Self::Call(probe(SHARED, nonce)),
             _ => {
                 let server = allowed_server(rng, who.person);
                 Self::Call(plain(rng, who, (server, "deed"), nonce))

@@ -42,7 +42,14 @@ pub(crate) const SERVERS: [Server; 7] = [
 pub(crate) const SICK: &str = "sick";
 /// When its breaker opens and for how long: soon, so that a short run sees it all.
 pub(crate) const SICK_FAILURES: u32 = 3;
-pub(crate) const SICK_RESET: Duration = Duration::from_secs(1);
+pub(crate) const SICK_RESET: Duration = Duration::from_secs(2);
+
+/// The server that good callers and an abusive one share. The nemesis leaves it alone.
+pub(crate) const SHARED: &str = "shared";
+/// The server that harms others: huge lists, floods, crashes.
+pub(crate) const HOSTILE: &str = "hostile";
+/// Items of each of its lists.
+const HOSTILE_ITEMS: usize = 100_000;
 
 /// What edits change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +67,8 @@ pub(crate) fn text(site: &Site, shape: Shape) -> String {
     let mut text = String::from("version = 1\n[pool]\nmax_processes = 64\n");
     SERVERS.iter().for_each(|server| text.push_str(&server_table(site, server, shape)));
     text.push_str(&sick_table(site));
+    text.push_str(&shared_table(site));
+    text.push_str(&hostile_table(site));
     if shape.has_extra {
         text.push_str(&table("extra", &command(site, "extra", &[]), "lazy = false\n"));
     }
@@ -98,16 +107,42 @@ fn sick_table(site: &Site) -> String {
     let command = command(site, SICK, &["--sick-while", &file]);
     let reset = SICK_RESET.as_secs();
     format!(
-        "[servers.{SICK}]\n{command}{LIMITS}breaker = {{ failures = {SICK_FAILURES}, reset = \"{reset}s\" }}\n"
+        "[servers.{SICK}]\n{command}call_timeout = \"800ms\"\n{STARTS}\
+         breaker = {{ failures = {SICK_FAILURES}, reset = \"{reset}s\" }}\n"
     )
 }
 
+fn shared_table(site: &Site) -> String {
+    let command = command(site, SHARED, &[]);
+    format!(
+        "[servers.{SHARED}]\n{command}lazy = false\ncall_timeout = \"1s\"\nmax_line = \"64KiB\"\nmax_in_flight = 16\n{STARTS}\
+         breaker = {{ failures = 3, reset = \"5s\" }}\n"
+    )
+}
+
+fn hostile_table(site: &Site) -> String {
+    let file = site.folder.join("hostile.json").display().to_string();
+    let command = format!("command = {:?}\nargs = {:?}\n", site.programs.fake, ["--catalog", file.as_str()]);
+    format!(
+        "[servers.{HOSTILE}]\n{command}lazy = false\ncall_timeout = \"5s\"\nmax_tools = 50\nmax_resources = 50\n{STARTS}"
+    )
+}
+
+/// The lists of the hostile server.
+pub(crate) fn hostile_lists() -> String {
+    let named: Vec<String> = (0..HOSTILE_ITEMS).map(|n| format!(r#"{{"name":"{n:x}"}}"#)).collect();
+    let named = named.join(",");
+    format!(r#"{{"tools":[{named}],"prompts":[{named}]}}"#)
+}
+
 /// A server is killed more often here than any budget of the real world allows.
-const LIMITS: &str = "call_timeout = \"5s\"\nmax_call_time = \"8s\"\nstart_timeout = \"5s\"\n\
+const STARTS: &str = "max_call_time = \"8s\"\nstart_timeout = \"5s\"\n\
     restart = { max = 100000, window = \"5m\", max_delay = \"500ms\" }\n";
 
 fn table(name: &str, command: &str, more: &str) -> String {
-    format!("[servers.{name}]\n{command}{LIMITS}breaker = {{ failures = 5, reset = \"1s\" }}\n{more}")
+    format!(
+        "[servers.{name}]\n{command}call_timeout = \"5s\"\n{STARTS}breaker = {{ failures = 5, reset = \"1s\" }}\n{more}"
+    )
 }
 
 fn command(site: &Site, name: &str, more: &[&str]) -> String {

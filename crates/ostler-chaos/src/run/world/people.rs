@@ -24,6 +24,9 @@ pub(crate) const PEOPLE: [Person; 4] = [
     Person { name: "dan", role: NONE },
 ];
 
+/// The abusive caller. Its calls are not in the records.
+pub(crate) const ABUSER: Person = Person { name: "hal", role: ALL };
+
 /// Those behind the relay.
 pub(crate) const WORKERS: [Person; 3] = [
     Person { name: "eve", role: ALL },

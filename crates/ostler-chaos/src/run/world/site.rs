@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
 use super::config::{self, Shape};
-use super::people::PEOPLE;
+use super::people::{ABUSER, PEOPLE};
 
 /// How long a command of the product may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -130,7 +130,7 @@ impl Site {
     }
 
     pub(crate) async fn make_tokens(&mut self) -> anyhow::Result<()> {
-        for person in &PEOPLE {
+        for person in PEOPLE.iter().chain([&ABUSER]) {
             let args = ["token", "create", "--name", person.name, "--role", person.role];
             let token = self.tell(&args).await?;
             self.tokens.insert(person.name, token);

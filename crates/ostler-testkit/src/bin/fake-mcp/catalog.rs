@@ -98,7 +98,7 @@ const DEFINITIONS: &[Definition] = &[
 const DEEDS: &[Definition] = &[
     define("deed", None, DEED, "Answers its nonce and a stamp after ms, and stands in --executions"),
     define("misdeed", None, DEED, "Like deed, under a name to be forbidden"),
-    define("sick", None, DEED, "Like deed, and fails with -32603 while the file of --sick-while is there"),
+    define("sick", None, DEED, "Like deed, and is not answered while the file of --sick-while is there"),
     define(
         "secret",
         None,

@@ -35,11 +35,6 @@ impl Refusal {
         Self::new(-32603, message)
     }
 
-    /// The same with raw JSON as its `data`.
-    pub(crate) fn with_detail(self, detail: String) -> Self {
-        Self { detail: Some(detail), ..self }
-    }
-
     pub(crate) fn unsupported_version(requested: &str, supported: &str) -> Self {
         let detail = format!(r#"{{"supported":["{supported}"],"requested":{}}}"#, quote(requested));
         Self { detail: Some(detail), ..Self::new(-32022, "unsupported protocol version") }

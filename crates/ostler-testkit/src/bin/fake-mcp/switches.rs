@@ -48,7 +48,7 @@ switches! {
         |s, v| s.ledger = path(v);
     "--executions" = "FILE": "list deed, misdeed, sick and secret; append a JSON line when one begins and when it ends",
         |s, v| account(s, v);
-    "--sick-while" = "FILE": "sick fails while FILE is there (default: always)",
+    "--sick-while" = "FILE": "sick is not answered while FILE is there (default: always)",
         |s, v| s.sick_while = path(v);
     "--starts" = "FILE": "append the pid at process start",
         |s, v| s.starts = path(v);

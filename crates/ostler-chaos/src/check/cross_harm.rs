@@ -1,0 +1,127 @@
+//! An abusive caller or server takes no server from good callers.
+//!
+//! A call of a good caller to the server that an abusive one shares is refused for that caller's sake alone if it
+//! is told that the server is held back, out or full, while neither the nemesis nor a good call that failed before it
+//! can be the reason.
+
+use std::collections::HashSet;
+
+use super::records::{Call, Records};
+use super::{Promise, Violation};
+use crate::history::{End, Event, Micros, Purpose, Ran};
+
+/// How long after an act of the nemesis, or after another failure, a refusal may still come of it: longer than the
+/// breaker of the shared server stays open at first.
+const AFTERMATH: Micros = 10_000_000;
+
+/// The words with which the daemon says that a server is held back, out or full.
+const TAKEN: [&str; 3] = ["breaker_open", "ejected", "overloaded"];
+
+pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
+    let excuses = excuses(records);
+    let refused = good_calls(records).filter_map(|call| {
+        let (at, kind) = refusal(call)?;
+        let is_excused = excuses.iter().any(|excuse| *excuse <= at && at <= excuse + AFTERMATH);
+        (!is_excused).then_some((call, kind))
+    });
+    let violation = |(call, kind): (&Call<'_>, &str)| {
+        let what = format!(
+            "{} was refused as {kind}, and only an abusive caller or server can be the reason: {}",
+            records.tell(call),
+            records.tell_end(call)
+        );
+        Violation::new(Promise::NoCrossHarm, [call.invoke.call], what)
+    };
+    refused.map(violation).collect()
+}
+
+/// How many calls it is held against.
+pub(super) fn count(records: &Records<'_>) -> usize {
+    good_calls(records).count()
+}
+
+fn good_calls<'r, 'a>(records: &'r Records<'a>) -> impl Iterator<Item = &'r Call<'a>> {
+    let shared = records.history.iter().filter_map(|event| match event {
+        Event::Shared { server } => Some(server.as_str()),
+        _ => None,
+    });
+    let shared: HashSet<&str> = shared.collect();
+    let good = records.calls().iter().filter(|call| call.invoke.purpose == Purpose::Once);
+    good.filter(move |call| shared.contains(call.invoke.server.as_str()))
+}
+
+/// When and as what a call was refused, if its server was taken from it.
+fn refusal<'a>(call: &Call<'a>) -> Option<(Micros, &'a str)> {
+    match call.end? {
+        (at, End::Fail { kind, ran: Ran::No, .. }) if TAKEN.contains(&kind.as_str()) => Some((at, kind)),
+        _ => None,
+    }
+}
+
+/// Times from which on a refusal has another reason: acts at what is no server that calls go to, such as the daemon,
+/// and good calls of a shared server that neither succeeded nor were refused.
+fn excuses(records: &Records<'_>) -> Vec<Micros> {
+    let called: HashSet<&str> = records.calls().iter().map(|call| call.invoke.server.as_str()).collect();
+    let acts = records.history.iter().filter_map(|event| match event {
+        Event::Nemesis { at, target, .. } if !called.contains(target.as_str()) => Some(*at),
+        _ => None,
+    });
+    let failures = good_calls(records).filter(|call| refusal(call).is_none());
+    let failures = failures.filter_map(|call| match call.end? {
+        (_, End::Ok { .. }) => None,
+        (at, End::Fail { .. } | End::Unknown { .. }) => Some(at),
+    });
+    acts.chain(failures).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::{MS, Story, call, unknown};
+    use super::*;
+
+    const LATER: Micros = AFTERMATH + 1_000 * MS;
+
+    fn story() -> Story {
+        Story::default().event(Event::Shared { server: "a".into() }).good(call(1, 0))
+    }
+
+    fn refused(story: Story, number: u64, at: Micros, kind: &str) -> Story {
+        let end = End::Fail { kind: kind.into(), code: -31002, ran: Ran::No };
+        story.invoke(call(number, at)).end(number, at + MS, end)
+    }
+
+    #[test]
+    fn a_good_caller_that_is_refused_for_no_reason_of_its_own_is_named() {
+        for kind in TAKEN {
+            let words = ["#2", "ada", kind, "only an abusive caller"];
+            refused(story(), 2, LATER, kind).breaks(Promise::NoCrossHarm, &[2], &words);
+        }
+    }
+
+    #[test]
+    fn what_the_nemesis_did_to_the_daemon_is_nobody_elses_harm() {
+        let hurt = story().nemesis(LATER, "kill-daemon", "daemon", true);
+        refused(hurt, 2, LATER + MS, "breaker_open").keeps(Promise::NoCrossHarm);
+        let elsewhere = story().good(crate::history::Invoke { server: "b".into(), ..call(3, 0) }).nemesis(
+            LATER,
+            "kill-server",
+            "b",
+            true,
+        );
+        refused(elsewhere, 2, LATER + MS, "overloaded").breaks(Promise::NoCrossHarm, &[2], &["overloaded"]);
+    }
+
+    #[test]
+    fn a_server_that_fails_good_callers_may_be_held_back() {
+        let failing = story().invoke(call(2, LATER)).end(2, LATER + MS, unknown());
+        refused(failing, 3, LATER + 2 * MS, "breaker_open").keeps(Promise::NoCrossHarm);
+    }
+
+    #[test]
+    fn other_servers_and_other_ends_are_not_looked_at() {
+        let mut story = refused(story(), 2, LATER, "breaker_open");
+        story.history.remove(0);
+        story.keeps(Promise::NoCrossHarm);
+        refused(self::story(), 2, LATER, "no-connection").keeps(Promise::NoCrossHarm);
+    }
+}

@@ -1,0 +1,61 @@
+//! An abusive caller: bad arguments, oversize answers, timeouts and floods at a server that good callers share,
+//! and a hostile server that it makes crash, flood and list. Its calls are not in the records.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use ostler_chaos::history::{Purpose, Way};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::http::HttpClient;
+use super::plan::{Call, Leaving};
+use super::{Patience, Stage};
+use crate::run::world::config::{HOSTILE, SHARED};
+use crate::run::world::people::ABUSER;
+
+/// Calls at once: more than the caller's share of the places at the shared server.
+const AT_ONCE: usize = 12;
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Abuses servers, round by round, until the run is over.
+pub(crate) async fn run(stage: Arc<Stage>, seed: u64) {
+    let mut rng = Rng::with_seed(seed ^ 0xab5e);
+    let token = stage.site.tokens.get(ABUSER.name).map_or("", String::as_str);
+    let ways = [Way::HttpModern, Way::HttpFace].into_iter().cycle();
+    let mut clients: Vec<HttpClient> =
+        ways.take(AT_ONCE).map(|way| HttpClient::new(way, token, stage.site.ports.daemon)).collect();
+    while !*stage.is_over.borrow() {
+        let (server, tool, arguments) = draw(&mut rng);
+        let mut round = JoinSet::new();
+        for mut client in clients.drain(..) {
+            let arguments = arguments.clone();
+            round.spawn(async move {
+                let call = Call { server, tool, purpose: Purpose::Once, arguments, leaving: Leaving::Never };
+                client.call(&call, Patience::begins()).await;
+                client
+            });
+        }
+        while let Some(client) = round.join_next().await {
+            clients.extend(client);
+        }
+        if let Some(client) = clients.first_mut() {
+            let _ = client.list(HOSTILE, Instant::now() + Duration::from_secs(5)).await;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// One kind of abuse: the server, the tool and its arguments.
+fn draw(rng: &mut Rng) -> (&'static str, &'static str, Value) {
+    match rng.u8(..6) {
+        0 => (SHARED, "rpc_error", json!({"code": -32603, "message": "bad arguments"})),
+        1 => (SHARED, "huge_line", json!({"bytes": 200_000})),
+        2 => (HOSTILE, "exit", json!({})),
+        3 => (HOSTILE, "flood_notifications", json!({"count": 2_000})),
+        _ => (SHARED, "sleep", json!({"ms": 60_000})),
+    }
+}
