@@ -21,7 +21,7 @@ fn yes() -> Value {
 /// A server whose tool `t` asks before it answers.
 async fn world(reply: Reply) -> (World, Gateway) {
     let world = World::new().server("a", Script::new().tool_that("t", reply)).open().await;
-    let gateway = gateway(&world, |options| options.max_parked = 2);
+    let gateway = gateway(&world, |options| options.max_parked = 4);
     (world, gateway)
 }
 
@@ -151,6 +151,12 @@ async fn only_so_many_calls_wait() {
     assert_eq!(refused["error"]["data"]["code"], "overloaded", "{refused}");
     settle().await;
     assert_eq!((gateway.parked(), world.stage("a").in_flight()), (2, 2), "the third is cancelled");
+    let mut other = Client::of_somebody_else(&gateway, Face::All, json!({"elicitation": {}}));
+    let others = other.call("a__t", json!({})).await;
+    assert_eq!(
+        others["result"]["resultType"], "input_required",
+        "half of the places are for others: {others}"
+    );
     for asked in asked {
         let done = client.retry("a__t", &asked, json!({"q1": yes()})).await;
         assert!(done.get("result").is_some(), "{done}");

@@ -138,11 +138,13 @@ async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
     let holder = stage.begin_heard("fake", "hang", none(), &ann);
     stage.until_lines("ledger", 3).await;
     let first = stage.begin_heard("fake", "input", none(), &bob);
-    // Lists pass, and calls of those who can't answer wait like the others.
+    // Lists pass, and calls of those who can't answer wait like the others, half of their time at most.
     stage.host.tools(&stage.me, "fake").await.unwrap();
     let request = ostler_host::Request::tool(&stage.me, "fake", "text", json!({"text": "t"}).into()).unwrap();
-    let late = stage.host.send(request.within(Duration::from_millis(50))).await;
-    assert_eq!(late.unwrap_err().code(), "overloaded");
+    let began = tokio::time::Instant::now();
+    let late = stage.host.send(request.within(Duration::from_secs(4))).await;
+    assert_eq!(late.unwrap().text(), "t");
+    assert!(began.elapsed() >= Duration::from_secs(2), "it waited for its turn");
     assert_eq!(bob.open(), 0, "it waits for its turn");
     assert_eq!(stage.lines("ledger").iter().filter(|line| line.contains("input")).count(), 1);
     holder.abort();
@@ -162,7 +164,7 @@ async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_turn_that_does_not_come_in_time_is_an_overload_and_one_given_up_passes_on() {
+async fn a_turn_that_does_not_come_in_time_is_gone_without_and_one_given_up_passes_on() {
     let stage = legacy(&["--ledger", "/dev/null"]).await;
     let voices = [(); 4].map(|()| Listener::to(ELICIT));
     // Two at once, so that they take turns.
@@ -176,8 +178,9 @@ async fn a_turn_that_does_not_come_in_time_is_an_overload_and_one_given_up_passe
     let holder = stage.begin_heard("fake", "hang", none(), &voices[1]);
     stage.until("fake", "has the one whose turn it is", |status| status.in_flight == 1).await;
     let request = ostler_host::Request::tool(&stage.me, "fake", "input", none().into()).unwrap();
-    let late = stage.host.send(request.with_voice(voices[2].clone()).within(Duration::from_millis(50))).await;
-    assert_eq!(late.unwrap_err().code(), "overloaded");
+    let late = stage.host.send(request.with_voice(voices[2].clone()).within(Duration::from_secs(4))).await;
+    assert_eq!(seen(late)["error"]["code"], -31005, "the question may be the other call's");
+    assert_eq!(voices[2].open(), 0);
     let waiting = stage.begin_heard("fake", "input", none(), &voices[2]);
     let next = stage.begin_heard("fake", "input", none(), &voices[3]);
     waiting.abort();
