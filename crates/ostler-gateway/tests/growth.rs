@@ -86,10 +86,11 @@ impl Endpoint {
         let me = Caller::local();
         for n in 0..size.servers {
             let name = ServerName::new(&format!("s{n}")).unwrap();
-            let (tools, spec) = match n {
+            let (tools, mut spec) = match n {
                 0 => (size.tools, ServerSpec::stdio(name, "none")),
                 _ => (2, ServerSpec::stdio(name, "none").lazy()),
             };
+            spec.lists.tools = size.tools.max(2);
             host.spawn_with(&me, spec, Arc::new(Parrot { tools })).await.unwrap();
         }
         let rule = || Role { allow: vec!["*".into()], deny: Vec::new(), budget: None, max_in_flight: None };

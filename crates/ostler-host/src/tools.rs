@@ -100,6 +100,8 @@ impl Host {
             _ if kind == Kind::Tools && slot.shelf(kind).any(|known| known.has(name)) => return Ok(true),
             _ => {}
         }
+        // A list passes the breaker; a call that would be refused need not wait for one.
+        slot.check_calls()?;
         let fetch = self.fetch_list(slot, request.caller, kind);
         let known = Box::pin(within(request, slot, fetch)).await?;
         Ok(known.has(name) && !request.is_hidden)

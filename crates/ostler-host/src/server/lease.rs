@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ostler_core::breaker::{Origin, Permit, Refused};
+use ostler_core::breaker::{Circuit, Origin, Permit, Refused};
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::supervisor::{Entry, Phase, Settled, Supervisor};
@@ -219,6 +219,18 @@ impl Slot {
         self.check_in(&self.desk())
     }
 
+    /// Whether the server would take calls now, whoever makes them; nothing is taken by asking.
+    pub(crate) fn check_calls(&self) -> Result<(), CallError> {
+        let desk = self.desk();
+        self.check_in(&desk)?;
+        match desk.supervisor.circuit(Instant::now().into_std()) {
+            Circuit::Open { retry_after } => {
+                Err(self.broken(&desk.supervisor, None, Refused { retry_after, own_failures: None }))
+            }
+            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => Ok(()),
+        }
+    }
+
     fn needs_auth(&self, until: std::time::Instant, cause: &str) -> CallError {
         let left = until.saturating_duration_since(Instant::now().into_std());
         self.unavailable(UnavailableState::NeedsAuth, cause.to_owned(), Some(left))
@@ -237,7 +249,8 @@ impl Slot {
             Some(_) | None => {}
         }
         let permit = desk.supervisor.admit(visitor.origin, now);
-        visitor.permit = Some(permit.map_err(|refused| self.broken(&desk.supervisor, visitor, refused))?);
+        visitor.permit =
+            Some(permit.map_err(|refused| self.broken(&desk.supervisor, visitor.origin, refused))?);
         Ok(())
     }
 
@@ -283,8 +296,8 @@ impl Slot {
     }
 
     /// Says whose failures hold a call back.
-    fn broken(&self, supervisor: &Supervisor, visitor: &Visitor<'_>, refused: Refused) -> CallError {
-        let mut cause = match (refused.own_failures, visitor.origin) {
+    fn broken(&self, supervisor: &Supervisor, origin: Option<Origin<'_>>, refused: Refused) -> CallError {
+        let mut cause = match (refused.own_failures, origin) {
             (Some(failures), Some(origin)) => {
                 format!("{failures} of your calls to `{}` in a row failed", origin.tool)
             }

@@ -24,7 +24,12 @@ fn executions(stage: &Stage, tool: &str) -> Vec<(String, String)> {
 async fn one_crash_seen_by_sixty_four_calls_is_one_restart() {
     let stage = Stage::guarded();
     stage
-        .spawn(ServerSpec { restart: Default::default(), breaker: Default::default(), ..fake(&stage) })
+        .spawn(ServerSpec {
+            restart: Default::default(),
+            breaker: Default::default(),
+            max_in_flight: 128,
+            ..fake(&stage)
+        })
         .await;
     let calls = async { stage.calls(64, "fake", "sleep", |_| json!({"ms": 60_000}).into()).await };
     let crash = async {

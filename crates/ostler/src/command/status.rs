@@ -182,6 +182,26 @@ impl Shown {
         )
     }
 
+    /// List items that are left out, and callers that are held back.
+    fn limited(&self, style: Style) -> String {
+        let shown = style.paint(Tint::Heading, self.status.name.as_str());
+        let mut text = String::new();
+        if self.status.left_out > 0 {
+            text.push_str(&format!(
+                "\n{shown}: {} items of its lists are left out: they are bad, or beyond `max_tools`, `max_prompts`, \
+                 `max_resources` or `max_templates`; the log says which\n",
+                self.status.left_out
+            ));
+        }
+        if self.status.held_back > 0 {
+            text.push_str(&format!(
+                "\n{shown}: callers are held back at {} tools because their own calls keep failing\n",
+                self.status.held_back
+            ));
+        }
+        text
+    }
+
     /// What went wrong, and what the server last said.
     fn trouble(&self, style: Style) -> String {
         let Some(words) = &self.words else { return String::new() };
@@ -217,8 +237,8 @@ fn show(typed: &cli::Status, view: View, servers: &[Shown], relay: Option<Relaye
         View::Probed => render_probed(servers),
         View::Live => render_live(servers),
     };
-    let trouble: String =
-        servers.iter().map(|server| server.trouble(style) + &server.unapproved(style)).collect();
+    let notes = |server: &Shown| server.trouble(style) + &server.unapproved(style) + &server.limited(style);
+    let trouble: String = servers.iter().map(notes).collect();
     let relay = relay.map(|relay| describe_relay(&relay, style)).unwrap_or_default();
     let clear = if typed.watch && style.has_colours() { CLEAR } else { "" };
     output::print(&format!("{clear}{}{trouble}{relay}", table.render(style, output::width())))
