@@ -107,11 +107,16 @@ const DEEDS: &[Definition] = &[
     ),
 ];
 
+/// Listed only where there are tasks.
+const TASKS: &[Definition] =
+    &[define("task", None, &["text:string"], "Answers with a task whose result is that text")];
+
 /// Every definition as JSON, in a fixed order. `suffix` is added to the description of `echo`.
 pub(crate) fn definitions(listing: &Listing, suffix: &str) -> Vec<String> {
     let deeds = if listing.has_deeds { DEEDS } else { &[] };
+    let tasks = if listing.has_tasks { TASKS } else { &[] };
     let mut tools: Vec<String> =
-        DEFINITIONS.iter().chain(deeds).map(|tool| tool.json(listing, suffix)).collect();
+        DEFINITIONS.iter().chain(deeds).chain(tasks).map(|tool| tool.json(listing, suffix)).collect();
     if listing.has_bad_tool {
         tools.insert(1, r#"{"name":42,"description":["not","text"],"inputSchema":"none"}"#.into());
     }

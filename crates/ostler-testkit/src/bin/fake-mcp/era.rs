@@ -11,7 +11,7 @@ pub(crate) const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", 
 /// What `--bad-version` offers.
 const BAD: &str = "1999-01-01";
 
-const LEGACY_METHODS: [&str; 12] = [
+const LEGACY_METHODS: [&str; 16] = [
     "initialize",
     "ping",
     "tools/list",
@@ -24,6 +24,10 @@ const LEGACY_METHODS: [&str; 12] = [
     "logging/setLevel",
     "prompts/list",
     "prompts/get",
+    "tasks/list",
+    "tasks/get",
+    "tasks/result",
+    "tasks/cancel",
 ];
 
 /// The kind of revision one request speaks.

@@ -12,6 +12,7 @@
 //! | `message`, `era` | requests as borrowed JSON, and which revision each one speaks |
 //! | `tool`, `perform`, `faults` | the arguments of a tool, the tools that behave, the tools that do not |
 //! | `deeds`, `executions` | tools whose every execution is accounted for, and the file that does it |
+//! | `tasks` | tasks, and their methods |
 //! | `catalog`, `lists`, `library` | definitions, paging, resources and prompts |
 //! | `reply`, `outlet`, `delivery`, `clock` | answer lines and their way out, at once or later |
 //! | `asks`, `news`, `ledger` | questions to the client, what it wants to hear of, files that count what happened |
@@ -41,6 +42,7 @@ mod script;
 mod serve;
 mod start;
 mod switches;
+mod tasks;
 mod tool;
 
 use script::{Action, Script};

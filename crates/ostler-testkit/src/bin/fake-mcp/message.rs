@@ -39,6 +39,8 @@ pub(crate) struct Params<'a> {
     #[serde(borrow, default)]
     pub(crate) request_state: Option<Text<'a>>,
     #[serde(borrow, default)]
+    pub(crate) task_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
     pub(crate) protocol_version: Option<Text<'a>>,
     #[serde(borrow, default)]
     pub(crate) level: Option<Text<'a>>,

@@ -95,6 +95,7 @@ fn run(server: &mut Server, call: &Call<'_>, tool: Tool) {
             server.delivery.send(&reply::notification(&method, &params));
             call.text("told")
         }
+        Tool::Task(text) => server.tasks.make(call, text),
         Tool::News => Outcome::object(&server.news.shown()).line(call.id, call.era),
         Tool::Deed(deed) => return deeds::run(server, call, &deed),
         fault => return faults::run(server, call, fault),

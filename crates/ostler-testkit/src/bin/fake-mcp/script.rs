@@ -84,6 +84,8 @@ pub(crate) struct Listing {
     pub(crate) extra_tools: usize,
     /// Whether the tools of `--executions` are shown.
     pub(crate) has_deeds: bool,
+    /// Whether there are tasks, and the tool that makes them.
+    pub(crate) has_tasks: bool,
     /// None means one page, unless `paging` needs several.
     pub(crate) page_size: Option<usize>,
     pub(crate) paging: Paging,

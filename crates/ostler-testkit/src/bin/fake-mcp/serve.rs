@@ -18,6 +18,7 @@ use crate::overrides;
 use crate::perform::{self, Call};
 use crate::reply::{self, Refusal, quote};
 use crate::script::Script;
+use crate::tasks::Tasks;
 
 /// Read in big pieces, so that a burst of requests costs one system call.
 const PIECE: usize = 256 << 10;
@@ -33,6 +34,7 @@ pub(crate) struct Server {
     pub(crate) delivery: Delivery,
     pub(crate) asks: Asks,
     pub(crate) news: News,
+    pub(crate) tasks: Tasks,
     pub(crate) ledger: Option<Journal>,
     pub(crate) executions: Executions,
     /// How many times `counter` has run.
@@ -64,6 +66,7 @@ impl Server {
             delivery: Delivery::new(&script),
             asks: Asks::default(),
             news: News::default(),
+            tasks: Tasks::default(),
             ledger: script.ledger.as_deref().map(Journal::open).transpose()?,
             counter: 0,
             hints: 0,
@@ -157,8 +160,13 @@ impl Server {
             "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel" => {
                 self.news.take(method, params)
             }
-            _ => library::answer(&self.script, method, params, era)
-                .unwrap_or_else(|| Err(Refusal::unknown_method(method))),
+            _ => {
+                let tasks =
+                    self.script.listing.has_tasks.then(|| self.tasks.answer(method, params)).flatten();
+                tasks
+                    .or_else(|| library::answer(&self.script, method, params, era))
+                    .unwrap_or_else(|| Err(Refusal::unknown_method(method)))
+            }
         };
         let line = match members {
             Ok(members) => reply::members(id, era, &members),

@@ -114,6 +114,8 @@ switches! {
         |s, v| s.shelf = number(v)?;
     "--catalog" = "FILE": "lists and instructions from a JSON file, read again at each request; any URI can be read",
         |s, v| catalog(s, v);
+    "--tasks": "list the tool `task`, and answer tasks/list, get, result, update and cancel",
+        |s, _| s.listing.has_tasks = true;
     "--raw-echo": "benchmark: answer every tools/call at once; no ledger, no checks",
         |s, _| s.is_raw_echo = true;
 }

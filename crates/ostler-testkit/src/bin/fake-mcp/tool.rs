@@ -88,6 +88,8 @@ pub(crate) enum Tool {
         when: When,
     },
     News,
+    /// Makes a task with this result.
+    Task(String),
     Deed(Deed),
 }
 
@@ -144,6 +146,7 @@ impl Tool {
             "add" | "text" | "sleep" | "blob" | "fail" | "rpc_error" | "hint" | "progress"
             | "list_changed" => given()?.into_plain(name)?,
             "deed" | "misdeed" | "sick" | "secret" => Self::Deed(given()?.into_deed(name)?),
+            "task" if listing.has_tasks => Self::Task(required(given()?.text, "text")?),
             "crash"
             | "crash_safe"
             | "exit"
