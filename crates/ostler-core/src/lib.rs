@@ -21,6 +21,7 @@ pub mod fault;
 pub mod liveness;
 pub mod meter;
 pub mod name;
+pub mod nonces;
 pub mod pins;
 pub mod policy;
 pub mod pool;
