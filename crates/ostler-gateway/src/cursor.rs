@@ -1,8 +1,7 @@
 //! Where a list goes on.
 
 use ostler_core::name::ServerName;
-
-use crate::seal::Seal;
+use ostler_host::Sealer;
 
 const PURPOSE: &str = "cursor";
 
@@ -18,13 +17,13 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// The text that a client gives back. It holds for one caller and one kind
     /// of list only.
-    pub(crate) fn seal(&self, seal: &Seal, principal: &str, kind: &str) -> String {
+    pub(crate) fn seal(&self, seal: &Sealer, principal: &str, kind: &str) -> String {
         let parts = [principal, kind, self.server.as_str(), &self.item];
         seal.seal(PURPOSE, &parts.map(str::as_bytes))
     }
 
     /// Reads a client's cursor; `None` if it is none of ours, or one of another list or caller.
-    pub(crate) fn open(seal: &Seal, principal: &str, kind: &str, sealed: &str) -> Option<Self> {
+    pub(crate) fn open(seal: &Sealer, principal: &str, kind: &str, sealed: &str) -> Option<Self> {
         let [caller, for_kind, server, item]: [Vec<u8>; 4] = seal.open(PURPOSE, sealed)?.try_into().ok()?;
         if caller != principal.as_bytes() || for_kind != kind.as_bytes() {
             return None;
@@ -40,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_cursor_comes_back_as_it_was_and_only_from_its_caller_to_its_list() {
-        let seal = Seal::new(&[1; 32]);
+        let seal = Sealer::new(&[1; 32]);
         let time = ServerName::new("time").unwrap();
         let cursor = Cursor { server: time, item: "get_time".into() };
         let sealed = cursor.seal(&seal, "ada", "tools");

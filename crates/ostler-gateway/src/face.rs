@@ -19,4 +19,9 @@ impl Face {
             Self::One(server) => Some(server),
         }
     }
+
+    /// Returns whether the endpoint shows a server, to callers that may see it.
+    pub(crate) fn shows(&self, server: &ServerName) -> bool {
+        self.server().is_none_or(|only| only == server)
+    }
 }

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use crate::answer::{Hub, Lot, Names, Subscriptions};
 use crate::beat::Beat;
 use crate::options::GatewayOptions;
-use crate::seal::Seal;
 use crate::sessions::Sessions;
 use crate::shares::Shares;
 use crate::slots::Slots;
@@ -26,7 +25,6 @@ pub(crate) struct Shared {
     pub(crate) options: GatewayOptions,
     /// Exposed names and URIs.
     pub(crate) names: Names,
-    pub(crate) seal: Seal,
     /// Calls that wait for an answer of a modern client.
     pub(crate) lot: Lot,
     /// What servers say without being asked.
@@ -53,7 +51,6 @@ impl Gateway {
     pub fn new(host: Host, options: GatewayOptions) -> Self {
         let shared = Arc::new(Shared {
             names: Names::new(),
-            seal: Seal::new(&options.seal_key),
             lot: Lot::new(options.max_parked),
             hub: Hub::new(),
             subscriptions: Subscriptions::default(),

@@ -31,7 +31,6 @@ mod outlet;
 mod pass;
 mod queue;
 mod reply;
-mod seal;
 mod session;
 mod sessions;
 mod shares;

@@ -48,9 +48,6 @@ pub struct GatewayOptions {
     pub list_patience: Duration,
     /// Calls that wait for an answer of a modern client, at once.
     pub max_parked: usize,
-    /// Seals cursors, task ids and request states. The same key over restarts
-    /// keeps them valid.
-    pub seal_key: [u8; 32],
     /// What clients are told about the server they talk to.
     pub version: String,
     /// Asked before anything is listed or called, where the servers are not
@@ -76,11 +73,6 @@ pub struct ResourceMetadata {
 
 impl Default for GatewayOptions {
     fn default() -> Self {
-        let mut seal_key = [0; 32];
-        // Without a source of chance nothing may be sealed; no such machine runs this.
-        if getrandom::fill(&mut seal_key).is_err() {
-            fastrand::Rng::new().fill(&mut seal_key);
-        }
         Self {
             authenticate: Arc::new(LocalOnly),
             resource_metadata: None,
@@ -96,7 +88,6 @@ impl Default for GatewayOptions {
             page_size: 1_000,
             list_patience: Duration::from_secs(10),
             max_parked: 1_024,
-            seal_key,
             version: env!("CARGO_PKG_VERSION").into(),
             readiness: None,
             hello_patience: Duration::ZERO,

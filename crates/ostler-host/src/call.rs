@@ -34,14 +34,19 @@ impl Host {
 
     /// Sends any request through the same gates. Dropping the future cancels.
     pub async fn send(&self, mut request: Request<'_>) -> Result<Answer, CallError> {
-        let (target, rule) = self.resolve(&mut request);
+        let (target, rule) = match self.open_request(&mut request) {
+            Ok(()) => self.resolve(&mut request),
+            Err(error) => (Err(error), None),
+        };
         let mut recording = Recording::begin(&request, self.recorder());
         recording.denied(rule);
         let result = match target {
             Ok((server, slot)) => self.walk(&server, &slot, &request, &mut recording).await,
             Err(error) => Err(error),
         };
-        let result = result.map_err(|error| self.hide_missing(&request, error));
+        let result = result
+            .map(|answer| self.seal_answer(&request, answer))
+            .map_err(|error| self.hide_missing(&request, error));
         recording.end(&result);
         result.map(|answer| self.without_advice(&request, answer))
     }
@@ -74,7 +79,9 @@ impl Host {
             Ok(server) => server,
             Err(error) => return (Err(error), self.why_hidden(request.caller, request.server, None)),
         };
-        if changes_session(request.method) {
+        // A list of tasks would show the tasks of every caller.
+        let lists_all = request.method == "tasks/list" && server.is_shared();
+        if lists_all || changes_session(request.method) {
             return (Err(CallError::UnknownMethod { method: request.method.to_owned() }), None);
         }
         let rule = match self.admit_request(request, &server) {
@@ -100,6 +107,7 @@ impl Host {
         if self.is_restricted(request.caller) {
             Box::pin(self.check_listed(slot, request)).await?;
         }
+        self.redeem_state(request)?;
         if !self.may_share(slot, request) {
             return self.perform_and_remember(slot, request).await;
         }
@@ -115,8 +123,8 @@ impl Host {
         in_flight: InFlight,
     ) -> Result<Answer, CallError> {
         let shared = self.share(slot, request, in_flight).await;
-        match request.is_for_client() && depends_on_client(&shared) {
-            // What was asked in the host's name is asked again in the client's.
+        match depends_on_reader(request, &shared) {
+            // Asked in the host's name, asked again in the reader's.
             true => {
                 let _in_flight = self.count_in(request.caller, request.errand())?;
                 self.perform_and_remember(slot, request).await
@@ -159,13 +167,15 @@ pub(crate) fn unknown_item(kind: Kind, name: &str) -> CallError {
     }
 }
 
-/// Whether an answer to the host could be another one to a client: the server
-/// wants to know something, or says that its client can't do enough. Such an
-/// answer is nobody else's either, for the server expects one reply to it.
-fn depends_on_client(answer: &Result<Answer, CallError>) -> bool {
+/// Returns whether an answer that was asked for in the host's name is no answer to
+/// one of its readers: the server asks a question, and expects one reply to it, or
+/// says that its client can't do enough.
+fn depends_on_reader(request: &Request<'_>, answer: &Result<Answer, CallError>) -> bool {
     match answer {
         Ok(answer) => ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired),
-        Err(CallError::Rpc(error)) => error.code == ostler_wire::MISSING_CAPABILITY,
+        Err(CallError::Rpc(error)) => {
+            request.is_for_client() && error.code == ostler_wire::MISSING_CAPABILITY
+        }
         Err(_) => false,
     }
 }

@@ -24,6 +24,7 @@ use crate::pins::effective;
 use crate::policy::Policy;
 use crate::record::Recorder;
 use crate::room::Room;
+use crate::sealed::Seals;
 use crate::secrets::Veil;
 use crate::server::Server;
 use crate::share::Readings;
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) limits: ArcSwap<Limits>,
     pub(crate) budgets: Budgets,
     readings: Readings,
+    seals: Seals,
     /// Tells this host's calls from those of every other.
     instance: u64,
     /// Where its servers' chance comes from.
@@ -92,6 +94,7 @@ impl Host {
             max_ttl: options.cache_max_ttl,
         };
         let mut chance = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let instance = chance.u64(..);
         Self(Arc::new(Shared {
             registry: ArcSwap::default(),
             turns: Turns::default(),
@@ -110,7 +113,8 @@ impl Host {
             limits: ArcSwap::from_pointee(options.limits.clone()),
             budgets: Budgets::new(options.budget_file.clone()),
             readings: Readings::default(),
-            instance: chance.u64(..),
+            seals: Seals::new(&options.seal_key, instance),
+            instance,
             chance: Mutex::new(chance),
             calls: AtomicU64::new(0),
             registrations: AtomicU64::new(0),
@@ -147,6 +151,10 @@ impl Host {
 
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.0.recorder.load().as_deref().cloned()
+    }
+
+    pub(crate) fn seals(&self) -> &Seals {
+        &self.0.seals
     }
 
     pub(crate) fn readings(&self) -> &Readings {

@@ -1,5 +1,6 @@
 //! How a host is set up.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::guard::GuardCommand;
 use crate::limits::Limits;
 
 /// How a host is set up. Every default is the documented one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HostOptions {
     /// The program that guards servers. Without one, servers run in process
     /// groups, which miss what leaves them and what a killed host leaves
@@ -46,6 +47,9 @@ pub struct HostOptions {
     pub seed: Option<u64>,
     /// What servers are told about their client.
     pub identity: ClientIdentity,
+    /// Seals task ids and request states, and the cursors of a gateway. By default
+    /// a random one; the same key over restarts keeps task ids and cursors valid.
+    pub seal_key: [u8; 32],
     /// The approved definitions of tools; without any, every tool is taken as it is.
     pub pins: Option<Pins>,
 }
@@ -83,7 +87,23 @@ impl Default for HostOptions {
             rules: Rules::open(),
             seed: None,
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
+            seal_key: random_key(),
             pins: None,
         }
     }
+}
+
+impl fmt::Debug for HostOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostOptions").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+fn random_key() -> [u8; 32] {
+    let mut key = [0; 32];
+    // A machine without a source of randomness gets a key from what the process knows.
+    if getrandom::fill(&mut key).is_err() {
+        fastrand::Rng::new().fill(&mut key);
+    }
+    key
 }

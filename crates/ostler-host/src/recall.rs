@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::host::Host;
 use crate::request::Request;
+use crate::sealed::tasks::is_legacy_task;
 use crate::server::slot::Slot;
 
 impl Host {
@@ -102,7 +103,8 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
         return None;
     }
     let head = ResultHead::open(body).ok()?;
-    if head.is_error || head.kind != ResultKind::Complete {
+    // A task is its caller's alone.
+    if head.is_error || head.kind != ResultKind::Complete || is_legacy_task(body) {
         return None;
     }
     let hinted = head.ttl_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);

@@ -43,8 +43,11 @@ pub struct Request<'a> {
     pub(crate) headers: Box<[(String, String)]>,
     /// Who the request speaks for: a client's session, or the parameters themselves.
     speaker: Speaker,
-    /// Whether somebody has made sure that what it is about is the caller's own.
-    is_vouched_for: bool,
+    /// Whether it is about a task whose id was sealed for its caller: beside the
+    /// server itself, no rule is asked about the method.
+    pub(crate) is_about_own: bool,
+    /// The number of the request state that it uses up.
+    pub(crate) state: Option<u64>,
     /// Whether a rule hides what it is about. It then meets everything that a
     /// request for a missing item meets, and is never sent.
     pub(crate) is_hidden: bool,
@@ -64,7 +67,8 @@ impl<'a> Request<'a> {
             voice: None,
             headers: Box::default(),
             speaker: Speaker::Host,
-            is_vouched_for: false,
+            is_about_own: false,
+            state: None,
             is_hidden: false,
         }
     }
@@ -136,15 +140,6 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// What it is about is known to be the caller's own, such as a task whose
-    /// id was handed out to this caller: beside the server itself, no rule is
-    /// asked about the method.
-    #[must_use]
-    pub fn about_own(mut self) -> Self {
-        self.is_vouched_for = true;
-        self
-    }
-
     /// Whose words a modern server reads in `_meta`.
     pub(crate) fn client(&self) -> ClientMeta<'_> {
         match &self.speaker {
@@ -195,7 +190,7 @@ impl<'a> Request<'a> {
             // What a list shows is filtered, and the others touch nobody else.
             Naming::Cursor if self.method != "tasks/list" => Wanted::Server,
             _ if matches!(self.method, "server/discover" | "ping" | "logging/setLevel") => Wanted::Server,
-            _ if self.is_vouched_for => Wanted::Server,
+            _ if self.is_about_own => Wanted::Server,
             _ => Wanted::Method(self.method),
         })
     }

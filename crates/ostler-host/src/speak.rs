@@ -3,7 +3,6 @@
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::spec::Isolation;
 use ostler_wire::Hello;
 
 use crate::host::Host;
@@ -21,10 +20,9 @@ impl Host {
         self.visible_server(caller, server).is_ok()
     }
 
-    /// Whether all callers share one session of a server, and so what it keeps
-    /// for them.
+    /// Returns whether callers share what a server keeps for them.
     pub fn is_shared(&self, server: &str) -> bool {
-        self.server(server).is_ok_and(|server| server.spec.isolation == Isolation::Shared)
+        self.server(server).is_ok_and(|server| server.is_shared())
     }
 
     /// What a server says of itself. It is started if needed, within its

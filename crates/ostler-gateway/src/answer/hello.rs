@@ -10,7 +10,6 @@ use ostler_wire::{Change, Era, Hello, MODERN_VERSION};
 use tokio::time::Instant;
 
 use super::relay::{self, Route};
-use super::tasks;
 use crate::exchange::{Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
@@ -112,11 +111,20 @@ async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, R
             let is_silent = gateway.0.host.is_restricted_at(caller, server.as_str());
             let Hello { capabilities, server, instructions, .. } =
                 hello.map_err(|error| Reply::failed(&error, Era::Legacy))?;
-            let capabilities = if is_shared { tasks::without_list(capabilities) } else { capabilities };
+            let capabilities = if is_shared { without_list(capabilities) } else { capabilities };
             let instructions = instructions.filter(|_| !is_silent);
             Ok(Said { capabilities, server: server.unwrap_or_else(|| identity(gateway)), instructions })
         }
     }
+}
+
+/// Returns capabilities of a legacy server without the list of tasks.
+fn without_list(capabilities: Bytes) -> Bytes {
+    let changed = ostler_wire::member(&capabilities, "tasks").and_then(|tasks| {
+        let tasks = ostler_wire::edit(tasks, &[("list", Change::Remove)])?;
+        ostler_wire::edit(&capabilities, &[("tasks", Change::Set(&tasks))])
+    });
+    changed.map_or(capabilities, Bytes::from)
 }
 
 /// What a server says of itself. One that can't be started now is tried for as

@@ -42,7 +42,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
     let cursor = match exchange.params.cursor() {
         None => None,
         Some(text) => {
-            match Cursor::open(&gateway.0.seal, exchange.caller.principal(), kind.member(), &text) {
+            match Cursor::open(gateway.0.host.sealer(), exchange.caller.principal(), kind.member(), &text) {
                 Some(cursor) => Some(cursor),
                 None => return Reply::invalid("unknown cursor"),
             }
@@ -155,7 +155,7 @@ impl Page {
         out.push(b']');
         if let Some(next) = &self.next {
             out.extend_from_slice(b",\"nextCursor\":");
-            let next = next.seal(&gateway.0.seal, exchange.caller.principal(), kind.member());
+            let next = next.seal(gateway.0.host.sealer(), exchange.caller.principal(), kind.member());
             ostler_wire::push_text(&mut out, &next);
         }
         if matches!(exchange.client, Client::Modern) {

@@ -10,7 +10,7 @@
 //!   voice.rs    what the client hears meanwhile
 //!   rounds.rs   a modern server asks a legacy client
 //!   parked.rs   a legacy server asks a modern client
-//!   tasks.rs    ids of tasks, sealed for their callers
+//!     state.rs    what the client keeps of one
 //! listen.rs   subscriptions of modern clients
 //! legacy.rs   what only legacy clients ask: log level, subscriptions of resources
 //! hub.rs      events of servers → listens and sessions
@@ -30,7 +30,6 @@ mod rounds;
 mod route;
 mod state;
 mod sweep;
-mod tasks;
 mod voice;
 
 use bytes::Bytes;

@@ -20,10 +20,9 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::Answer;
 use ostler_host::upstream::Question;
-use ostler_wire::{Change, Era, Outcome, Params};
-use sha2::{Digest, Sha256};
+use ostler_host::{Answer, STATE_LIFE, request_digest};
+use ostler_wire::{Era, Outcome};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
@@ -33,9 +32,6 @@ use super::{headers, state};
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::{Gateway, Shared};
 use crate::shares::{Share, Shares};
-
-/// How long a parked call waits for its client. The call's own hard end may come first.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 /// Calls that wait for an answer of their client.
 #[derive(Debug)]
@@ -55,7 +51,7 @@ struct Parked {
     call: Running,
     /// What the server asked, under the names the client was given.
     open: Vec<(String, Question)>,
-    /// Of the parameters that must be the same again.
+    /// Digest of the parameters that must be the same again.
     digest: [u8; 32],
     _expiry: Expiry,
 }
@@ -142,7 +138,7 @@ pub(crate) async fn run(
     // A call that asks nothing needs no task of its own.
     let question = tokio::select! {
         biased;
-        result = &mut work => return finish_modern(gateway, exchange, &route.server, result),
+        result = &mut work => return finish_modern(exchange, result),
         Some(question) = questions.recv() => question,
     };
     let call = Running { task: tokio::spawn(work), questions, asked: 0, _place: place };
@@ -154,7 +150,7 @@ pub(crate) async fn resume(gateway: &Gateway, exchange: &Exchange, route: &Route
     let Some(responses) = route.params.input_responses().and_then(ostler_wire::all_members) else {
         return Reply::invalid("`inputResponses` is missing");
     };
-    let digest = digest(&route.params);
+    let digest = request_digest(&route.params);
     let parked = {
         let mut calls = gateway.0.lot.calls();
         match calls.get(&ticket) {
@@ -182,7 +178,7 @@ pub(crate) async fn resume(gateway: &Gateway, exchange: &Exchange, route: &Route
         biased;
         result = &mut call.task => {
             let result = result.unwrap_or_else(|_| Err(gone(route)));
-            return finish_modern(gateway, exchange, &route.server, result);
+            return finish_modern(exchange, result);
         }
         Some(question) = call.questions.recv() => question,
     };
@@ -209,20 +205,20 @@ fn park(
     if getrandom::fill(&mut ticket).is_err() {
         return Reply::error(ostler_wire::INTERNAL_ERROR, "no source of chance", None);
     }
-    let body = input_required(&open, &state::seal_parked(gateway, exchange, &route.server, ticket));
+    let body = input_required(&open, &state::seal(gateway, exchange, &route.server, ticket));
     {
         let mut calls = gateway.0.lot.calls();
         let expiry = forget_later(Arc::downgrade(&gateway.0), ticket);
-        let (caller, digest) = (exchange.caller.clone(), digest(&route.params));
+        let (caller, digest) = (exchange.caller.clone(), request_digest(&route.params));
         calls.insert(ticket, Parked { caller, call, open, digest, _expiry: expiry });
     }
     Reply::Result(body.into())
 }
 
-/// A ticket that is not used in time ends its call.
+/// Ends a call whose ticket is not used in time; its own hard end may come first.
 fn forget_later(gateway: Weak<Shared>, ticket: [u8; 16]) -> Expiry {
     Expiry(tokio::spawn(async move {
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(STATE_LIFE).await;
         if let Some(gateway) = gateway.upgrade() {
             let late = gateway.lot.calls().remove(&ticket);
             drop(late);
@@ -249,15 +245,6 @@ fn input_required(open: &[(String, Question)], state: &str) -> Vec<u8> {
     ostler_wire::push_text(&mut body, state);
     body.push(b'}');
     body
-}
-
-/// What must be the same when a client comes back: everything but the answers
-/// and what each request says anew.
-fn digest(params: &Params) -> [u8; 32] {
-    let gone = ["inputResponses", "requestState", "_meta"].map(|key| (key, Change::Remove));
-    let rest = ostler_wire::edit(params.raw(), &gone).unwrap_or_default();
-    let rest = ostler_wire::canonical_exact(&rest).unwrap_or(rest);
-    Sha256::digest(&rest).into()
 }
 
 fn gone(route: &Route) -> CallError {

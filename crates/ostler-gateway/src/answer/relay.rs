@@ -2,17 +2,15 @@
 
 use std::sync::{Arc, LazyLock};
 
-use bytes::Bytes;
 use memchr::memmem::Finder;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{Answer, Request};
-use ostler_wire::{Change, Era, Params, ResultHead, ResultKind};
+use ostler_wire::{Era, Params, ResultHead, ResultKind};
 
-use super::state::{self, Returned};
 use super::voice::ClientVoice;
-use super::{headers, parked, rounds, route, tasks};
+use super::{headers, parked, rounds, state};
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
 use crate::session::Session;
@@ -22,19 +20,16 @@ use crate::session::Session;
 pub(crate) struct Route {
     pub(crate) server: ServerName,
     pub(crate) params: Params,
-    /// Whether what it is about was sealed for its caller.
-    pub(crate) is_own: bool,
 }
 
 impl Route {
     pub(crate) fn to(server: ServerName, params: Params) -> Self {
-        Self { server, params, is_own: false }
+        Self { server, params }
     }
 
     /// The request to its server, with these parameters.
     pub(crate) fn request<'r>(&'r self, caller: &'r Caller, method: &'r str, params: Params) -> Request<'r> {
-        let request = Request::new(caller, self.server.as_str(), method, params);
-        if self.is_own { request.about_own() } else { request }
+        Request::new(caller, self.server.as_str(), method, params)
     }
 }
 
@@ -47,16 +42,11 @@ pub(crate) async fn relay(gateway: &Gateway, exchange: &Exchange, route: Route) 
 }
 
 async fn modern(gateway: &Gateway, exchange: &Exchange, mut route: Route) -> Reply {
-    if route.params.request_state().is_some() {
-        match state::open_state(gateway, exchange, &route.params) {
-            Some(Returned::Parked(server, number)) if server == route.server => {
-                return Box::pin(parked::resume(gateway, exchange, &route, number)).await;
-            }
-            Some(Returned::Servers(server, raw)) if server == route.server => {
-                route.params = route::changed(&route.params, "requestState", &raw);
-            }
-            _ => return Reply::invalid("`requestState` was not given for this request"),
-        }
+    // Any other `requestState` is the host's to judge.
+    if let Some((server, number)) = state::open(gateway, exchange, &route.params)
+        && server == route.server
+    {
+        return Box::pin(parked::resume(gateway, exchange, &route, number)).await;
     }
     if let Err(refusal) = headers::check(gateway, exchange, &route).await {
         return refusal;
@@ -73,7 +63,7 @@ async fn modern(gateway: &Gateway, exchange: &Exchange, mut route: Route) -> Rep
     let request = request.from_modern_client().with_headers(headers::said(exchange));
     let request = speak(request, voice);
     let result = gateway.0.host.send(request).await;
-    finish_modern(gateway, exchange, &route.server, result)
+    finish_modern(exchange, result)
 }
 
 fn speak(request: Request<'_>, voice: Option<Arc<ClientVoice>>) -> Request<'_> {
@@ -84,12 +74,7 @@ fn speak(request: Request<'_>, voice: Option<Arc<ClientVoice>>) -> Request<'_> {
 }
 
 /// What a modern client gets.
-pub(crate) fn finish_modern(
-    gateway: &Gateway,
-    exchange: &Exchange,
-    server: &ServerName,
-    result: Result<Answer, CallError>,
-) -> Reply {
+pub(crate) fn finish_modern(exchange: &Exchange, result: Result<Answer, CallError>) -> Reply {
     static TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"resultType\""));
     let answer = match result {
         Ok(answer) => answer,
@@ -97,34 +82,20 @@ pub(crate) fn finish_modern(
     };
     let method = exchange.method.as_str();
     let body = answer.as_of_now();
-    if method.starts_with("tasks/") {
-        return Reply::Result(ostler_wire::to_modern(
-            &tasks::sealed(gateway, exchange, server, &body),
-            false,
-        ));
-    }
     if TYPE.find(&body).is_some()
-        && let Ok(head) = ResultHead::open(&body)
+        && !method.starts_with("tasks/")
+        && ResultHead::open(&body)
+            .is_ok_and(|head| matches!(head.kind, ResultKind::InputRequired | ResultKind::Task))
     {
-        match head.kind {
-            ResultKind::InputRequired => return Reply::Result(sealed_state(gateway, exchange, server, body)),
-            ResultKind::Task => return Reply::Result(tasks::sealed(gateway, exchange, server, &body)),
-            ResultKind::Complete | ResultKind::Other(_) => {}
-        }
+        return Reply::Result(body);
     }
     Reply::Result(ostler_wire::to_modern(&body, is_cacheable(method)))
 }
 
 /// Methods whose results say in the modern era how long they are good for.
 pub(crate) fn is_cacheable(method: &str) -> bool {
-    matches!(method, "server/discover" | "resources/read") || method.ends_with("/list")
-}
-
-fn sealed_state(gateway: &Gateway, exchange: &Exchange, server: &ServerName, body: Bytes) -> Bytes {
-    let Some(raw) = ostler_wire::member(&body, "requestState") else { return body };
-    let mut text = Vec::new();
-    ostler_wire::push_text(&mut text, &state::seal_state(gateway, exchange, server, raw));
-    ostler_wire::edit(&body, &[("requestState", Change::Set(&text))]).map_or(body, Bytes::from)
+    matches!(method, "server/discover" | "resources/read")
+        || (method.ends_with("/list") && method != "tasks/list")
 }
 
 async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, route: Route) -> Reply {
@@ -139,8 +110,7 @@ async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, 
             Err(error) => return Reply::failed(&error, Era::Legacy),
         };
         if !rounds::asks(&answer) {
-            let body = ostler_wire::to_legacy(&answer.body);
-            return Reply::Result(tasks::sealed_for_legacy(gateway, exchange, &route.server, body));
+            return Reply::Result(ostler_wire::to_legacy(&answer.body));
         }
         match Box::pin(rounds::next(exchange, session, &route.params, &answer, round)).await {
             rounds::Next::Again(continued) => route.params = *continued,

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use memchr::memmem::Finder;
 use ostler_core::error::CallError;
-use ostler_host::Answer;
+use ostler_host::{Answer, STATE_LIFE};
 use ostler_wire::{Change, Era, Outcome, Params, ResultHead, ResultKind, RpcError};
+use tokio::time::{Instant, timeout_at};
 
 use super::voice::capability_of;
 use crate::exchange::{Exchange, Reply};
 use crate::session::Session;
 
-/// How long the person in front of a client may think.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+/// How long the person in front of a client may think in one round. The
+/// server's request state still is good when the client has not answered.
+const PATIENCE: Duration = STATE_LIFE.saturating_sub(Duration::from_secs(30));
 
 /// Rounds of questions that one call may have.
 const ROUNDS: u32 = 10;
@@ -79,6 +81,8 @@ async fn ask_all(
     answer: &Answer,
     requests: &[(String, &[u8])],
 ) -> Result<Vec<u8>, Reply> {
+    // A client that has died does not say so, and its session must not stay for ever.
+    let until = Instant::now() + PATIENCE;
     let mut responses = b"{".to_vec();
     for (key, request) in requests {
         let method = ostler_wire::text_member(request, "method").unwrap_or_default();
@@ -87,8 +91,7 @@ async fn ask_all(
             return Err(complaint(answer, format!("it asks for `{what}`, which the client does not offer")));
         }
         let asking = session.ask(&exchange.outlet, &method, ostler_wire::member(request, "params"));
-        // A client that has died does not say so, and its session must not stay for ever.
-        let outcome = tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| unanswered());
+        let outcome = timeout_at(until, asking).await.unwrap_or_else(|_| unanswered());
         let value = match outcome {
             Outcome::Result(value) => value,
             // Whoever can't be asked has not agreed.

@@ -40,70 +40,33 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
     }
 }
 
-/// What an id that nobody sealed begins with at its server.
-const UNSEALED: &str = "unknown to ostler: ";
-
 /// Answers a request of any other method. One server's endpoint passes it on;
 /// over all servers only a task tells whose it is.
 pub(crate) async fn answer_other(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
     let is_task = exchange.method.as_str().starts_with("tasks/");
-    // It would show everybody's tasks to everybody.
-    if let Face::One(server) = &exchange.face
-        && exchange.method == "tasks/list"
-        && gateway.0.host.is_shared(server.as_str())
-    {
-        return no_method(gateway, exchange);
-    }
-    let route = match (&exchange.face, is_task, params.task_id()) {
-        (_, true, Some(task)) if state::is_sealed(&task) => {
-            match state::open_task(gateway, exchange.caller.principal(), &task) {
-                Some((server, inner)) if fits(&exchange.face, &server) => {
-                    let params = with(&params, "taskId", &inner);
-                    Some(Route { is_own: true, ..Route::to(server, params) })
-                }
-                _ => return Reply::invalid("unknown task"),
+    let server = match (&exchange.face, params.task_id().filter(|_| is_task)) {
+        (Face::One(server), _) => server.clone(),
+        (Face::All, None) => return no_method(gateway, exchange),
+        (Face::All, Some(task)) => match gateway.0.host.task_server(&exchange.caller, &task) {
+            Ok(server) => server,
+            Err(error) => {
+                let (server, method, outcome) = ("", exchange.method.as_str(), error.code());
+                let unknown = Unknown { server, method, subject: "", outcome };
+                gateway.0.host.record_unknown(&exchange.caller, unknown);
+                return Reply::failed(&error, exchange.client.era());
             }
-        }
-        // Clients have only seen sealed ids. Another one may be somebody else's,
-        // so the server is asked for one that it can't have given.
-        (Face::One(server), true, Some(task)) => {
-            let params = with(&params, "taskId", &format!("{UNSEALED}{task}"));
-            Some(Route::to(server.clone(), params))
-        }
-        // What is no text to us may become an id of somebody else's at its server.
-        (Face::One(_), true, None) if ostler_wire::member(params.raw(), "taskId").is_some() => {
-            return Reply::invalid("unknown task");
-        }
-        (Face::One(server), ..) => Some(Route::to(server.clone(), params)),
-        (Face::All, true, Some(_)) => return Reply::invalid("unknown task"),
-        (Face::All, ..) => None,
+        },
     };
-    match route {
-        Some(route) => relay::relay(gateway, exchange, route).await,
-        None => no_method(gateway, exchange),
-    }
-}
-
-fn fits(face: &Face, server: &ServerName) -> bool {
-    match face {
-        Face::All => true,
-        Face::One(only) => only == server,
-    }
+    relay::relay(gateway, exchange, Route::to(server, params)).await
 }
 
 fn take(params: &mut Params) -> Params {
     std::mem::take(params)
 }
 
-fn with(params: &Params, key: &str, text: &str) -> Params {
-    let mut value = Vec::with_capacity(text.len() + 2);
-    ostler_wire::push_text(&mut value, text);
-    changed(params, key, &value)
-}
-
 /// The parameters with one member of another value.
-pub(crate) fn changed(params: &Params, key: &str, value: &[u8]) -> Params {
+fn changed(params: &Params, key: &str, value: &[u8]) -> Params {
     let text = ostler_wire::edit(params.raw(), &[(key, Change::Set(value))]);
     text.and_then(|text| Params::parse(text.into()).ok()).unwrap_or_else(|| params.clone())
 }
@@ -247,7 +210,11 @@ async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     let params = take(&mut exchange.params);
     let uri = params.uri().map(Cow::into_owned).unwrap_or_default();
     // An answer to a question goes to the server that asked.
-    if let Some(server) = state::server_of(gateway, exchange, &params) {
+    let asker = match state::open(gateway, exchange, &params) {
+        Some((server, _)) => Some(server),
+        None => gateway.0.host.state_server(&exchange.caller, &params),
+    };
+    if let Some(server) = asker {
         return relay::relay(gateway, exchange, Route::to(server, params)).await;
     }
     let owner = match only_server(gateway, exchange) {

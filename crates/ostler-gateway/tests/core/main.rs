@@ -18,6 +18,7 @@ mod resources;
 mod roles;
 mod rounds;
 mod shadowing;
+mod states;
 mod tasks;
 mod voices;
 mod wording;

@@ -107,7 +107,7 @@ async fn a_task_of_a_legacy_client_is_its_callers_alone() {
     let mut stranger = Client::of(stranger, &gateway, one("a"), ostler_wire::Era::Legacy).await;
     for foreign in [id.as_str(), "o1.none"] {
         let refused = stranger.ask("tasks/get", json!({"taskId": foreign})).await;
-        assert_eq!(refused["error"]["message"], "unknown task", "{refused}");
+        assert_eq!(refused["error"]["message"], "invalid argument: unknown task", "{refused}");
     }
     stranger.ask("tasks/get", json!({"taskId": "1"})).await;
     let last = world.stage("a").asked_for("tasks/get").pop().unwrap();

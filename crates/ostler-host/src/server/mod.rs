@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::spec::{Isolation, ServerSpec};
+use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use ostler_core::supervisor::Phase;
 
 use crate::level::Level;
@@ -134,6 +134,12 @@ impl Server {
             (Isolation::Session, Some(session)) => format!("{}\0{session}", caller.principal()).into(),
             (Isolation::Caller | Isolation::Session, _) => caller.principal().into(),
         }
+    }
+
+    /// Returns whether callers share what the server keeps for them: they use one
+    /// process, or one credential at an endpoint.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.spec.isolation == Isolation::Shared || matches!(self.spec.transport, Transport::Http(_))
     }
 
     /// The session place that a caller uses, if it has one already.

@@ -132,7 +132,7 @@ async fn a_read_is_repeated_once() {
 async fn a_continuation_is_never_repeated() {
     for death in [Reply::crash(), Reply::crash_unread()] {
         let world = World::new().server_with("a", dies_once(death), safe).open().await;
-        let raw = r#"{"name":"work","arguments":{},"requestState":"s"}"#;
+        let raw = r#"{"name":"work","arguments":{},"inputResponses":{}}"#;
         let params = Params::parse(Bytes::from_static(raw.as_bytes())).unwrap();
         world.host.send(Request::new(&world.me, "a", "tools/call", params)).await.unwrap_err();
         world.advance(secs(60)).await;

@@ -23,6 +23,7 @@ mod operating;
 mod pins;
 mod pool;
 mod roles;
+mod sealing;
 mod spawning;
 mod starting;
 mod subscriptions;

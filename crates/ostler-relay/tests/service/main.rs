@@ -10,6 +10,7 @@ mod long;
 mod real;
 mod repeats;
 mod roles;
+mod seals;
 mod stage;
 
 use std::time::Duration;

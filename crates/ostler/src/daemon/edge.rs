@@ -11,8 +11,8 @@ use tokio::net::TcpListener;
 
 use crate::auth::Keeper;
 
-/// The gateway of a config. The key keeps what clients hold for us good over restarts.
-pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>, seal_key: [u8; 32]) -> Gateway {
+/// The gateway of a config.
+pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>) -> Gateway {
     let config::Gateway { allowed_hosts, allowed_origins, .. } = config.gateway.clone();
     let options = GatewayOptions {
         authenticate: keeper,
@@ -27,7 +27,6 @@ pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>, seal_ke
         max_per_caller: config.gateway.max_connections.div_ceil(2),
         session_idle: config.gateway.session_idle,
         list_patience: config.gateway.list_patience,
-        seal_key,
         ..GatewayOptions::default()
     };
     Gateway::new(host.clone(), options)

@@ -43,7 +43,6 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(Failure::Machine)?;
     let Launch { chosen, claim, port_file, linger, .. } = launch;
     let token = claim.token().map_err(Failure::Machine)?;
-    let seal_key = claim.seal_key().map_err(Failure::Machine)?;
 
     let descriptors = Descriptors::raise();
     let guard = cfg!(target_os = "linux").then(|| descriptors.guard());
@@ -52,6 +51,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         state_dir: folders::state(),
         pins: pins::file::pins(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),
+        seal_key: claim.seal_key().map_err(Failure::Machine)?,
         ..HostOptions::of(&chosen.config)
     };
     let host = Host::new(options);
@@ -68,7 +68,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let limits = edge::limits(&fitting);
     let relay = relay::prepare(chosen.config.relay.as_ref(), claim.spot()).await?;
     let daemon = Arc::new(Daemon {
-        gateway: edge::gateway(&host, &fitting, Arc::clone(&keeper), seal_key),
+        gateway: edge::gateway(&host, &fitting, Arc::clone(&keeper)),
         host,
         operator: Caller::operator(),
         local: Caller::local(),

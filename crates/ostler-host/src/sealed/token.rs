@@ -1,4 +1,4 @@
-//! Texts that clients hold for us and can neither make nor change.
+//! Sealed tokens: texts that callers keep for the host and can neither make nor change.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,6 +7,11 @@ use sha2::Sha256;
 
 /// Tells sealed texts of this form from any other.
 const PREFIX: &str = "o1.";
+
+/// Returns whether a text has the form of a sealed one.
+pub(super) fn is_sealed(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
 
 /// 128 bits can't be guessed, and cursors stay short.
 const TAG: usize = 16;
@@ -17,20 +22,21 @@ const MAX_SEALED: usize = 8 << 20;
 
 /// Seals texts under one key.
 ///
-/// What is sealed is not secret, only unforgeable: a client can read it.
+/// A sealed text is not secret, only unforgeable: a client can read it.
 #[derive(Clone)]
-pub(crate) struct Seal(Hmac<Sha256>);
+pub struct Sealer(Hmac<Sha256>);
 
-impl Seal {
-    pub(crate) fn new(key: &[u8; 32]) -> Self {
+impl Sealer {
+    /// Makes a sealer with a key.
+    pub fn new(key: &[u8; 32]) -> Self {
         // A key of 32 bytes is below the block size, where every length is taken as it is.
         let mut block = [0; 64];
         block[..32].copy_from_slice(key);
         Self(Hmac::new(&block.into()))
     }
 
-    /// Seals `parts` for one purpose. What was sealed for another is not opened.
-    pub(crate) fn seal(&self, purpose: &str, parts: &[&[u8]]) -> String {
+    /// Seals `parts` for one purpose. A token of another purpose is not opened.
+    pub fn seal(&self, purpose: &str, parts: &[&[u8]]) -> String {
         let size: usize = parts.iter().map(|part| part.len() + 4).sum();
         let mut text = Vec::with_capacity(TAG + size);
         text.extend_from_slice(&[0; TAG]);
@@ -47,9 +53,9 @@ impl Seal {
         sealed
     }
 
-    /// The parts, if `sealed` was made by [`seal`](Self::seal) under the same
-    /// key and for the same purpose.
-    pub(crate) fn open(&self, purpose: &str, sealed: &str) -> Option<Vec<Vec<u8>>> {
+    /// Returns the parts, if `sealed` was made by [`seal`](Self::seal) under the
+    /// same key and for the same purpose.
+    pub fn open(&self, purpose: &str, sealed: &str) -> Option<Vec<Vec<u8>>> {
         if sealed.len() > MAX_SEALED {
             return None;
         }
@@ -69,9 +75,9 @@ impl Seal {
     }
 }
 
-impl std::fmt::Debug for Seal {
+impl std::fmt::Debug for Sealer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Seal")
+        f.write_str("Sealer")
     }
 }
 
@@ -92,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    fn seal() -> Seal {
-        Seal::new(&[7; 32])
+    fn seal() -> Sealer {
+        Sealer::new(&[7; 32])
     }
 
     #[test]
@@ -108,7 +114,7 @@ mod tests {
     fn another_purpose_or_another_key_opens_nothing() {
         let sealed = seal().seal("cursor", &[b"time"]);
         assert_eq!(seal().open("task", &sealed), None);
-        assert_eq!(Seal::new(&[8; 32]).open("cursor", &sealed), None);
+        assert_eq!(Sealer::new(&[8; 32]).open("cursor", &sealed), None);
     }
 
     #[test]
