@@ -22,6 +22,8 @@ pub enum Notice {
     Log,
     /// The peer has given a request up.
     Cancelled,
+    /// A task is in another state. It names the task by the server's own id.
+    Task,
     /// Anything else.
     Other,
 }
@@ -37,6 +39,7 @@ impl Notice {
             "notifications/progress" => Notice::Progress,
             "notifications/message" => Notice::Log,
             "notifications/cancelled" => Notice::Cancelled,
+            _ if method.starts_with("notifications/tasks") => Notice::Task,
             _ => Notice::Other,
         }
     }
@@ -108,6 +111,7 @@ mod tests {
         assert_eq!(Notice::of("notifications/tools/list_changed"), Notice::ToolsChanged);
         assert_eq!(Notice::of("notifications/resources/updated"), Notice::ResourceUpdated);
         assert_eq!(Notice::of("notifications/cancelled"), Notice::Cancelled);
+        assert_eq!(Notice::of("notifications/tasks/status"), Notice::Task);
         assert_eq!(Notice::of("notifications/toolz/list_changed"), Notice::Other);
     }
 }

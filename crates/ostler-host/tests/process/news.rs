@@ -52,6 +52,22 @@ async fn every_list_is_read_from_a_real_server() {
 }
 
 #[tokio::test]
+async fn the_state_of_a_task_is_told_to_no_call_and_to_no_listener() {
+    let stage = Stage::guarded();
+    stage.spawn_fake("fake", &[]).await;
+    let mut events = stage.host.events();
+    let status = |method: &str| json!({"method": method, "params": {"taskId": "1"}});
+    let ann = Listener::to("none");
+    stage.begin_heard("fake", "notify", status("notifications/tasks/status"), &ann).await.unwrap().unwrap();
+    stage.text("fake", "notify", status("notifications/tasks/status")).await;
+    stage.text("fake", "notify", status("notifications/odd")).await;
+    assert_eq!(ann.told(), []);
+    let odd = Event::Other { method: "notifications/odd".into(), params: Some(r#"{"taskId":"1"}"#.into()) };
+    assert_eq!(next(&mut events).await, odd);
+    stage.close().await;
+}
+
+#[tokio::test]
 async fn the_log_goes_to_the_only_call_that_listens_else_to_everybody() {
     let stage = Stage::guarded();
     stage.spawn_fake("fake", &["--ledger", &stage.path("ledger")]).await;

@@ -70,7 +70,8 @@ impl Ear {
             Notice::PromptsChanged => Event::PromptsChanged,
             _ if !self.may_speak() => return tally.drop_one(),
             Notice::Progress => return self.progress(calls, params),
-            Notice::Cancelled => return,
+            // A call under way says nothing about whose task it is; clients ask for its state.
+            Notice::Cancelled | Notice::Task => return,
             kind @ (Notice::Log | Notice::Other) => {
                 if let Some(call) = call {
                     // It is that caller's, and no one else's if it takes none.

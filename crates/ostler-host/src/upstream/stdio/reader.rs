@@ -223,6 +223,8 @@ impl Reader {
             Notice::Other if self.may_speak() => {
                 return self.pass_on(method, params, |method, params| Event::Other { method, params });
             }
+            // A call under way says nothing about whose task it is; clients ask for its state.
+            Notice::Task => return,
             Notice::Progress | Notice::Log | Notice::Cancelled | Notice::Other => return,
         };
         self.note_change(event);
