@@ -73,7 +73,8 @@ impl Streams {
             }
             General::Queue(queue) => Arc::clone(queue),
         };
-        if !(is_scarce && !queue.is_empty()) && !is_given_up(&queue, Instant::now()) {
+        let has_room = !is_scarce || queue.is_empty();
+        if has_room && !is_given_up(&queue, Instant::now()) {
             queue.push(frame);
         }
     }
