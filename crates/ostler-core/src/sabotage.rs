@@ -46,6 +46,18 @@ pub const fn is_on(_: Sabotage) -> bool {
     false
 }
 
+/// The variable that processes with a cleared environment need nevertheless; none.
+#[cfg(not(feature = "sabotage"))]
+pub const fn inherited() -> Option<&'static str> {
+    None
+}
+
+/// The variable that processes with a cleared environment need nevertheless.
+#[cfg(feature = "sabotage")]
+pub const fn inherited() -> Option<&'static str> {
+    Some(VARIABLE)
+}
+
 #[cfg(feature = "sabotage")]
 pub use self::chosen::{VARIABLE, chosen, is_on};
 

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     if let Some(code) = guard::run_if_asked(std::env::args_os().skip(1)) {
         return code;
     }
+    conceal();
     let cli = cli::Cli::parse();
     if let Some(code) = sabotage::refuse_unknown() {
         return code;
@@ -56,4 +57,12 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// Keeps other processes of the same user, servers among them, from reading the
+/// memory, the environment and the descriptors of this one. There are no core
+/// dumps either: they would hold the same.
+fn conceal() {
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_dumpable(false);
 }

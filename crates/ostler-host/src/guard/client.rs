@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use ostler_core::sabotage;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
@@ -91,6 +92,9 @@ impl Warden {
         ours.set_nonblocking(true)?;
         let mut child = Command::new(&self.command.program)
             .args(&self.command.args)
+            // A server can look at its parents; they have nothing to show.
+            .env_clear()
+            .envs(sabotage::inherited().and_then(|name| Some((name, std::env::var_os(name)?))))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -33,6 +33,8 @@ pub fn run() -> io::Result<()> {
         signals: Signals::block()?,
         stop_path: StopPath::rehearse(),
     };
+    // For guards too, which inherit it: servers run as the same user and could read their memory.
+    nix::sys::prctl::set_dumpable(false)?;
     // Guards report a refusal: they have a host to tell.
     let _ = warden.stop_path.lock();
     while warden.step()? {}

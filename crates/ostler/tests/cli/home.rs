@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A directory in which `ostler` finds nothing of the machine's user.
 ///
 /// Its path is the `HOME` of every process that a test starts, directly or
-/// not, so what is left of them can be found. Dropping it makes sure that
-/// nothing is.
+/// not, and the working directory of those that have no environment, so what is
+/// left of them can be found. Dropping it makes sure that nothing is.
 pub(crate) struct Home {
     folder: TempDir,
 }
@@ -125,10 +125,12 @@ impl Home {
     /// Processes, other than the test itself, that were started for this home.
     pub(crate) fn left(&self) -> Vec<String> {
         let home = format!("HOME={}", self.folder.path().display());
+        let at = self.folder.path().canonicalize().unwrap();
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let is_ours = |folder: &PathBuf| {
             let environ = std::fs::read(folder.join("environ")).unwrap_or_default();
             environ.split(|byte| *byte == 0).any(|variable| variable == home.as_bytes())
+                || (is_guard(folder) && std::fs::read_link(folder.join("cwd")).is_ok_and(|cwd| cwd == at))
         };
         let name = |folder: PathBuf| {
             let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
@@ -186,6 +188,12 @@ impl fmt::Display for Run {
     }
 }
 
+/// Guards and wardens have no environment.
+fn is_guard(folder: &Path) -> bool {
+    let name = std::fs::read_to_string(folder.join("comm")).unwrap_or_default();
+    ["ostler-guard\n", "ostler-warden\n"].contains(&name.as_str())
+}
+
 /// Waits until something holds, for as long as anything here may take.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
@@ -202,4 +210,10 @@ fn what_is_left_behind_is_found() {
     until("the process shows", || home.left().len() == 1);
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
+    assert!(home.left().is_empty());
+
+    let mut warden = home.command(&["guard", "--warden"]).env_clear().stdin(Stdio::piped()).spawn().unwrap();
+    until("the warden shows", || home.left().len() == 1);
+    warden.kill().unwrap();
+    warden.wait().unwrap();
 }
