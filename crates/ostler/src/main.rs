@@ -27,6 +27,7 @@ mod guard;
 mod interrupt;
 mod output;
 mod pins;
+mod proof;
 mod reach;
 mod relay;
 mod rule_check;

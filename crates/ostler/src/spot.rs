@@ -22,7 +22,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 const ENDING_PATIENCE: Duration = Duration::from_secs(12);
 /// How often it tries.
 const LOCK_EVERY: Duration = Duration::from_millis(5);
+/// The bits of a mode that let group and others write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// The largest note and the longest token that are read.
 const LARGEST_NOTE: u64 = 64 << 10;
 
@@ -81,6 +83,9 @@ impl Spot {
         let homeless = || io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set");
         let state = folders::state().ok_or_else(homeless).map_err(Failure::Machine)?;
         let runtime = folders::runtime().unwrap_or_else(|| state.clone());
+        for folder in [&state, &runtime] {
+            check_private(folder)?;
+        }
         Ok(Self { name: name_of(config), runtime, state })
     }
 
@@ -102,9 +107,16 @@ impl Spot {
     }
 
     /// Becomes the daemon of this spot; `None` if there is one.
-    pub(crate) fn claim(&self) -> io::Result<Option<Claim>> {
-        make_private_folder(&self.runtime)?;
-        make_private_folder(&self.state)?;
+    pub(crate) fn claim(&self) -> Result<Option<Claim>, Failure> {
+        for folder in [&self.runtime, &self.state] {
+            make_private_folder(folder).map_err(Failure::Machine)?;
+            // Another user may have made it a moment ago.
+            check_private(folder)?;
+        }
+        self.lock().map_err(Failure::Machine)
+    }
+
+    fn lock(&self) -> io::Result<Option<Claim>> {
         let lock = private().write(true).create(true).truncate(false).open(self.lock_file())?;
         let began = Instant::now();
         loop {
@@ -184,6 +196,7 @@ impl Spot {
 pub(crate) fn holder_of(address: SocketAddr) -> Option<Note> {
     let state = folders::state()?;
     let runtime = folders::runtime().unwrap_or_else(|| state.clone());
+    check_private(&runtime).ok()?;
     let names = fs::read_dir(&runtime)
         .ok()?
         .flatten()
@@ -290,6 +303,29 @@ pub(crate) fn private() -> OpenOptions {
 /// Makes a folder that only its user may look into, if there is none.
 pub(crate) fn make_private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Refuses a folder that other users can write to or have made: they could name
+/// another daemon in it, and read what is kept there. One that does not exist is
+/// fine; it is made private.
+fn check_private(folder: &Path) -> Result<(), Failure> {
+    let unsafe_because = |why: String| Failure::UnsafeFolder { folder: folder.to_owned(), why };
+    let found = match fs::symlink_metadata(folder) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unsafe_because(error.to_string())),
+    };
+    let (own, mode) = (nix::unistd::geteuid().as_raw(), found.mode() & 0o7777);
+    if !found.is_dir() {
+        let is = if found.is_symlink() { "a symbolic link" } else { "no directory" };
+        Err(unsafe_because(format!("it is {is}")))
+    } else if found.uid() != own {
+        Err(unsafe_because(format!("it belongs to user {}, and this is user {own}", found.uid())))
+    } else if mode & WRITABLE_BY_OTHERS != 0 {
+        Err(unsafe_because(format!("other users may write to it (mode {mode:03o})")))
+    } else {
+        Ok(())
+    }
 }
 
 /// Paths are of any length and alphabet; their hashes are not.
@@ -399,6 +435,41 @@ mod tests {
             assert_ne!(other, key);
             assert_eq!(claim.seal_key().unwrap(), other, "{spoilt:?}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_other_users_can_write_to_or_have_made_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("state");
+        let why = || match check_private(&at) {
+            Ok(()) => String::new(),
+            Err(Failure::UnsafeFolder { folder, why }) => {
+                assert_eq!(folder, at);
+                why
+            }
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(why(), "", "there is none");
+        make_private_folder(&at).unwrap();
+        assert_eq!(why(), "");
+        for mode in [0o770, 0o707, 0o777, 0o1777] {
+            fs::set_permissions(&at, PermissionsExt::from_mode(mode)).unwrap();
+            assert!(why().contains("other users may write"), "{mode:o}: {}", why());
+            assert!(spot(folder.path()).claim().is_err(), "{mode:o}");
+        }
+        fs::set_permissions(&at, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(why(), "");
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&at, Some(65_534), None).unwrap();
+            assert_eq!(why(), "it belongs to user 65534, and this is user 0");
+        }
+        fs::remove_dir(&at).unwrap();
+        std::os::unix::fs::symlink(folder.path(), &at).unwrap();
+        assert_eq!(why(), "it is a symbolic link");
+        fs::remove_file(&at).unwrap();
+        fs::write(&at, "").unwrap();
+        assert_eq!(why(), "it is no directory");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::config_file::{self, Found, Origin, Reading};
 use crate::failure::Failure;
+use crate::proof::{self, Challenge};
 use crate::reach::Address;
 use crate::spot::{Note, Spot};
 use crate::{cli, trust};
@@ -163,35 +164,36 @@ fn last_words(log: &Path) -> Vec<String> {
 }
 
 /// A connection that carries the client's bytes, and what has come on it already.
+/// Tokens are sent once the daemon has proven on it that it is the daemon.
 fn attach(address: &Address, tokens: &Tokens) -> Result<BufReader<TcpStream>, Failure> {
     let unreachable = |why: String| Failure::Unreachable { url: address.to_string(), why };
-    let opened = (|| -> io::Result<(String, BufReader<TcpStream>)> {
-        let mut stream = TcpStream::connect(address.authority())?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(LET_IN))?;
+    let lost = |error: io::Error| unreachable(error.to_string());
+    let mut reader = connect(address).map_err(lost)?;
+    let Some(admin) = tokens.admin.as_deref() else { return Err(no_entry(address)) };
+    let challenge = Challenge::new().map_err(Failure::Machine)?;
+    let body = ask_for_proof(&mut reader, address, &challenge).map_err(lost)?;
+    if !challenge.is_met(admin, &body) {
+        return Err(address.unproven());
+    }
+    let callers = tokens.callers.as_ref().map(|token| format!("{TOKEN_HEADER}: {token}\r\n"));
+    let callers = callers.unwrap_or_default();
+    let opened = (|| -> io::Result<String> {
         let host = address.host();
-        let admin = tokens.admin.as_deref().unwrap_or_default();
-        let callers = tokens.callers.as_ref().map(|token| format!("{TOKEN_HEADER}: {token}\r\n"));
-        let callers = callers.unwrap_or_default();
-        stream.write_all(
+        reader.get_mut().write_all(
             format!(
                 "GET /api/v1/attach HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {admin}\r\n{callers}\
                  Connection: upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
             )
             .as_bytes(),
         )?;
-        let mut reader = BufReader::new(stream);
         let head = read_head(&mut reader)?;
         reader.get_ref().set_read_timeout(None)?;
-        Ok((head, reader))
+        Ok(head)
     })();
-    let (head, reader) = opened.map_err(|error| unreachable(error.to_string()))?;
+    let head = opened.map_err(lost)?;
     match head.split_whitespace().nth(1) {
         Some("101") => Ok(reader),
-        Some("401") => Err(Failure::Refused {
-            what: "the admin token is missing or wrong".into(),
-            hint: Some(address.token_hint().into()),
-        }),
+        Some("401") => Err(no_entry(address)),
         Some("403") if tokens.callers.is_some() => Err(Failure::Refused {
             what: "the token is not valid".into(),
             hint: Some(
@@ -203,6 +205,37 @@ fn attach(address: &Address, tokens: &Tokens) -> Result<BufReader<TcpStream>, Fa
             Err(unreachable(format!("what is there does not speak like a daemon: {line}")))
         }
     }
+}
+
+fn connect(address: &Address) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(address.authority())?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(LET_IN))?;
+    Ok(BufReader::new(stream))
+}
+
+fn no_entry(address: &Address) -> Failure {
+    Failure::Refused {
+        what: "the admin token is missing or wrong".into(),
+        hint: Some(address.token_hint().into()),
+    }
+}
+
+/// Challenges whatever listens there; returns the body of its answer, empty if that can't be one.
+fn ask_for_proof(
+    reader: &mut BufReader<TcpStream>,
+    address: &Address,
+    challenge: &Challenge,
+) -> io::Result<Vec<u8>> {
+    let (target, host) = (challenge.target(), address.host());
+    reader.get_mut().write_all(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
+    let head = read_head(reader)?;
+    let length = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.filter(|length| *length <= proof::LONGEST).unwrap_or(0)];
+    reader.read_exact(&mut body)?;
+    Ok(body)
 }
 
 /// The head of an HTTP answer; what follows it stays in the reader.

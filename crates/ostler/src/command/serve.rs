@@ -26,7 +26,7 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
     };
     let found = if typed.found { found.in_working_directory() } else { found };
     let spot = Spot::of(found.file())?;
-    let Some(claim) = spot.claim().map_err(Failure::Machine)? else {
+    let Some(claim) = spot.claim()? else {
         // Of several that are started for clients at once, one is enough.
         return if typed.linger.is_some() { Ok(()) } else { Err(Failure::AlreadyRunning(spot.running())) };
     };

@@ -63,7 +63,7 @@ fn revoke(file: &Path) -> Result<(), Failure> {
 
 /// Has a running daemon apply an edit that waited for consent.
 fn take_up(file: &Path) -> Result<(), Failure> {
-    match Spot::of(Some(file)).ok().and_then(|spot| reach::running_at(&spot)) {
+    match Spot::of(Some(file)).ok().and_then(|spot| reach::running(&spot)) {
         Some(there) => operate::reload(there, LockOnDisk::Kept),
         None => Ok(()),
     }

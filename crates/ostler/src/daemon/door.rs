@@ -2,6 +2,8 @@
 
 use axum::http::{HeaderMap, Uri, header};
 
+use crate::proof::Proof;
+
 /// Knows the admin token.
 #[derive(Debug)]
 pub(super) struct Door {
@@ -20,6 +22,11 @@ impl std::fmt::Debug for Token {
 impl Door {
     pub(super) fn new(token: String) -> Self {
         Self { token: Token(token) }
+    }
+
+    /// Shows that this daemon knows the token, without showing it.
+    pub(super) fn prove(&self, nonce: &str) -> Option<Proof> {
+        Proof::of(&self.token.0, nonce)
     }
 
     /// Whether the admin token was shown.

@@ -204,6 +204,14 @@ pub(crate) enum Failure {
     /// Output could not be written.
     #[error("the output could not be written: {0}")]
     Output(io::Error),
+    /// A folder for secrets that other users have made or can write to.
+    #[error("the directory {} can't be trusted", folder.display())]
+    UnsafeFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// The machine refused something that every program needs.
     #[error("ostler could not start: {0}")]
     Machine(io::Error),
@@ -239,6 +247,7 @@ impl Failure {
             Self::OutputClosed => 0,
             Self::Output(_)
             | Self::Machine(_)
+            | Self::UnsafeFolder { .. }
             | Self::Unwritable { .. }
             | Self::Tokens { .. }
             | Self::AlreadyRunning(_)

@@ -39,6 +39,7 @@ impl Failure {
             Self::Unreachable { why, .. } | Self::Stillborn { why, .. } | Self::Listen { why, .. } => {
                 Some(clean(why))
             }
+            Self::UnsafeFolder { why, .. } => Some(why.clone()),
             Self::Tokens { why, .. } => Some(why.to_string()),
             Self::NoDaemon { why } => Some((*why).into()),
             Self::Detached { url } => Some(format!("the daemon at {url} has ended or was restarted")),
@@ -89,6 +90,9 @@ impl Failure {
                 None => "wait until it has come up or ended".into(),
             }),
             Self::Stillborn { .. } => Some("`ostler serve` starts it in sight".into()),
+            Self::UnsafeFolder { .. } => Some(
+                "make it yours alone (`chown`, `chmod 700`), or name another with XDG_RUNTIME_DIR or XDG_STATE_HOME".into(),
+            ),
             Self::Detached { .. } => {
                 Some("start the client again; it starts a daemon if there is none".into())
             }

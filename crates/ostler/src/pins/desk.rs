@@ -56,7 +56,7 @@ impl Desk {
         };
         let Reading { config, problems, stamps, locked, .. } = config_file::read(main.clone())?;
         let config = config_file::usable(&main, config, &problems)?;
-        let way = reach::find_for(shared, &main, &config, origin);
+        let way = reach::find_for(shared, &main, &config, origin)?;
         let folder = main.parent().unwrap_or(Path::new("/")).to_owned();
         let spot = Spot::of(Some(&main)).ok();
         let file = file::beside(&main);

@@ -14,6 +14,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::failure::Failure;
+use crate::proof::{self, Challenge};
+
 /// How long a connection may take; the daemon is on this machine, or near.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest answer that is read: a result may have 16 MiB, and more by config.
@@ -78,6 +81,14 @@ impl Address {
             || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
     }
 
+    /// The failure of a daemon that does not know the admin token.
+    pub(crate) fn unproven(&self) -> Failure {
+        Failure::Refused {
+            what: format!("{self} does not know this admin token, so the token was not sent"),
+            hint: Some(format!("if that is your daemon, {}", self.token_hint())),
+        }
+    }
+
     /// What to do when the daemon wants another token.
     pub(crate) fn token_hint(&self) -> &'static str {
         match self.is_loopback() {
@@ -90,6 +101,8 @@ impl Address {
 /// Why a request brought no answer.
 #[derive(Debug)]
 pub(super) enum Lost {
+    /// Nothing was sent: whatever listens there does not know the token.
+    Unproven,
     /// Nothing was sent.
     Before(String),
     /// It may have arrived.
@@ -138,15 +151,10 @@ async fn read(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Lost>
 
 async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
     let before = |error: &dyn fmt::Display| Lost::Before(error.to_string());
-    let mut request = Request::builder()
-        .method(ask.method)
-        .uri(ask.path)
-        .header(header::HOST, &address.host)
-        .header(header::CONTENT_TYPE, "application/json");
-    if let Some(token) = ask.token {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-    }
-    let request = request.body(Full::new(ask.body)).map_err(|error| before(&error))?;
+    let head = |method: Method, target: &str| {
+        let head = Request::builder().method(method).uri(target).header(header::HOST, &address.host);
+        head.header(header::CONTENT_TYPE, "application/json")
+    };
     let stream = match timeout(CONNECT, TcpStream::connect(&address.authority)).await {
         Ok(connected) => connected.map_err(|error| before(&error))?,
         Err(_) => return Err(Lost::Before("it does not answer".into())),
@@ -156,6 +164,21 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| before(&error))?;
     // Ends with the sender or the server, whichever goes first.
     tokio::spawn(connection);
+    let mut request = head(ask.method, ask.path);
+    if let Some(token) = ask.token {
+        let challenge = Challenge::new().map_err(|error| before(&error))?;
+        let asked =
+            head(Method::GET, &challenge.target()).body(Full::default()).map_err(|error| before(&error))?;
+        let answer = sender.send_request(asked).await.map_err(|error| before(&error))?;
+        let body = Limited::new(answer.into_body(), proof::LONGEST).collect().await;
+        if !body.is_ok_and(|body| challenge.is_met(token, &body.to_bytes())) {
+            return Err(Lost::Unproven);
+        }
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Full::new(ask.body)).map_err(|error| before(&error))?;
+    // The same connection: another process could have taken the port by now.
+    sender.ready().await.map_err(|error| before(&error))?;
     let after = |error: hyper::Error| match error.is_canceled() {
         true => Lost::Before(error.to_string()),
         false => Lost::After(error.to_string()),

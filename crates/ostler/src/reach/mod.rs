@@ -136,39 +136,52 @@ pub(crate) struct Item {
 pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
     let found = config_file::find(shared.config.as_deref());
     if let Some(address) = &shared.daemon {
-        let spot = found.ok().and_then(|found| Spot::of(found.file()).ok());
+        let spot = found.ok().map(|found| spot_of(found.file())).transpose()?.flatten();
         let token = token_for(address, spot.as_ref());
         return Ok(Way::There(There::new(address.clone(), token)));
     }
     let found = found?;
-    let spot = Spot::of(found.file());
-    match running(&spot) {
+    let spot = spot_of(found.file())?;
+    match spot.as_ref().and_then(running) {
         Some(there) => Ok(Way::There(there)),
         None => {
             let chosen = config_file::choose(found)?;
             let pins = pins::file::pins(&chosen.config, chosen.lock.as_ref());
             let file = chosen.file.map(|file| (file, chosen.origin));
-            Ok(Way::Here(Box::new(Setting { config: chosen.config, pins, spot: spot.ok(), file })))
+            Ok(Way::Here(Box::new(Setting { config: chosen.config, pins, spot, file })))
         }
     }
 }
 
 /// The same for a config that has been read. What this process asks of servers
 /// is not judged by pins.
-pub(crate) fn find_for(shared: &cli::Shared, file: &Path, config: &Config, origin: Origin) -> Way {
-    let spot = Spot::of(Some(file));
+pub(crate) fn find_for(
+    shared: &cli::Shared,
+    file: &Path,
+    config: &Config,
+    origin: Origin,
+) -> Result<Way, Failure> {
+    let spot = spot_of(Some(file))?;
     let there = match &shared.daemon {
         Some(address) => {
-            let token = token_for(address, spot.as_ref().ok());
+            let token = token_for(address, spot.as_ref());
             Some(There::new(address.clone(), token))
         }
-        None => running(&spot),
+        None => spot.as_ref().and_then(running),
     };
     let here = || {
         let file = Some((file.to_owned(), origin));
-        Way::Here(Box::new(Setting { config: config.clone(), pins: None, spot: spot.ok(), file }))
+        Way::Here(Box::new(Setting { config: config.clone(), pins: None, spot, file }))
     };
-    there.map_or_else(here, Way::There)
+    Ok(there.map_or_else(here, Way::There))
+}
+
+/// The spot of a config; `None` on a machine without a home, which has no daemon that could be found.
+fn spot_of(file: Option<&Path>) -> Result<Option<Spot>, Failure> {
+    match Spot::of(file) {
+        Err(failure @ Failure::UnsafeFolder { .. }) => Err(failure),
+        spot => Ok(spot.ok()),
+    }
 }
 
 /// The admin token for a daemon that is named: the environment's, or that of the
@@ -181,13 +194,8 @@ fn token_in_environment() -> Option<String> {
     std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
 }
 
-/// The daemon of a spot. A machine without a home has no daemon that could be found.
-fn running(spot: &Result<Spot, Failure>) -> Option<There> {
-    running_at(spot.as_ref().ok()?)
-}
-
-/// The daemon of a spot.
-pub(crate) fn running_at(spot: &Spot) -> Option<There> {
+/// The daemon of a spot, if one runs.
+pub(crate) fn running(spot: &Spot) -> Option<There> {
     let address = Address::near(&spot.running()?.url)?;
     Some(There::new(address, spot.token()))
 }
@@ -197,7 +205,7 @@ pub(crate) fn ask_daemon<T>(
     spot: &Spot,
     ask: impl AsyncFnOnce(&There) -> Result<T, Trouble>,
 ) -> Option<Result<T, Trouble>> {
-    let there = running_at(spot)?;
+    let there = running(spot)?;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Some(Err(Failure::Machine(error).into())),

@@ -263,7 +263,7 @@ impl There {
         self.is_calling.store(false, Ordering::Relaxed);
         let (status, text) = match answer {
             Ok(answer) => answer,
-            Err(Lost::Before(why)) => return Err(self.unreachable(why).into()),
+            Err(lost @ (Lost::Unproven | Lost::Before(_))) => return Err(self.lost(lost).into()),
             Err(Lost::After(why)) => {
                 let cause = format!("the connection to the daemon at {} was lost: {why}", self.address);
                 let (server, tool) = (tool.server.clone(), Some(tool.tool.name.clone()));
@@ -397,6 +397,7 @@ impl There {
 
     fn lost(&self, lost: Lost) -> Failure {
         match lost {
+            Lost::Unproven => self.address.unproven(),
             Lost::Before(why) | Lost::After(why) => self.unreachable(why),
         }
     }

@@ -35,6 +35,7 @@ mod logs;
 mod memory;
 mod notifications;
 mod resource_rules;
+mod rogue_daemon;
 mod sealed_tokens;
 mod shadowing;
 mod trust;

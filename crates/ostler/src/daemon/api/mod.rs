@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{RawQuery, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
@@ -28,8 +28,10 @@ use ostler_gateway::Refusal;
 use serde::Serialize;
 use serde_json::json;
 
+use self::query::Query;
 pub(crate) use self::tokens::Used;
 use super::{Daemon, door};
+use crate::proof;
 use crate::told::Told;
 
 /// The description of this API, which a test compares with the routes.
@@ -62,17 +64,19 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/tokens", get(tokens::list))
         .route("/api/v1/tokens/reload", post(tokens::reload))
         .route("/api/v1/audit", get(audit::read))
-        .route("/api/v1/attach", get(attach::attach));
+        .route("/api/v1/attach", get(attach::attach))
+        .route(proof::PATH, get(prove));
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }
 
-/// Lets in who shows the admin token, and no web page.
+/// Lets in requests with the admin token, and none of a web page. The proof is
+/// asked for before a command shows its token.
 async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
     if !door::is_from_here(request.uri(), request.headers()) {
         let what = "the Host or Origin header names another machine";
         return refuse(StatusCode::FORBIDDEN, "foreign-origin", what);
     }
-    if !daemon.door.knows(request.headers()) {
+    if request.uri().path() != proof::PATH && !daemon.door.knows(request.headers()) {
         let what = "the admin token is missing or wrong; it stands in the state directory";
         let mut response = refuse(StatusCode::UNAUTHORIZED, "unauthorized", what);
         let scheme = header::HeaderValue::from_static("Bearer");
@@ -86,6 +90,14 @@ async fn version(State(daemon): State<Arc<Daemon>>) -> Response {
     let audit = audit::state_of(&daemon);
     let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
     reply(StatusCode::OK, &json!({ "version": version, "pid": pid, "audit": audit }))
+}
+
+async fn prove(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    match Query(&query).get("nonce").and_then(|nonce| daemon.door.prove(nonce)) {
+        Some(proof) => reply(StatusCode::OK, &proof),
+        None => refuse(StatusCode::BAD_REQUEST, "invalid-argument", "`nonce` is 64 hexadecimal digits"),
+    }
 }
 
 async fn openapi() -> Response {

@@ -1,0 +1,100 @@
+//! Proof that a port is the daemon's: it knows the admin token and shows that without showing the token.
+//!
+//! ```text
+//! command                                    daemon
+//!    ── GET /api/v1/proof?nonce=N ─────────────▶     no credential
+//!    ◀──────── HMAC-SHA256(token, LABEL ‖ N) ──
+//!    ── request with the token ────────────────▶     on the same connection
+//! ```
+//!
+//! A process that has taken over the port of a daemon gets the nonce and nothing else.
+
+use std::io;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use crate::spot;
+use crate::token::unhex;
+
+/// Where a daemon is asked for it.
+pub(crate) const PATH: &str = "/api/v1/proof";
+/// Longer answers are no proof.
+pub(crate) const LONGEST: usize = 4 << 10;
+/// Keeps the code of a nonce from being of use for anything else that the token may ever sign.
+const LABEL: &[u8] = b"ostler daemon proof 1\0";
+
+/// The daemon's answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Proof {
+    /// The code in hexadecimal digits.
+    pub(crate) proof: String,
+}
+
+impl Proof {
+    /// Answers a challenge; `None` for a nonce that no command sends.
+    pub(crate) fn of(token: &str, nonce: &str) -> Option<Self> {
+        let code = code(token, &unhex(nonce)?)?.finalize().into_bytes();
+        Some(Self { proof: spot::hex(&code) })
+    }
+}
+
+/// A number that was never asked before.
+#[derive(Debug)]
+pub(crate) struct Challenge([u8; 32]);
+
+impl Challenge {
+    pub(crate) fn new() -> io::Result<Self> {
+        spot::random().map(Self)
+    }
+
+    /// Returns the target of the request.
+    pub(crate) fn target(&self) -> String {
+        format!("{PATH}?nonce={}", spot::hex(&self.0))
+    }
+
+    /// Checks the body of the answer, in constant time.
+    pub(crate) fn is_met(&self, token: &str, body: &[u8]) -> bool {
+        let shown = serde_json::from_slice::<Proof>(body).ok().and_then(|shown| unhex(&shown.proof));
+        let expected = code(token, &self.0);
+        shown.zip(expected).is_some_and(|(shown, expected)| expected.verify_slice(&shown).is_ok())
+    }
+}
+
+fn code(token: &str, nonce: &[u8; 32]) -> Option<Hmac<Sha256>> {
+    let mut code = Hmac::<Sha256>::new_from_slice(token.as_bytes()).ok()?;
+    code.update(LABEL);
+    code.update(nonce);
+    Some(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(token: &str, challenge: &Challenge) -> Vec<u8> {
+        let target = challenge.target();
+        let nonce = target.split_once('=').unwrap().1;
+        serde_json::to_vec(&Proof::of(token, nonce).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_the_same_token_and_nonce_make_a_proof() {
+        let (one, other) = (Challenge::new().unwrap(), Challenge::new().unwrap());
+        assert!(one.is_met("secret", &answer("secret", &one)));
+        assert!(!one.is_met("secret", &answer("wrong", &one)));
+        assert!(!one.is_met("secret", &answer("secret", &other)));
+        for rubbish in ["", "{}", "null", r#"{"proof":""}"#, r#"{"proof":"00"}"#] {
+            assert!(!one.is_met("secret", rubbish.as_bytes()), "{rubbish}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_a_nonce_is_answered() {
+        for nonce in ["", "00", &"g".repeat(64), &"0".repeat(66)] {
+            assert!(Proof::of("secret", nonce).is_none(), "{nonce}");
+        }
+        assert!(!format!("{:?}", Proof::of("secret", &"0".repeat(64))).contains("secret"));
+    }
+}

@@ -1,0 +1,162 @@
+//! A process that listens where a daemon is looked for, and is none.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use crate::daemon::Daemon;
+use crate::home::{Home, Run};
+
+/// An admin token that must stay with its owner.
+const ADMIN: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
+/// The token of a caller, likewise.
+const CALLER: &str = "ostler_1f2e3d4c5b6a_5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
+/// An argument of a call, likewise.
+const ARGUMENT: &str = "text=for-the-daemon-only";
+
+/// Answers of a rogue to whatever it is asked.
+const ANSWERS: [&str; 4] = [
+    "",
+    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "HTTP/1.1 200 OK\r\nContent-Length: 76\r\n\r\n{\"proof\":\"0000000000000000000000000000000000000000000000000000000000000000\"}",
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: ostler-stdio\r\nConnection: upgrade\r\n\r\n",
+];
+
+/// Listens on a port of its own and keeps all that it is sent.
+struct Rogue {
+    port: u16,
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Rogue {
+    fn listen(answer: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard = Arc::<Mutex<Vec<u8>>>::default();
+        let all = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let all = Arc::clone(&all);
+                std::thread::spawn(move || listen_to(connection.unwrap(), answer, &all));
+            }
+        });
+        Self { port, heard }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    fn heard(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    }
+
+    /// Asserts that it was asked something and told no secret.
+    fn assert_told_nothing(&self, why: &str) {
+        let heard = self.heard();
+        assert!(heard.contains("GET "), "{why}: nothing was asked");
+        for secret in [ADMIN, CALLER, "for-the-daemon-only"] {
+            assert!(!heard.contains(secret), "{why}: {heard}");
+        }
+    }
+}
+
+fn listen_to(mut connection: TcpStream, answer: &str, all: &Mutex<Vec<u8>>) {
+    let mut chunk = [0; 4_096];
+    while let Ok(read) = connection.read(&mut chunk) {
+        all.lock().unwrap().extend_from_slice(&chunk[..read]);
+        if read == 0 || answer.is_empty() || connection.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs a command that has secrets to tell.
+fn run(home: &Home, args: &[&str]) -> Run {
+    let mut command = home.command(args);
+    command.env("OSTLER_ADMIN_TOKEN", ADMIN).env("OSTLER_TOKEN", CALLER).stdin(Stdio::null());
+    home.finish(command.spawn().unwrap())
+}
+
+const COMMANDS: [&[&str]; 5] =
+    [&["status"], &["tools"], &["call", "fake__echo", ARGUMENT], &["logs", "fake", "--follow"], &["stdio"]];
+
+#[test]
+fn a_port_that_can_not_prove_itself_is_told_no_secret() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    for answer in ANSWERS {
+        for args in COMMANDS {
+            let rogue = Rogue::listen(answer);
+            let why = format!("{args:?} answered {answer:?}");
+            let run = run(&home, &[args, &["--daemon", &rogue.url()]].concat());
+            assert!(matches!(run.code, Some(4 | 5)), "{why}: {run}");
+            rogue.assert_told_nothing(&why);
+        }
+    }
+}
+
+#[test]
+fn the_port_of_a_daemon_that_is_gone_is_told_no_secret() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    drop(Daemon::start(&home));
+    let folder = home.path("state/ostler");
+    let lock = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let lock = lock.filter(|path| path.extension().is_some_and(|end| end == "lock")).last().unwrap();
+    std::fs::write(lock.with_extension("token"), ADMIN).unwrap();
+    for answer in ANSWERS {
+        for args in COMMANDS {
+            let rogue = Rogue::listen(answer);
+            let why = format!("{args:?} answered {answer:?}");
+            let note = serde_json::json!({
+                "url": rogue.url(), "pid": 1, "version": "0.1.0", "config": null, "started": 1
+            });
+            std::fs::write(lock.with_extension("json"), note.to_string()).unwrap();
+            let held = File::open(&lock).unwrap();
+            held.lock().unwrap();
+            let run = run(&home, args);
+            assert!(matches!(run.code, Some(4 | 5)), "{why}: {run}");
+            rogue.assert_told_nothing(&why);
+        }
+    }
+}
+
+#[test]
+fn a_client_without_the_admin_token_does_not_show_its_own() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let rogue = Rogue::listen(ANSWERS[3]);
+    let mut command = home.command(&["stdio", "--daemon", &rogue.url()]);
+    let run = home.finish(command.env("OSTLER_TOKEN", CALLER).spawn().unwrap());
+    assert_eq!(run.code, Some(5), "{run}");
+    assert!(!rogue.heard().contains(CALLER));
+}
+
+#[test]
+fn a_wrong_admin_token_is_not_sent_to_the_daemon_either() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    for args in COMMANDS {
+        let run = run(&home, &[args, &["--daemon", &daemon.url()]].concat());
+        assert_eq!(run.code, Some(5), "{run}");
+        assert!(run.stderr.contains("does not know this admin token"), "{run}");
+    }
+}
+
+#[test]
+fn a_runtime_directory_that_others_can_write_to_is_refused() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let folder = home.path("run/ostler");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    for args in
+        [&["serve", "--listen", "127.0.0.1:0"][..], &["status"], &["tools"], &["stdio"], &["token", "list"]]
+    {
+        let mut command = home.command(args);
+        let run = home.finish(command.env("XDG_RUNTIME_DIR", home.path("run")).spawn().unwrap());
+        assert_eq!(run.code, Some(1), "{run}");
+        assert!(run.stderr.contains("[HOME]/run/ostler can't be trusted"), "{run}");
+        assert!(run.stderr.contains("other users may write to it (mode 777)"), "{run}");
+    }
+}
