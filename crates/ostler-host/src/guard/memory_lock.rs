@@ -2,7 +2,7 @@
 //!
 //! The kernel may drop pages of a program's file and read them again when they
 //! are needed. A guard whose program can't be read any more, because its disk or
-//! its network is gone, would die of that, and so would the spawner that picks up
+//! its network is gone, would die of that, and so would the warden that picks up
 //! after it. So what both do at the end of a server is done once, in a process of its
 //! own, over children that do nothing. The pages of files that this brings into memory
 //! are locked there.

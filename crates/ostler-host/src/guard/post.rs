@@ -245,6 +245,7 @@ pub(super) fn rehearse() -> io::Result<()> {
     let (lifeline, host) = UnixStream::pair()?;
     drop(host);
     let server = fork_idle()?;
+    nix::unistd::setpgid(server, server)?;
     let at_once =
         Pace { before_term: Duration::ZERO, before_kill: Duration::ZERO, leftovers: Duration::ZERO };
     let lifeline = Some(File::from(OwnedFd::from(lifeline)));

@@ -33,6 +33,7 @@ exec "$0"
 "#;
 
 /// Starts a daemon with a curious server, as an ordinary user if it can; what the server found.
+#[allow(clippy::print_stdout, reason = "a test that can't be played says so")]
 fn look(is_ordinary: bool) -> Option<Vec<String>> {
     let home = Home::new();
     let args = ["-c", LOOK, ostler_testkit::fake_mcp().to_str().unwrap()].map(|arg| format!("{arg:?}"));
