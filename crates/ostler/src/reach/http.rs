@@ -19,6 +19,8 @@ use crate::proof::{self, Challenge};
 
 /// How long a connection may take; the daemon is on this machine, or near.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a daemon may take to prove itself, which costs it nothing; it may be busy.
+const PROVE: Duration = Duration::from_secs(30);
 /// The longest answer that is read: a result may have 16 MiB, and more by config.
 const LONGEST: usize = 256 << 20;
 
@@ -167,12 +169,17 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
     let mut request = head(ask.method, ask.path);
     if let Some(token) = ask.token {
         let challenge = Challenge::new().map_err(|error| before(&error))?;
-        let asked =
-            head(Method::GET, &challenge.target()).body(Full::default()).map_err(|error| before(&error))?;
-        let answer = sender.send_request(asked).await.map_err(|error| before(&error))?;
-        let body = Limited::new(answer.into_body(), proof::LONGEST).collect().await;
-        if !body.is_ok_and(|body| challenge.is_met(token, &body.to_bytes())) {
-            return Err(Lost::Unproven);
+        let asked = head(Method::GET, &challenge.target()).body(Full::default());
+        let asked = asked.map_err(|error| before(&error))?;
+        let proving = async {
+            let answer = sender.send_request(asked).await.map_err(|error| before(&error))?;
+            let body = Limited::new(answer.into_body(), proof::LONGEST).collect().await;
+            Ok(body.is_ok_and(|body| challenge.is_met(token, &body.to_bytes())))
+        };
+        match timeout(PROVE, proving).await {
+            Ok(is_met) if is_met? => {}
+            Ok(_) => return Err(Lost::Unproven),
+            Err(_) => return Err(Lost::Before("it does not answer".into())),
         }
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
