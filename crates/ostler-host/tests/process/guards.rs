@@ -86,7 +86,9 @@ async fn a_guard_costs_little() {
         warden().rss_kib(),
         warden().own_kib(),
     );
-    assert!(costs.iter().all(|(_, own)| (1..=300).contains(own)), "{costs:?}");
+    // Only root may look into guards.
+    let least = u64::from(nix::unistd::geteuid().is_root());
+    assert!(costs.iter().all(|(_, own)| (least..=300).contains(own)), "{costs:?}");
     assert_eq!(stage.status("s0").containment, Containment::Guard);
     stage.close().await;
 }
@@ -103,7 +105,7 @@ async fn a_stop_brings_no_page_of_the_program_into_memory() {
         .await;
     let (guard, server) = (stage.guard("fake"), stage.process("fake"));
     let loose = || [guard, warden()].map(Proc::unlocked_file_kib);
-    assert!(guard.descendants().len() == 2);
+    assert_eq!(guard.descendants().len(), 2);
     let before = loose();
 
     // A killed server has the guard signal what is left, and a second look is due half a second later.
@@ -111,7 +113,8 @@ async fn a_stop_brings_no_page_of_the_program_into_memory() {
     eventually("the guard reaps its server", LONG, || server.is_reaped()).await;
     let after = loose();
     assert!(guard.is_alive());
-    assert_eq!(after, before, "KiB of guard and warden that came back");
+    // The kernel may have dropped some meanwhile.
+    assert!(after.iter().zip(before).all(|(after, before)| *after <= before), "KiB: {before:?} became {after:?}");
     stage.close().await;
 }
 
