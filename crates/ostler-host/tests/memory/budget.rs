@@ -1,7 +1,8 @@
 //! Calls of one dispatch, and calls per window of roles and tokens.
 
 use ostler_core::caller::Window;
-use ostler_host::{Caller, Limits, Request, RoleLimits};
+use ostler_core::spec::Isolation;
+use ostler_host::{Caller, Limits, Request, RoleLimits, ServerSpec};
 use ostler_testkit::{Reply, Script, World};
 use ostler_wire::{Naming, Params};
 
@@ -160,7 +161,10 @@ async fn asking_what_there_is_is_free_and_whatever_makes_a_server_work_is_not() 
     for (method, is_counted) in all {
         let script = Script::echo().on(method, |_| Reply::result("{}"));
         let limits = budget("researcher", 1, secs(60));
-        let world = World::new().options(|options| options.limits = limits).server("a", script).open().await;
+        // Tasks are listed only where they are all the caller's.
+        let own = |spec: &mut ServerSpec| spec.isolation = Isolation::Caller;
+        let world = World::new().options(|options| options.limits = limits).server_with("a", script, own);
+        let world = world.open().await;
         let ada = Caller::new("ada", "researcher");
         let params = match Naming::of(method) {
             Naming::Name => Params::prompt_get("x", None).unwrap(),
