@@ -99,12 +99,6 @@ impl Host {
         match request.wanted() {
             Ok(Wanted::Item(Kind::Prompts, name)) => self.gate_listed(&look, Kind::Prompts, &name),
             Ok(Wanted::Item(Kind::Resources | Kind::Templates, uri)) => gate_resource(&look, &uri),
-            Ok(Wanted::Either { prompt, template }) => {
-                match self.gate_listed(&look, Kind::Prompts, &prompt) {
-                    Gate::Open => gate_resource(&look, &template),
-                    other => other,
-                }
-            }
             // What can't be read was refused before.
             Ok(_) | Err(_) => Gate::Open,
         }
