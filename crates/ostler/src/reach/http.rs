@@ -177,8 +177,9 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
             Ok(body.is_ok_and(|body| challenge.is_met(token, &body.to_bytes())))
         };
         match timeout(PROVE, proving).await {
-            Ok(is_met) if is_met? => {}
-            Ok(_) => return Err(Lost::Unproven),
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return Err(Lost::Unproven),
+            Ok(Err(lost)) => return Err(lost),
             Err(_) => return Err(Lost::Before("it does not answer".into())),
         }
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
