@@ -115,9 +115,9 @@ impl State {
             Self::Quarantined => {
                 let plan = json!({"name": "plan", "inputSchema": {"type": "object"}}).to_string();
                 let tools = [("plan".to_owned(), Pin::of(plan.as_bytes()).unwrap())].into();
-                let locked = LockedServer { transport: String::new(), tools };
+                let locked = LockedServer::of_tools("", tools);
                 let lock = Lock { servers: [(ServerName::new("aa").unwrap(), locked)].into() };
-                world.host.set_pins(Some(Pins { mode: PinMode::Enforce, lock }));
+                world.host.set_pins(Some(Pins::new(PinMode::Enforce, lock)));
             }
         }
     }
