@@ -119,7 +119,7 @@ fn an_item_that_no_request_could_name_is_dropped() {
     let why = "`name` has more than 1024 bytes or a control character";
     assert!(page.dropped.iter().all(|dropped| dropped.why == why) && page.dropped.len() == 3, "{page:?}");
     let text = format!(r#"{{"resources":[{{"uri":"x://{long}"}},{{"uri":"x://a\nb"}}]}}"#);
-    let page = ListPage::open(&Bytes::from(text), "resources", "uri").unwrap();
+    let page = ListPage::open(&Bytes::from(text), "resources", "uri", usize::MAX).unwrap();
     assert_eq!((page.items.len(), page.dropped.len()), (1, 1));
 }
 
