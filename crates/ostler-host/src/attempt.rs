@@ -86,7 +86,7 @@ impl Host {
             }
             let generation = lease.generation();
             let interactive = request.voice.as_ref().filter(|_| request.is_interactive());
-            let asked = interactive.map(|voice| AskedVoice::new(voice, &turn, lease.parking()));
+            let asked = interactive.map(|voice| AskedVoice::wrap(voice, &turn, lease.parking()));
             let is_fit = || self.is_open(slot, request, generation);
             let ask = Ask {
                 method: request.method,

@@ -75,7 +75,8 @@ pub(crate) struct AskedVoice {
 }
 
 impl AskedVoice {
-    pub(crate) fn new(voice: &SharedVoice, turn: &Turn, parking: Option<Arc<Parking>>) -> SharedVoice {
+    /// Wraps the voice of a call that has this turn and this place.
+    pub(crate) fn wrap(voice: &SharedVoice, turn: &Turn, parking: Option<Arc<Parking>>) -> SharedVoice {
         let turn = match turn {
             Turn::Alone(turn) => Some(Arc::clone(turn)),
             Turn::Free | Turn::Shared { .. } => None,
