@@ -98,7 +98,11 @@ impl Host {
         }
         match request.wanted() {
             Ok(Wanted::Item(Kind::Prompts, name)) => self.gate_listed(&look, Kind::Prompts, &name),
-            Ok(Wanted::Item(Kind::Resources | Kind::Templates, uri)) => gate_resource(&look, &uri),
+            Ok(Wanted::Item(Kind::Resources | Kind::Templates, uri)) => match gate_resource(&look, &uri) {
+                // That its definition has changed would tell that a hidden one exists. It is not sent anyway.
+                Gate::Shut(_) if request.is_hidden => Gate::Open,
+                gate => gate,
+            },
             // What can't be read was refused before.
             Ok(_) | Err(_) => Gate::Open,
         }
@@ -185,7 +189,7 @@ impl Look<'_, '_> {
             let standing = || known.standing(self.pins, of, name);
             known.is_of(self.generation, changes) && standing().is_some_and(|it| !is_unapproved(it))
         };
-        match shelf.any(is_approved) {
+        match !self.request.is_hidden && shelf.any(is_approved) {
             true => Seen::Standing(Standing::Approved),
             false => Seen::Unseen,
         }

@@ -78,7 +78,8 @@ impl Host {
     /// Whether the lock has a pin for an item of a server, whatever its definition is now.
     pub(crate) fn is_pinned(&self, server: &ServerName, kind: Kind, name: &str) -> bool {
         self.pins().is_some_and(|pins| {
-            let section = pins.lock.servers.get(server).and_then(|locked| locked.sections.get(&kind.section()));
+            let section =
+                pins.lock.servers.get(server).and_then(|locked| locked.sections.get(&kind.section()));
             section.is_some_and(|section| section.contains_key(name))
         })
     }

@@ -114,7 +114,10 @@ async fn a_stop_brings_no_page_of_the_program_into_memory() {
     let after = loose();
     assert!(guard.is_alive());
     // The kernel may have dropped some meanwhile.
-    assert!(after.iter().zip(before).all(|(after, before)| *after <= before), "KiB: {before:?} became {after:?}");
+    assert!(
+        after.iter().zip(before).all(|(after, before)| *after <= before),
+        "KiB: {before:?} became {after:?}"
+    );
     stage.close().await;
 }
 
