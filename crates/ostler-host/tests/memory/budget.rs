@@ -155,8 +155,7 @@ async fn asking_what_there_is_is_free_and_whatever_makes_a_server_work_is_not() 
         ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover"];
     let free =
         free.into_iter().chain(["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]);
-    let counted =
-        ["prompts/get", "resources/read", "completion/complete", "acme/unknown", "acme/list", "tasks/list"];
+    let counted = ["prompts/get", "resources/read", "completion/complete", "acme/unknown", "acme/list"];
     let all: Vec<(&str, bool)> = free.map(|it| (it, false)).chain(counted.map(|it| (it, true))).collect();
     for (method, is_counted) in all {
         let script = Script::echo().on(method, |_| Reply::result("{}"));
