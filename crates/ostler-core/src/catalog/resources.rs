@@ -84,17 +84,25 @@ impl Resources {
     /// which of them count.
     pub fn owner(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
         let listed = self.resources.of(uri).iter().find(|claim| may(&claim.server));
-        let Some(listed) = listed else { return self.owner_by_template(uri, may) };
+        let Some(listed) = listed else { return self.owner_by_template(uri, |server, _| may(server)) };
         let is_early = |claim: &&Claim| claim.order.added == 0 || !claim.order.is_unpinned;
         let templates = self.templates_for(uri).filter(is_early).filter(|claim| may(&claim.server));
         let by_rank = |claim: &&Claim| (claim.order.is_unpinned, claim.order.rank);
         templates.chain([listed]).min_by_key(by_rank).map(|claim| &claim.server)
     }
 
-    /// Returns the owner of a URI among the servers that have a template that fits it.
-    pub fn owner_by_template(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
-        let templates = self.templates_for(uri).filter(|claim| may(&claim.server));
-        templates.min_by_key(|claim| claim.order).map(|claim| &claim.server)
+    /// Returns the owner of a URI among the servers that have a template that fits it. `may` tells which of them
+    /// count, and which of their templates.
+    pub fn owner_by_template(
+        &self,
+        uri: &str,
+        may: impl Fn(&ServerName, &str) -> bool,
+    ) -> Option<&ServerName> {
+        let may = &may;
+        let fitting = self.templates.by_uri.iter().filter(|(template, _)| template::fits(template, uri));
+        let claims = fitting
+            .flat_map(|(template, claims)| claims.iter().filter(move |claim| may(&claim.server, template)));
+        claims.min_by_key(|claim| claim.order).map(|claim| &claim.server)
     }
 
     /// Returns the owner of a template, as it is written.

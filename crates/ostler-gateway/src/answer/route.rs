@@ -265,9 +265,11 @@ pub(crate) async fn owner_of(gateway: &Gateway, exchange: &Exchange, uri: &str) 
     }
     let tables = shared.names.tables(&shared.host);
     // A URI that the rules hide goes the way of one that is missing: to the server whose template it fits, where
-    // the host says of both that there is none.
-    let sees = |server: &ServerName| shared.host.sees(caller, server.as_str());
-    if let Some(server) = tables.resources.owner_by_template(uri, sees) {
+    // the host says of both that there is none. A hidden template fits nothing.
+    let may_template = |server: &ServerName, template: &str| {
+        shared.host.may_use(caller, server.as_str(), Kind::Templates, template)
+    };
+    if let Some(server) = tables.resources.owner_by_template(uri, may_template) {
         return Some(server.clone());
     }
     let mut is_hidden = false;

@@ -264,8 +264,8 @@ async fn what_the_gateway_refuses_is_recorded_with_the_rule() {
         [
             "aa tools/call role `r`: deny pattern `*hush*` matches",
             "zz tools/call role `r`: deny pattern `zz/*` matches",
-            "zz resources/read role `r`: deny pattern `zz/*` matches",
             "aa resources/read role `r`: deny pattern `*hush*` matches",
+            "zz resources/read role `r`: deny pattern `zz/*` matches",
         ]
     );
 }
