@@ -116,6 +116,14 @@ impl Host {
         })
     }
 
+    /// Whether the caller could be allowed a URI that comes from a template of a server, listed to it or not.
+    pub fn may_reach(&self, caller: &Caller, server: &ServerName, template: &str) -> bool {
+        let beginning = template.split('{').next().unwrap_or_default();
+        self.may_see(caller, server)
+            && self.shared().policy.load().rules.standing(caller).reaches_resource(server.as_str(), beginning)
+            && self.ask_hook(caller, server, Some(Subject::Resource(template))).is_allowed()
+    }
+
     /// What decides whether a caller may use something of a server, and why.
     pub fn explain(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> Explanation {
         let registry = self.shared().registry.load();

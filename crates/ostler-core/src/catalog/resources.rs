@@ -86,23 +86,21 @@ impl Resources {
         let listed = self.resources.of(uri).iter().find(|claim| may(&claim.server));
         let Some(listed) = listed else { return self.owner_by_template(uri, |server, _| may(server)) };
         let is_early = |claim: &&Claim| claim.order.added == 0 || !claim.order.is_unpinned;
-        let templates = self.templates_for(uri).filter(is_early).filter(|claim| may(&claim.server));
+        let templates = self.templates_for(uri).map(|(_, claim)| claim);
+        let templates = templates.filter(is_early).filter(|claim| may(&claim.server));
         let by_rank = |claim: &&Claim| (claim.order.is_unpinned, claim.order.rank);
         templates.chain([listed]).min_by_key(by_rank).map(|claim| &claim.server)
     }
 
-    /// Returns the owner of a URI among the servers that have a template that fits it. `may` tells which of them
-    /// count, and which of their templates.
+    /// Returns the owner of a URI among the servers that have a template that fits it. `may` tells which servers
+    /// and templates count.
     pub fn owner_by_template(
         &self,
         uri: &str,
         may: impl Fn(&ServerName, &str) -> bool,
     ) -> Option<&ServerName> {
-        let may = &may;
-        let fitting = self.templates.by_uri.iter().filter(|(template, _)| template::fits(template, uri));
-        let claims = fitting
-            .flat_map(|(template, claims)| claims.iter().filter(move |claim| may(&claim.server, template)));
-        claims.min_by_key(|claim| claim.order).map(|claim| &claim.server)
+        let templates = self.templates_for(uri).filter(|(template, claim)| may(&claim.server, template));
+        templates.min_by_key(|(_, claim)| claim.order).map(|(_, claim)| &claim.server)
     }
 
     /// Returns the owner of a template, as it is written.
@@ -121,7 +119,8 @@ impl Resources {
 
     /// Returns every server that claims a URI, in no order and perhaps more than once.
     pub fn claimants(&self, uri: &str) -> impl Iterator<Item = &ServerName> {
-        self.resources.of(uri).iter().chain(self.templates_for(uri)).map(|claim| &claim.server)
+        let templates = self.templates_for(uri).map(|(_, claim)| claim);
+        self.resources.of(uri).iter().chain(templates).map(|claim| &claim.server)
     }
 
     /// Returns whether a server has listed its resources and its templates.
@@ -140,9 +139,9 @@ impl Resources {
         })
     }
 
-    fn templates_for(&self, uri: &str) -> impl Iterator<Item = &Claim> {
+    fn templates_for(&self, uri: &str) -> impl Iterator<Item = (&str, &Claim)> {
         let fitting = self.templates.by_uri.iter().filter(move |(template, _)| template::fits(template, uri));
-        fitting.flat_map(|(_, claims)| claims)
+        fitting.flat_map(|(template, claims)| claims.iter().map(move |claim| (&**template, claim)))
     }
 }
 

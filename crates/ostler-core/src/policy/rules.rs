@@ -142,6 +142,12 @@ impl<'a> Standing<'a> {
         self.ruling(|rules| rules.filter.rule_within(&format!("{server}/")))
     }
 
+    /// Whether the rules could let a caller read a URI that begins like this.
+    pub fn reaches_resource(&self, server: &str, beginning: &str) -> bool {
+        let subject = Subject::Resource(beginning);
+        self.ruling(|rules| rules.filter.rule_within(&format!("{server}/{subject}"))).is_allowed()
+    }
+
     fn ruling(&self, ask: impl FnOnce(&'a RoleRules) -> Rule<'a>) -> Ruling<'a> {
         match self {
             Self::Open => Ruling::Open,

@@ -264,12 +264,10 @@ pub(crate) async fn owner_of(gateway: &Gateway, exchange: &Exchange, uri: &str) 
         return Some(server);
     }
     let tables = shared.names.tables(&shared.host);
-    // A URI that the rules hide goes the way of one that is missing: to the server whose template it fits, where
-    // the host says of both that there is none. A hidden template fits nothing.
-    let may_template = |server: &ServerName, template: &str| {
-        shared.host.may_use(caller, server.as_str(), Kind::Templates, template)
-    };
-    if let Some(server) = tables.resources.owner_by_template(uri, may_template) {
+    // A URI that the rules hide goes the way of one that is missing: to the server with a template for both, where
+    // the host says of both that there is none.
+    let may_reach = |server: &ServerName, template: &str| shared.host.may_reach(caller, server, template);
+    if let Some(server) = tables.resources.owner_by_template(uri, may_reach) {
         return Some(server.clone());
     }
     let mut is_hidden = false;
