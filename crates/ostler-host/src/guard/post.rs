@@ -24,7 +24,7 @@ use ostler_core::sabotage::{self, Sabotage};
 
 use super::descendants::{Family, signal_all};
 use super::memory_lock::StopPath;
-use super::order::{KILL, MAX_ORDER, Order, Pace, Report, no_command};
+use super::order::{KILL, MAX_ORDER, Order, Pace, Report, STOP, no_command};
 use super::signals::Signals;
 use super::sys;
 
@@ -242,7 +242,8 @@ pub(crate) fn stand(descriptors: [OwnedFd; sys::DESCRIPTORS], stop_path: &StopPa
 pub(super) fn rehearse() -> io::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)?;
     let signals = Signals::block()?;
-    let (lifeline, host) = UnixStream::pair()?;
+    let (lifeline, mut host) = UnixStream::pair()?;
+    host.write_all(STOP)?;
     drop(host);
     let server = fork_idle()?;
     nix::unistd::setpgid(server, server)?;
