@@ -89,7 +89,7 @@ fn role_with_limits(event: &Event) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{MS, Story, call, execution, failed, refused};
+    use super::super::story::{MS, Story, call, execution, refused, timed_out};
     use super::*;
     use crate::history::{Invoke, Way};
 
@@ -99,13 +99,13 @@ mod tests {
 
     #[test]
     fn without_records_nothing_is_tried() {
-        assert_eq!(counts(&Story::default()), [0; 9]);
+        assert_eq!(counts(&Story::default()), [0; 10]);
     }
 
     #[test]
     fn plain_calls_say_nothing_of_policy_cache_breaker_processes_or_recovery() {
         let story = Story::default().good(call(1, 0)).invoke(call(2, MS)).end(2, 2 * MS, refused());
-        assert_eq!(counts(&story), [2, 1, 1, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(counts(&story), [2, 1, 1, 2, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -130,11 +130,11 @@ mod tests {
             .end(2, 3 * MS, super::super::story::ok(2))
             .invoke(Invoke { purpose: Purpose::Sick, ..call(3, 0) })
             .ran(Execution { has_failed: true, ..execution(3, MS, 2 * MS) })
-            .end(3, 3 * MS, failed())
+            .end(3, 3 * MS, timed_out())
             .census(4 * MS, Occasion::Running, &[])
             .event(Event::Calm { at: 5 * MS })
             .good(call(4, 6 * MS));
-        assert_eq!(counts(&story)[4..], [2, 1, 1, 1, 1]);
+        assert_eq!(counts(&story)[4..], [2, 1, 1, 1, 1, 0]);
     }
 
     #[test]

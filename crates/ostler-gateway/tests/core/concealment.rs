@@ -58,11 +58,8 @@ impl State {
             _ => script.on("hang", |_| Reply::never()),
         };
         let window = Window { calls: 2, per: Duration::from_secs(3_600) };
-        let limits = RoleLimits {
-            budget: Some(window),
-            max_in_flight: (self == Self::RoleBusy).then_some(1),
-            ..RoleLimits::default()
-        };
+        let limits =
+            RoleLimits { budget: Some(window), max_in_flight: (self == Self::RoleBusy).then_some(1) };
         let world = World::new()
             .options(|options| options.limits = Limits { roles: [("r".to_owned(), limits)].into() })
             .server_with("aa", script, |spec| {
@@ -146,12 +143,9 @@ fn steady(line: &str) -> String {
         data.remove("hint");
     }
     let digits = |c: char| c.is_ascii_digit();
-    match message["error"]["message"]
-        .as_str()
-        .filter(|text| text.contains("backoff") || text.contains("again in"))
-    {
-        Some(text) => message["error"]["message"] = text.replace(digits, "").into(),
-        None => {}
+    let is_timed = |text: &&str| text.contains("backoff") || text.contains("again in");
+    if let Some(text) = message["error"]["message"].as_str().filter(is_timed) {
+        message["error"]["message"] = text.replace(digits, "").into();
     }
     message.to_string()
 }

@@ -311,8 +311,9 @@ fn a_lock_that_a_server_writes_is_not_taken_up_until_an_operator_says_so() {
         let status = home.run(&["status"]);
         assert!(status.stderr.contains("ostler.lock has changed on disk"), "{status}");
     }
-    let rows = home.run(&["audit", "--json", "--limit", "0"]);
-    assert!(rows.stdout.contains("pins-changed-on-disk"), "{rows}");
+    // The audit is written behind what it is about.
+    let rows = || home.run(&["audit", "--json", "--limit", "0"]).stdout;
+    until("it is on record", || rows().contains("pins-changed-on-disk"));
     // An approval does not carry the rest of a forged file with it.
     home.write("ostler.lock", &forged);
     let mut more = catalog();

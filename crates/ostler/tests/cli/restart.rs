@@ -1,4 +1,4 @@
-//! What clients hold for a daemon is good for the next one.
+//! What clients hold for a daemon, and the next one.
 
 use serde_json::{Value, json};
 
@@ -31,15 +31,17 @@ fn a_list_goes_on_where_it_was_when_the_daemon_is_another() {
 }
 
 #[test]
-fn a_modern_servers_question_is_answered_through_another_daemon() {
+fn a_modern_servers_question_is_not_answered_through_another_daemon() {
     let home = Home::with_servers(&[("fake", &["--era", "modern", "--ledger", "ledger"])]);
     let daemon = Daemon::start(&home);
     let asked = mcp::call(daemon.port, "fake__input", json!({}));
     assert!(daemon.end().0.success());
     let daemon = Daemon::start(&home);
-    let done = mcp::answer(daemon.port, "fake__input", &asked);
-    assert_eq!(done["result"]["resultType"], "complete", "{done}");
-    assert_eq!(home.lines("ledger").len(), 1);
+    // Whether the state was used before is known to the process that gave it alone.
+    let refused = mcp::answer(daemon.port, "fake__input", &asked);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("restarted"), "{refused}");
+    assert_eq!(home.lines("ledger").len(), 0);
 }
 
 #[test]
