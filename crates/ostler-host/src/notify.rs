@@ -117,7 +117,9 @@ impl Host {
             .inspect_err(|_| *rule = self.why_hidden(caller, request.server, None))?;
         match notice {
             Notice::Own => {}
-            Notice::OfQuestion if server.spec.isolation == Isolation::Shared => {}
+            // The session of a shared server is the host's: no caller's roots are its roots, and a flood of
+            // notifications would take the server from the others.
+            Notice::OfQuestion | Notice::Roots if server.spec.isolation == Isolation::Shared => {}
             Notice::OfQuestion | Notice::Roots => {
                 say(&server, request, params);
             }
@@ -140,8 +142,9 @@ impl Host {
         match Notice::of(request.method) {
             Some(Notice::Own | Notice::OfQuestion) => Ok(()),
             Some(Notice::Roots) => {
-                for server in self.visible_servers(request.caller) {
-                    say(&server, request, params);
+                let is_own = |server: &&Arc<Server>| server.spec.isolation != Isolation::Shared;
+                for server in self.visible_servers(request.caller).iter().filter(is_own) {
+                    say(server, request, params);
                 }
                 Ok(())
             }

@@ -126,7 +126,7 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
 pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
     let params = match request.method {
         // Its parameters have no part that could be left out.
-        "completion/complete" => canonical(request.params.raw()),
+        "completion/complete" if request.headers.is_empty() => canonical(request.params.raw()),
         _ if !request.is_plain() => return None,
         "tools/call" | "prompts/get" => canonical(request.params.arguments().unwrap_or(b"{}")),
         _ => request.params.cursor().map(|cursor| Bytes::from(cursor.into_owned())).unwrap_or_default(),

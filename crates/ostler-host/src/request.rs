@@ -241,10 +241,13 @@ impl<'a> Request<'a> {
     }
 
     /// Whether answers depend on nothing but the item, the arguments and the
-    /// page. What a member means that only the server knows, only it can say.
+    /// page. What a member, an entry of `_meta` or a header means that only the
+    /// server knows, only it can say.
     pub(crate) fn is_plain(&self) -> bool {
         let takes_arguments = matches!(self.naming, Ok(Naming::Name));
-        !self.params.has_others() && (takes_arguments || self.params.arguments().is_none())
+        !self.params.has_others()
+            && self.headers.is_empty()
+            && (takes_arguments || self.params.arguments().is_none())
     }
 
     /// What the breaker counts failures by: the tool, or the method of a request that calls none.

@@ -24,11 +24,13 @@ pub enum MetaKey {
     Traceparent,
     /// The same for every attempt of one call.
     IdempotencyKey,
+    /// The task that the request belongs to.
+    RelatedTask,
 }
 
 impl MetaKey {
     /// All keys, in the order of their discriminants.
-    pub const ALL: [MetaKey; 7] = [
+    pub const ALL: [MetaKey; 8] = [
         MetaKey::ProtocolVersion,
         MetaKey::ClientCapabilities,
         MetaKey::ClientInfo,
@@ -36,6 +38,7 @@ impl MetaKey {
         MetaKey::ProgressToken,
         MetaKey::Traceparent,
         MetaKey::IdempotencyKey,
+        MetaKey::RelatedTask,
     ];
 
     /// The key on the wire.
@@ -48,6 +51,7 @@ impl MetaKey {
             MetaKey::ProgressToken => "progressToken",
             MetaKey::Traceparent => "traceparent",
             MetaKey::IdempotencyKey => "dev.ostler/idempotencyKey",
+            MetaKey::RelatedTask => "io.modelcontextprotocol/related-task",
         }
     }
 
@@ -84,7 +88,7 @@ impl Meta<'_> {
             MetaKey::IdempotencyKey => self.idempotency_key.is_some(),
             MetaKey::ProgressToken => true,
             MetaKey::LogLevel => self.is_legacy,
-            MetaKey::Traceparent => false,
+            MetaKey::Traceparent | MetaKey::RelatedTask => false,
         }
     }
 

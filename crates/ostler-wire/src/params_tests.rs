@@ -85,6 +85,25 @@ fn every_meta_key_may_occur_once() {
 }
 
 #[test]
+fn an_entry_of_meta_is_known_however_it_is_escaped_and_refused_if_it_only_looks_like_ours() {
+    let escaped = parse(r#"{"_meta":{"io.modelcontextprotocol/related\u002dtask":{"taskId":"x"}}}"#).unwrap();
+    assert_eq!(escaped.meta_entry(MetaKey::RelatedTask), Some(&br#"{"taskId":"x"}"#[..]));
+    let alike = parse(r#"{"_meta":{"IO.modelcontextprotocol/related-Task":1}}"#);
+    assert_eq!(alike, Err(ParamsError::Alike(MetaKey::RelatedTask.name())));
+}
+
+#[test]
+fn entries_of_meta_that_only_a_server_knows_are_others_and_traces_are_not() {
+    for (text, has_others) in [
+        (r#"{"_meta":{"com.example/locale":"x"}}"#, true),
+        (r#"{"_meta":{"traceparent":"x","tracestate":"y","baggage":"z","progressToken":1}}"#, false),
+        (r#"{"vendor":1}"#, true),
+    ] {
+        assert_eq!(parse(text).unwrap().has_others(), has_others, "{text}");
+    }
+}
+
+#[test]
 fn built_parameters_equal_parsed_ones() {
     let table = [
         (Params::tool_call("say \"hi\"", None).unwrap(), r#"{"name":"say \"hi\""}"#),

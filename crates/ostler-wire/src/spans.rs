@@ -8,6 +8,9 @@ use crate::params::ParamsError;
 pub(crate) const FIELDS: [&str; 9] =
     ["name", "uri", "cursor", "taskId", "ref", "arguments", "_meta", "inputResponses", "requestState"];
 
+/// Entries of `_meta` that are about the trace of a request, and say nothing to what answers it.
+const TRACE: [&str; 2] = ["tracestate", "baggage"];
+
 /// Index into [`FIELDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
@@ -56,7 +59,7 @@ pub(crate) struct Entry {
 pub(crate) struct Spans {
     /// Whether the object has any member at all.
     pub(crate) has_members: bool,
-    /// Whether it has a member that is none of [`FIELDS`].
+    /// Whether it has a member that is none of [`FIELDS`], or its `_meta` an entry that only the server understands.
     pub(crate) has_others: bool,
     fields: [Option<Span>; FIELDS.len()],
     entries: [Option<Entry>; MetaKey::ALL.len()],
@@ -110,11 +113,14 @@ impl Spans {
         if !is_object(meta.as_bytes()) {
             return Err(ParamsError::MetaNotAnObject);
         }
-        let (mut duplicate, mut has_control) = (None, false);
+        let (mut duplicate, mut alike, mut has_control) = (None, None, false);
         members(meta, |key, value| {
             let name = key.text();
             let Some(ours) = MetaKey::of(&name) else {
+                self.has_others |= !TRACE.contains(&&*name);
                 has_control |= name.contains(char::is_control);
+                let names = || MetaKey::ALL.into_iter().map(MetaKey::name);
+                alike = alike.or_else(|| names().find(|ours| is_alike(ours, &name)));
                 return;
             };
             let (key, value) = (place(text, key.0), place(text, value));
@@ -124,10 +130,11 @@ impl Spans {
             }
         })
         .map_err(|error| ParamsError::NotJson { why: error.to_string() })?;
-        match duplicate {
-            Some(key) => Err(ParamsError::Duplicate(key)),
-            None if has_control => Err(ParamsError::ControlInKey("_meta")),
-            None => Ok(()),
+        match (duplicate, alike) {
+            (Some(key), _) => Err(ParamsError::Duplicate(key)),
+            (None, Some(key)) => Err(ParamsError::Alike(key)),
+            (None, None) if has_control => Err(ParamsError::ControlInKey("_meta")),
+            (None, None) => Ok(()),
         }
     }
 

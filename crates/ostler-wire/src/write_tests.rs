@@ -176,7 +176,8 @@ proptest! {
             prop_assert_eq!(&entries["dev.ostler/idempotencyKey"], key);
         }
         prop_assert_eq!(entries.contains_key(MetaKey::ProtocolVersion.name()), is_modern);
-        for taken in MetaKey::ALL.into_iter().filter(|taken| *taken != MetaKey::Traceparent) {
+        let stays = |key: &MetaKey| matches!(key, MetaKey::Traceparent | MetaKey::RelatedTask);
+        for taken in MetaKey::ALL.into_iter().filter(|taken| !stays(taken)) {
             if taken != MetaKey::IdempotencyKey || key.is_some() {
                 entries.remove(taken.name());
             }

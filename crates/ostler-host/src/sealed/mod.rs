@@ -22,7 +22,7 @@ use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::nonces::Nonces;
-use ostler_wire::{Change, Params, ResultHead, ResultKind};
+use ostler_wire::{Change, MetaKey, Params, ResultHead, ResultKind};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -133,11 +133,10 @@ impl Host {
 
     /// Opens the task ids and the request state of a request.
     pub(crate) fn open_request(&self, request: &mut Request<'_>) -> Result<(), CallError> {
-        static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("/related-task"));
         if request.method.starts_with("tasks/") {
             self.open_task_id(request)?;
         }
-        if request.params.meta().is_some_and(|meta| KEY.find(meta).is_some()) {
+        if request.params.meta_entry(MetaKey::RelatedTask).is_some() {
             self.open_related(request)?;
         }
         match request.params.request_state() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::config::{Config, Jwks, is_secret_key};
+use ostler_core::config::{Config, Jwks, PinMode, is_secret_key};
 use ostler_core::spec::{ServerSpec, Transport};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -41,6 +41,11 @@ impl Effects {
         if !config.listen.ip().is_loopback() {
             lines.push(("listens", config.listen.to_string()));
         }
+        let served = config.gateway.allowed_hosts.iter().chain(&config.gateway.allowed_origins);
+        lines.extend(served.map(|name| ("admits", name.clone())));
+        if config.pins != PinMode::default() {
+            lines.push(("pins", format!("mode {:?}", config.pins).to_lowercase()));
+        }
         let mut servers: Vec<Value> = config
             .servers
             .iter()
@@ -53,6 +58,9 @@ impl Effects {
             "auth": format!("{:?}", config.auth),
             "admin": format!("{:?}", config.admin),
             "listen": config.listen,
+            "hosts": config.gateway.allowed_hosts,
+            "origins": config.gateway.allowed_origins,
+            "pins": format!("{:?}", config.pins),
         });
         Self { lines, fingerprint: hex(&Sha256::digest(whole.to_string())) }
     }
@@ -98,9 +106,11 @@ fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
     }
 }
 
-/// References are shown, and literal values unless the name says that they are secret.
+/// References are shown, and literal values unless the name says that they are secret. A value that could be a
+/// command is shown whatever its name says.
 fn describe_values(values: &BTreeMap<String, String>) -> String {
-    let shown = |(name, value): (&String, &String)| match is_secret_key(name) && !value.contains("${") {
+    let is_word = |value: &str| !value.contains(|c: char| c.is_whitespace() || "/$`;|&<>(){}".contains(c));
+    let shown = |(name, value): (&String, &String)| match is_secret_key(name) && is_word(value) {
         true => format!("{name}=…"),
         false => format!("{name}={value}"),
     };

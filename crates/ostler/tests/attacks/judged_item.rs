@@ -5,7 +5,7 @@ use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::client::{Client, Era, Pipe, entrances, token};
+use crate::client::{Client, Era, Pipe, entrances, modern_meta, token};
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::site::{Setup, worker};
@@ -172,4 +172,28 @@ fn a_name_that_nothing_can_have_goes_nowhere() {
     assert!(!frames.contains("tools/call") && !frames.contains("resources/read"), "{frames}");
     let run = home.run(&["audit", "--json", "--limit", "1000"]);
     assert!(run.stdout.lines().all(|line| line.len() < 3_000), "{run}");
+}
+
+#[test]
+fn an_entry_of_meta_that_only_the_server_knows_is_never_shared() {
+    let home = home();
+    let (eve, ada) = (token(&home, "eve", "guest"), token(&home, "ada", "board"));
+    let daemon = Daemon::start(&home);
+    let pairs =
+        entrances(&daemon, "fake", Some(&eve)).into_iter().zip(entrances(&daemon, "fake", Some(&ada)));
+    for (number, ((entrance, mut eve), (_, mut ada))) in pairs.enumerate() {
+        let uri = ["docs://public", "docs://other"][number % 2];
+        let asked = || home.lines("frames").iter().filter(|frame| frame.contains("EVIL")).count();
+        let before = asked();
+        let mut meta = if entrance.starts_with("Modern") { modern_meta() } else { json!({}) };
+        meta["com.example/locale"] = "EVIL".into();
+        let reads = || home.lines("frames").iter().filter(|frame| frame.contains("resources/read")).count();
+        let answer = eve.ask("resources/read", json!({"uri": uri, "_meta": meta}));
+        assert_eq!(answer["result"]["contents"][0]["uri"], uri, "{entrance}: {answer}");
+        assert_eq!(asked(), before + 1, "{entrance}: her request was answered from what others had asked");
+        let after = reads();
+        read(&mut *ada, uri);
+        // The first reader of each resource asks the server; nothing of the other request was kept for it.
+        assert_eq!(reads() - after, usize::from(number < 2), "{entrance}");
+    }
 }

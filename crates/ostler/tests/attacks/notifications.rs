@@ -163,3 +163,29 @@ fn a_batch_hides_no_request_without_an_id() {
     assert_eq!(answers.as_array().unwrap().len(), batch.len(), "{answers}");
     assert!(!home.lines("frames").join("\n").contains("unheard-of"));
 }
+
+#[test]
+fn changed_roots_of_a_caller_are_not_told_to_a_server_that_others_share() {
+    let home = home();
+    let more = format!(
+        "{}[servers.own]\ncommand = {:?}\nargs = [\"--era\", \"legacy\", \"--frames\", \"own\"]\nisolation = \"caller\"\n",
+        home.lines("ostler.toml").join("\n") + "\n",
+        fake_mcp()
+    );
+    home.write("ostler.toml", &more);
+    let free = token(&home, "bob", "free");
+    let daemon = Daemon::start(&home);
+    let told =
+        |file: &str| home.lines(file).iter().filter(|frame| frame.contains("roots/list_changed")).count();
+    for (entrance, mut client) in entrances(&daemon, "own", Some(&free)) {
+        let tool = client.exposed("own", "add");
+        let answer = client.ask("tools/call", json!({"name": tool, "arguments": {"a": 1, "b": 1}}));
+        assert_eq!(answer["result"]["content"][0]["text"], "2", "{entrance}: {answer}");
+        let before = told("own");
+        client.send(json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}));
+        if entrance.starts_with("Legacy") {
+            until(&format!("{entrance}: the caller's own process is told"), || told("own") > before);
+        }
+    }
+    assert_eq!(told("frames"), 0);
+}
