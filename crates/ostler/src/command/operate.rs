@@ -29,11 +29,21 @@ pub(crate) enum LockOnDisk {
     Kept,
 }
 
+/// What became of the lock file.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LockChange {
+    Unchanged,
+    TakenUp,
+    Gone,
+    Unusable,
+}
+
 /// What became of a change of the config.
 #[derive(Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum Change {
-    Applied { plan: Plan, failed: Vec<Failed> },
+    Applied { plan: Plan, failed: Vec<Failed>, lock: LockChange },
     Broken { problems: Vec<Problem> },
     Unreadable { why: String },
     Untrusted { file: PathBuf },
@@ -74,7 +84,7 @@ pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
 pub(super) fn reload(there: There, lock: LockOnDisk) -> Result<(), Failure> {
     ask(there, async |there| {
         let done = match there.reload_config(lock).await? {
-            Change::Applied { plan, failed } => show_change(plan, &failed),
+            Change::Applied { plan, failed, lock } => show_change(plan, &failed).and_then(|()| show_lock(&lock)),
             Change::Broken { problems } => Err(show_problems(&problems)),
             Change::Unreadable { why } => Err(Failure::Refused { what: why, hint: None }),
             Change::Untrusted { file } => {
@@ -103,6 +113,19 @@ fn show_change(plan: Plan, failed: &[Failed]) -> Result<(), Failure> {
         tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
     }
     if failed.is_empty() { Ok(()) } else { Err(Failure::NoneAnswered(failed.len())) }
+}
+
+/// Says what became of the lock file. One that can't be used is a failure: what was approved before stays in force.
+fn show_lock(change: &LockChange) -> Result<(), Failure> {
+    match change {
+        LockChange::Unchanged => Ok(()),
+        LockChange::TakenUp => output::print("ostler.lock: taken up\n"),
+        LockChange::Gone => output::print("ostler.lock: gone, so nothing is pinned any more\n"),
+        LockChange::Unusable => {
+            tell("ostler.lock was not taken up; what was approved before stays in force (`ostler diff` says why)");
+            Err(Failure::Config { file: "ostler.lock".into(), counted: output::count(1, "problem") })
+        }
+    }
 }
 
 /// Says what is wrong with the config; the daemon goes on with the one before.

@@ -188,7 +188,7 @@ impl Shown {
         let mut text = String::new();
         if self.status.left_out > 0 {
             text.push_str(&format!(
-                "\n{shown}: {} items of its lists are left out: they are bad, or beyond `max_tools`, `max_prompts`, \
+                "\n{shown}: at least {} of the items it lists are left out: they are bad, or beyond `max_tools`, `max_prompts`, \
                  `max_resources` or `max_templates`; the log says which\n",
                 self.status.left_out
             ));

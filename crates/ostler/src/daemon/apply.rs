@@ -12,7 +12,7 @@ use ostler_host::Limits;
 use tokio::task::JoinSet;
 
 use super::Daemon;
-use super::roster::{Failed, Outcome, Reload};
+use super::roster::{Failed, LockChange, Outcome, Reload};
 use crate::audit::Note;
 use crate::config_file::{self, Reading};
 use crate::output::tell;
@@ -58,9 +58,17 @@ impl Daemon {
         };
         let Reading { file, config, problems, stamps, locked } = reading;
         self.roster.note_read(stamps);
-        match by {
+        let lock = match by {
             Cause::Operator => self.take_lock(locked),
-            Cause::File | Cause::Signal => self.hold_lock(locked),
+            Cause::File | Cause::Signal => {
+                self.hold_lock(locked);
+                LockChange::Unchanged
+            }
+        };
+        match lock {
+            LockChange::TakenUp => self.note_config("pins-reloaded", "ostler.lock was taken up"),
+            LockChange::Gone => self.note_config("pins-reloaded", "ostler.lock is gone; nothing is pinned"),
+            LockChange::Unchanged | LockChange::Unusable => {}
         }
         match config {
             Some(config) if trust::standing(self.roster.origin, &file, &config) != Standing::Trusted => {
@@ -77,7 +85,7 @@ impl Daemon {
                 self.roster.adopt(config, problems);
                 self.host.set_pins(self.roster.pins());
                 let failed = self.carry_out(&plan).await;
-                self.concluded(plan, failed)
+                self.concluded(plan, failed, lock)
             }
             None => self.broken(problems),
         }
@@ -147,7 +155,7 @@ impl Daemon {
         });
     }
 
-    fn concluded(&self, plan: Plan, failed: Vec<Failed>) -> Reload {
+    fn concluded(&self, plan: Plan, failed: Vec<Failed>, lock: LockChange) -> Reload {
         if !plan.is_empty() || !failed.is_empty() {
             tell(&describe(&plan));
             self.note_config("config-applied", &describe(&plan));
@@ -156,7 +164,7 @@ impl Daemon {
             let cause = error.cause.as_deref().unwrap_or(&error.message);
             tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
         }
-        self.roster.conclude(Outcome::Applied { plan, failed })
+        self.roster.conclude(Outcome::Applied { plan, failed, lock })
     }
 
     pub(super) fn note_config(&self, action: &str, detail: &str) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Daemon;
+use super::roster::LockChange;
 use crate::failure::Failure;
 use crate::output::{Style, tell};
 use crate::pins::desk::hash_of;
@@ -34,7 +35,9 @@ impl Daemon {
     /// can write that file, so only an operator's request takes it up.
     pub(super) fn hold_lock(&self, locked: Locked) {
         match locked {
-            Err(broken) => self.take_lock(Err(broken)),
+            Err(broken) => {
+                self.take_lock(Err(broken));
+            }
             Ok(lock) => {
                 if self.roster.note_lock_on_disk(lock.as_ref()) {
                     tell(
@@ -49,14 +52,16 @@ impl Daemon {
 
     /// Takes what a lock file says. With one that can't be used, what was
     /// approved before stays approved, and nothing else is.
-    pub(super) fn take_lock(&self, locked: Locked) {
+    pub(super) fn take_lock(&self, locked: Locked) -> LockChange {
         if let Err(broken) = &locked {
             tell(&Failure::from(broken.clone()).render(Style::stderr()));
             tell("what was approved before stays in force");
         }
-        if self.roster.note_lock(locked) {
+        let change = self.roster.note_lock(locked);
+        if change == LockChange::Gone {
             tell("warning: ostler.lock is gone, so no tool is pinned any more");
         }
         self.host.set_pins(self.roster.pins());
+        change
     }
 }

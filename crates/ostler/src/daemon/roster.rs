@@ -66,6 +66,20 @@ pub(super) struct Reload {
     pub(super) outcome: Outcome,
 }
 
+/// What an operator's request made of the lock file on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LockChange {
+    /// It is the one in force, or was not to be taken up.
+    Unchanged,
+    /// It is in force now.
+    TakenUp,
+    /// There is none any more, so nothing is pinned.
+    Gone,
+    /// It can't be used; the one before stays in force.
+    Unusable,
+}
+
 /// The same without the time.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
@@ -76,6 +90,8 @@ pub(super) enum Outcome {
         plan: Plan,
         /// Servers that could not be changed as the plan says; they stay as they were.
         failed: Vec<Failed>,
+        /// What became of the lock file.
+        lock: LockChange,
     },
     /// The config can't be used, so nothing was changed.
     Broken {
@@ -173,19 +189,24 @@ impl Roster {
         look(book.lock.as_ref(), book.broken_lock.as_ref())
     }
 
-    /// The lock file has been read. One that can't be used leaves the one before
-    /// in force. Whether there was one and is none any more.
-    pub(super) fn note_lock(&self, locked: Locked) -> bool {
+    /// Takes up the lock file that has been read. One that can't be used leaves the one before in force.
+    pub(super) fn note_lock(&self, locked: Locked) -> LockChange {
         let mut book = self.book();
         match locked {
             Ok(lock) => {
-                let is_gone = book.lock.is_some() && lock.is_none();
+                let change = match (&book.lock, &lock) {
+                    (Some(_), None) => LockChange::Gone,
+                    (before, now) if before.as_ref().map(hash_of) == now.as_ref().map(hash_of) => {
+                        LockChange::Unchanged
+                    }
+                    _ => LockChange::TakenUp,
+                };
                 (book.lock, book.broken_lock, book.pending_lock) = (lock, None, None);
-                is_gone
+                change
             }
             Err(broken) => {
                 book.broken_lock = Some(broken);
-                false
+                LockChange::Unusable
             }
         }
     }

@@ -331,8 +331,13 @@ fn a_lock_that_a_server_writes_is_not_taken_up_until_an_operator_says_so() {
     until("it is as before", || pending() == false);
     home.write("ostler.lock", &forged);
     until("it is noticed", || pending() == true);
-    assert_eq!(home.run(&["reload"]).code, Some(0));
+    let reload = home.run(&["reload"]);
+    assert!(reload.code == Some(0) && reload.stdout.contains("ostler.lock: taken up"), "{reload}");
     assert_eq!((call(), pending()), (Value::Null, Value::from(false)), "an operator has taken it up");
+    until("that is on record", || rows().contains("pins-reloaded"));
+    home.write("ostler.lock", "{bad");
+    let reload = home.run(&["reload"]);
+    assert!(reload.code == Some(3) && reload.stderr.contains("stays in force"), "{reload}");
 }
 
 #[test]
