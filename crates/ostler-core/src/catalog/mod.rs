@@ -11,7 +11,7 @@ mod words;
 
 use sha2::{Digest, Sha256};
 
-pub use self::resources::{Claimed, Resources, Shadowed};
+pub use self::resources::{Claimants, Claimed, Resources, Shadowed};
 pub use self::table::Table;
 pub use self::words::{nearest, slug};
 use crate::name::ServerName;

@@ -8,7 +8,7 @@
 //! 3. Else the order of registration decides, which is that of the config when a daemon starts. So it does between
 //!    a listing and a template, but a template that was added later takes no listed URI.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::template;
@@ -42,6 +42,14 @@ pub struct Shadowed<'a> {
     pub server: &'a ServerName,
     /// The server that is asked instead.
     pub owner: &'a ServerName,
+}
+
+/// The servers that claim one URI.
+#[derive(Debug)]
+pub struct Claimants<'a> {
+    listed: &'a [Claim],
+    /// The templates that fit the URI.
+    by_template: Vec<(&'a str, &'a Claim)>,
 }
 
 /// One list of every server, by URI or template.
@@ -80,27 +88,12 @@ impl Resources {
         }
     }
 
-    /// Returns the owner of a URI among the servers that list it or have a template that fits it. `may` tells
-    /// which of them count.
-    pub fn owner(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
-        let listed = self.resources.of(uri).iter().find(|claim| may(&claim.server));
-        let Some(listed) = listed else { return self.owner_by_template(uri, |server, _| may(server)) };
-        let is_early = |claim: &&Claim| claim.order.added == 0 || !claim.order.is_unpinned;
-        let templates = self.templates_for(uri).map(|(_, claim)| claim);
-        let templates = templates.filter(is_early).filter(|claim| may(&claim.server));
-        let by_rank = |claim: &&Claim| (claim.order.is_unpinned, claim.order.rank);
-        templates.chain([listed]).min_by_key(by_rank).map(|claim| &claim.server)
-    }
-
-    /// Returns the owner of a URI among the servers that have a template that fits it. `may` tells which servers
-    /// and templates count.
-    pub fn owner_by_template(
-        &self,
-        uri: &str,
-        may: impl Fn(&ServerName, &str) -> bool,
-    ) -> Option<&ServerName> {
-        let templates = self.templates_for(uri).filter(|(template, claim)| may(&claim.server, template));
-        templates.min_by_key(|(_, claim)| claim.order).map(|(_, claim)| &claim.server)
+    /// Finds the servers that list a URI or have a template that fits it. Each template is compared with it once.
+    pub fn claimants(&self, uri: &str) -> Claimants<'_> {
+        let fitting = self.templates.by_uri.iter().filter(|(template, _)| template::fits(template, uri));
+        let by_template =
+            fitting.flat_map(|(template, claims)| claims.iter().map(move |claim| (&**template, claim)));
+        Claimants { listed: self.resources.of(uri), by_template: by_template.collect() }
     }
 
     /// Returns the owner of a template, as it is written.
@@ -115,12 +108,6 @@ impl Resources {
     /// Returns the owner of a URI among the servers that list it.
     pub fn owner_of_listed(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
         self.resources.owner(uri, may)
-    }
-
-    /// Returns every server that claims a URI, in no order and perhaps more than once.
-    pub fn claimants(&self, uri: &str) -> impl Iterator<Item = &ServerName> {
-        let templates = self.templates_for(uri).map(|(_, claim)| claim);
-        self.resources.of(uri).iter().chain(templates).map(|claim| &claim.server)
     }
 
     /// Returns whether a server has listed its resources and its templates.
@@ -138,10 +125,34 @@ impl Resources {
                 .filter_map(move |other| Some(Shadowed { uri, server: &other.server, owner: &owner?.server }))
         })
     }
+}
 
-    fn templates_for(&self, uri: &str) -> impl Iterator<Item = (&str, &Claim)> {
-        let fitting = self.templates.by_uri.iter().filter(move |(template, _)| template::fits(template, uri));
-        fitting.flat_map(|(template, claims)| claims.iter().map(move |claim| (&**template, claim)))
+impl<'a> Claimants<'a> {
+    /// Returns the owner of the URI. `may` tells which servers count, and is asked once about each.
+    pub fn owner(&self, may: impl Fn(&ServerName) -> bool) -> Option<&'a ServerName> {
+        let mut allowed = self.servers();
+        allowed.retain(|server| may(server));
+        let may = |server: &ServerName| allowed.contains(server);
+        let listed = self.listed.iter().find(|claim| may(&claim.server));
+        let Some(listed) = listed else { return self.owner_by_template(|server, _| may(server)) };
+        let is_early = |claim: &&Claim| claim.order.added == 0 || !claim.order.is_unpinned;
+        let templates = self.by_template.iter().map(|(_, claim)| *claim);
+        let templates = templates.filter(is_early).filter(|claim| may(&claim.server));
+        let by_rank = |claim: &&Claim| (claim.order.is_unpinned, claim.order.rank);
+        templates.chain([listed]).min_by_key(by_rank).map(|claim| &claim.server)
+    }
+
+    /// Returns the owner of the URI among the servers that have a template for it. `may` tells which servers and
+    /// templates count.
+    pub fn owner_by_template(&self, may: impl Fn(&ServerName, &str) -> bool) -> Option<&'a ServerName> {
+        let templates = self.by_template.iter().filter(|(template, claim)| may(&claim.server, template));
+        templates.min_by_key(|(_, claim)| claim.order).map(|(_, claim)| &claim.server)
+    }
+
+    /// Returns every server that claims the URI.
+    pub fn servers(&self) -> BTreeSet<&'a ServerName> {
+        let templates = self.by_template.iter().map(|(_, claim)| *claim);
+        self.listed.iter().chain(templates).map(|claim| &claim.server).collect()
     }
 }
 
@@ -187,6 +198,8 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn claimed(server: &str, items: Option<&[&str]>) -> Claimed {
@@ -196,7 +209,7 @@ mod tests {
     }
 
     fn owner<'a>(table: &'a Resources, uri: &str) -> Option<&'a str> {
-        table.owner(uri, |_| true).map(ServerName::as_str)
+        table.claimants(uri).owner(|_| true).map(ServerName::as_str)
     }
 
     #[test]
@@ -210,7 +223,11 @@ mod tests {
         let (a, b) = (ServerName::new("a").unwrap(), ServerName::new("b").unwrap());
         let shadowed: Vec<_> = table.shadowed().collect();
         assert_eq!(shadowed, [Shadowed { uri: "x:1", server: &a, owner: &b }]);
-        assert_eq!(table.owner("x:1", |server| *server == a), Some(&a), "the other one does not count");
+        assert_eq!(
+            table.claimants("x:1").owner(|server| *server == a),
+            Some(&a),
+            "the other one does not count"
+        );
     }
 
     #[test]
@@ -274,5 +291,22 @@ mod tests {
         let mut lists = vec![claimed("a", Some(&["x"])), claimed("b", Some(&["x"]))];
         lists[1].items = Some(vec![("x".into(), true)]);
         assert_eq!(owner(&Resources::new(&Resources::default(), lists, Vec::new()), "x"), Some("b"));
+    }
+
+    #[test]
+    fn a_server_with_many_templates_for_a_uri_is_one_claimant() {
+        let templates: Vec<String> = (1..=64).map(|count| format!("x:{}", "{+a}".repeat(count))).collect();
+        let templates: Vec<&str> = templates.iter().map(String::as_str).collect();
+        let lists = vec![claimed("a", Some(&templates)), claimed("b", Some(&templates))];
+        let table = Resources::new(&Resources::default(), Vec::new(), lists);
+        let claimants = table.claimants("x:1");
+        let names: Vec<_> = claimants.servers().into_iter().map(ServerName::as_str).collect();
+        assert_eq!(names, ["a", "b"]);
+        let asked = Cell::new(0);
+        let may = |_: &ServerName| {
+            asked.set(asked.get() + 1);
+            false
+        };
+        assert_eq!((claimants.owner(may), asked.get()), (None, 2));
     }
 }

@@ -252,26 +252,26 @@ pub(crate) async fn owner_of(gateway: &Gateway, exchange: &Exchange, uri: &str) 
         record_unlisted(gateway, exchange, uri);
         return None;
     }
-    let look = || shared.names.tables(&shared.host).resources.owner(uri, may).cloned();
     let patience = shared.options.list_patience;
     shared.names.complete(&shared.host, caller, patience).await;
-    if let Some(server) = look() {
-        return Some(server);
+    if let Some(server) = shared.names.tables(&shared.host).resources.claimants(uri).owner(may) {
+        return Some(server.clone());
     }
     shared.names.sweep(&shared.host, caller, Kind::Resources, patience).await;
     shared.names.sweep(&shared.host, caller, Kind::Templates, patience).await;
-    if let Some(server) = look() {
-        return Some(server);
-    }
     let tables = shared.names.tables(&shared.host);
+    let claimants = tables.resources.claimants(uri);
+    if let Some(server) = claimants.owner(may) {
+        return Some(server.clone());
+    }
     // A URI that the rules hide goes the way of one that is missing: to the server with a template for both, where
     // the host says of both that there is none.
     let may_reach = |server: &ServerName, template: &str| shared.host.may_reach(caller, server, template);
-    if let Some(server) = tables.resources.owner_by_template(uri, may_reach) {
+    if let Some(server) = claimants.owner_by_template(may_reach) {
         return Some(server.clone());
     }
     let mut is_hidden = false;
-    for server in tables.resources.claimants(uri) {
+    for server in claimants.servers() {
         is_hidden |= record_hidden(gateway, exchange, server, (Kind::Resources, uri));
     }
     if !is_hidden {
