@@ -59,8 +59,9 @@ def floods(world, _count, rng):
 
 
 def head(kind=b"application/json", more=b"", length=None):
-    text = b"HTTP/1.1 200 OK\r\nContent-Type: " + kind + b"\r\n" + more
-    return text + (b"Connection: close\r\n\r\n" if length is None else b"Content-Length: %d\r\n\r\n" % length)
+    # The server hangs up after it: without a word of that, a later call may be on its way on the same connection.
+    text = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + kind + b"\r\n" + more
+    return text + (b"\r\n" if length is None else b"Content-Length: %d\r\n\r\n" % length)
 
 
 def ask(world, remote, pieces, count=1):
