@@ -3,9 +3,11 @@
 //! Rules are written for URIs as people write them; servers decode, resolve and cut them with the parser at hand.
 //! A rule is therefore asked about the closure of a URI under what parsers do, in any order: percent-decoding,
 //! dot segments and doubled slashes as a file system resolves them, the WHATWG parser (by the `url` crate),
-//! removal of query and fragment, and a `file` authority that is ignored.
+//! host names in lower case and without the dot of the root, removal of user information, port, `;` parameters,
+//! query and fragment, and a `file` authority that is ignored.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::net::Ipv6Addr;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -13,45 +15,44 @@ use url::Url;
 /// The longest URI that has forms, in bytes. Matching costs forms times patterns times this.
 const MAX_LENGTH: usize = 2 << 10;
 
-/// The most forms of one URI. Honest URIs have fewer than ten; one with more was built to have them.
+/// The most forms of one URI. Honest URIs have fewer than half as many, except for those with nearly every
+/// component; one with more was built to have them.
 const MAX_FORMS: usize = 64;
 
 /// The components that are missing in a form of a URI. Only such a form is matched against patterns without them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Cut(u8);
 
 impl Cut {
     const QUERY: Self = Self(1);
     const FRAGMENT: Self = Self(2);
     pub(super) const HOST: Self = Self(4);
+    const USER: Self = Self(8);
+    const PORT: Self = Self(16);
+    const PARAMETERS: Self = Self(32);
 
-    /// Every combination.
-    pub(super) const ALL: [Self; 8] =
-        [Self(0), Self(1), Self(2), Self(3), Self(4), Self(5), Self(6), Self(7)];
-
-    /// The index in [`ALL`](Self::ALL).
-    pub(super) fn index(self) -> usize {
-        usize::from(self.0)
-    }
+    pub(super) const ALL: Self = Self(63);
 
     fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+    /// Whether all components of the other one are missing here too.
+    pub(super) fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
     }
 }
 
 /// One text that a server may read a URI as.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Form {
     pub(super) text: String,
     pub(super) cut: Cut,
 }
 
 /// Returns every form of a URI, itself first; `None` if parsers disagree about its characters (raw white space,
-/// control characters and backslashes, also escaped ones; escapes that are not UTF-8), or beyond the limits.
+/// control characters and backslashes, also escaped ones; escapes that are not UTF-8; brackets in the authority
+/// around anything but an IPv6 address), or beyond the limits.
 pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
     let is_refused = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '\u{feff}');
     if uri.len() > MAX_LENGTH || uri.contains(is_refused) {
@@ -66,17 +67,19 @@ pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
     while let Some(form) = forms.get(next).cloned() {
         next += 1;
         let Form { text, cut } = &form;
-        let mut found =
-            vec![(decode(text)?, *cut), (resolve(text, true), *cut), (resolve(text, false), *cut)];
+        if has_odd_brackets(text) {
+            return None;
+        }
+        let mut found = vec![
+            (decode(text)?, *cut),
+            (resolve(text, true), *cut),
+            (resolve(text, false), *cut),
+            (with_host_name(text), *cut),
+        ];
         if let Some(parsed) = parse(text) {
             found.push((decode(&parsed)?, *cut));
         }
-        let removals = [
-            (without_host(text), Cut::HOST),
-            (text.split_once('?').map(|(before, _)| before.to_owned()), Cut::QUERY),
-            (text.split_once('#').map(|(before, _)| before.to_owned()), Cut::FRAGMENT),
-        ];
-        found.extend(removals.into_iter().filter_map(|(text, removed)| Some((text?, cut.and(removed)))));
+        found.extend(removals(text).into_iter().map(|(text, removed)| (text, cut.and(removed))));
         for (text, cut) in found {
             let form = Form { text, cut };
             if !seen.contains(&form) {
@@ -91,25 +94,33 @@ pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
     Some(forms)
 }
 
-/// Returns the forms of a URI pattern that stand for URIs without some components: decoded and resolved like a
-/// URI. In a `file` URI `?` is the wildcard, so query and fragment are only cut from others.
-pub(super) fn pattern_forms(pattern: &str, cut: Cut) -> Vec<String> {
-    let mut text = decode_pattern(pattern);
-    if cut.has(Cut::HOST) {
-        text = without_host(&text).unwrap_or(text);
-    }
+/// Returns the forms of a URI pattern, with all combinations of some components missing: decoded and resolved like
+/// a URI. In a `file` URI `?` is the wildcard, so query and fragment are only cut from others.
+pub(super) fn pattern_forms(pattern: &str, cuts: Cut) -> BTreeSet<Form> {
+    let text = decode_pattern(pattern);
     let is_file = split_scheme(&text).0.eq_ignore_ascii_case("file");
-    for (removed, delimiter) in [(Cut::QUERY, '?'), (Cut::FRAGMENT, '#')] {
-        if cut.has(removed) && !is_file {
-            text.truncate(text.find(delimiter).unwrap_or(text.len()));
+    let is_cut = |cut: Cut| cuts.has(cut) && !(is_file && Cut::QUERY.and(Cut::FRAGMENT).has(cut));
+    let mut open = vec![Form { text: text.clone(), cut: Cut::default() }];
+    // A `*` at the end also stands for names behind the component that is cut together with it.
+    if text.ends_with('*') && text.rsplit('/').next().is_some_and(|end| end.contains(['@', ':', ';'])) {
+        open.push(Form { text: text + "/*", cut: Cut::default() });
+    }
+    let mut cut_forms = BTreeSet::new();
+    while let Some(form) = open.pop() {
+        if cut_forms.insert(form.clone()) {
+            let removed = removals(&form.text).into_iter().filter(|(_, cut)| is_cut(*cut));
+            open.extend(removed.map(|(text, cut)| Form { text, cut: form.cut.and(cut) }));
         }
     }
-    let parsed = parse(&text).map(|parsed| decode_pattern(&parsed));
-    let mut all = vec![resolve(&text, true), resolve(&text, false)];
-    all.extend(parsed);
-    all.push(text);
-    all.sort();
-    all.dedup();
+    let mut all = BTreeSet::new();
+    for Form { text, cut } in cut_forms {
+        let parsed = parse(&text).map(|parsed| decode_pattern(&parsed));
+        let texts = [resolve(&text, true), resolve(&text, false), text].into_iter().chain(parsed);
+        for text in texts {
+            all.insert(Form { text: with_host_name(&text), cut });
+            all.insert(Form { text, cut });
+        }
+    }
     all
 }
 
@@ -123,8 +134,10 @@ fn is_plain(uri: &str) -> bool {
         _ => Some(rest.strip_prefix("//").unwrap_or(rest)),
     };
     let is_lower = !scheme.bytes().any(|byte| byte.is_ascii_uppercase());
-    let has_forms = |path: &str| path.contains(['%', '?', '#']) || path.contains("//") || has_dots(path);
-    is_lower && path.is_some_and(|path| !path.starts_with('/') && !has_forms(path))
+    let authority = split_authority(rest).map_or("", |(authority, _)| authority);
+    let is_name = !authority.contains(['@', ':', '[', ']']) && with_host_name(uri) == uri;
+    let has_forms = |path: &str| path.contains(['%', '?', '#', ';']) || path.contains("//") || has_dots(path);
+    is_lower && is_name && path.is_some_and(|path| !path.starts_with('/') && !has_forms(path))
 }
 
 fn has_dots(path: &str) -> bool {
@@ -168,16 +181,85 @@ fn decode_pattern(pattern: &str) -> String {
     text
 }
 
-/// Reads a URI as the WHATWG parser does, without credentials and the dot of a rooted host name.
+/// Reads a URI as the WHATWG parser does.
 fn parse(text: &str) -> Option<String> {
-    let mut url = Url::parse(text).ok()?;
-    // Both fail where there is no host, and so nothing to remove.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    if let Some(host) = url.host_str().and_then(|host| host.strip_suffix('.')).map(str::to_owned) {
-        url.set_host(Some(&host)).ok()?;
-    }
-    Some(url.into())
+    Url::parse(text).ok().map(String::from)
+}
+
+/// Splits a URI before its authority and behind it.
+fn split_around_authority(text: &str) -> Option<(&str, &str, &str)> {
+    let (authority, path) = split_authority(split_scheme(text).1)?;
+    let before = text.len() - path.len() - authority.len();
+    Some((&text[..before], authority, path))
+}
+
+/// Splits an authority into user information with its `@`, host, and port with its colon.
+fn split_host(authority: &str) -> (&str, &str, &str) {
+    let (user, host) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    let name = if host.starts_with('[') { host.find(']').unwrap_or(0) } else { 0 };
+    let (host, port) = host.split_at(host[name..].find(':').map_or(host.len(), |at| name + at));
+    (user, host, port)
+}
+
+/// Whether an authority has brackets around anything but an IPv6 address: some parsers read only what is in them.
+fn has_odd_brackets(text: &str) -> bool {
+    let Some((_, authority, _)) = split_around_authority(text) else { return false };
+    let (user, host, port) = split_host(authority);
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let address = address.and_then(|address| address.split('%').next());
+    let is_address = address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    user.contains(['[', ']']) || port.contains(['[', ']']) || (host.contains(['[', ']']) && !is_address)
+}
+
+/// Writes the host in lower case and without the dot of the root.
+fn with_host_name(text: &str) -> String {
+    let Some((before, authority, path)) = split_around_authority(text) else { return text.to_owned() };
+    let (user, host, port) = split_host(authority);
+    let host = host.to_lowercase();
+    let name = Some(host.trim_end_matches('.')).filter(|name| !name.is_empty()).unwrap_or(&host);
+    format!("{before}{user}{name}{port}{path}")
+}
+
+/// Returns a URI without each of the components that some reader ignores.
+fn removals(text: &str) -> Vec<(String, Cut)> {
+    let before = |delimiter| text.split_once(delimiter).map(|(before, _)| before.to_owned());
+    // A fragment behind the query goes with it.
+    let has_fragment = text.split_once('?').is_some_and(|(_, query)| query.contains('#'));
+    let query = if has_fragment { Cut::QUERY.and(Cut::FRAGMENT) } else { Cut::QUERY };
+    let found = [
+        (without_host(text), Cut::HOST),
+        (without_user(text), Cut::USER),
+        (without_port(text), Cut::PORT),
+        (before('?'), query),
+        (before('#'), Cut::FRAGMENT),
+    ];
+    let parameters = without_parameters(text).into_iter().map(|text| (text, Cut::PARAMETERS));
+    found.into_iter().filter_map(|(text, cut)| Some((text?, cut))).chain(parameters).collect()
+}
+
+/// Removes the user information, up to the first of several `@`: readers disagree about which one ends it.
+fn without_user(text: &str) -> Option<String> {
+    let (before, authority, path) = split_around_authority(text)?;
+    let (_, host) = authority.split_once('@')?;
+    Some(format!("{before}{host}{path}"))
+}
+
+fn without_port(text: &str) -> Option<String> {
+    let (before, authority, path) = split_around_authority(text)?;
+    let (user, host, port) = split_host(authority);
+    (!port.is_empty()).then(|| format!("{before}{user}{host}{path}"))
+}
+
+/// Removes what follows a `;`: in the last name of the path, in each name, or to the end of the path.
+fn without_parameters(text: &str) -> Vec<String> {
+    let path = split_around_authority(text).map_or(split_scheme(text).1, |(_, _, path)| path);
+    let (before, path) = text.split_at(text.len() - path.len());
+    let (path, after) = path.split_at(path.find(['?', '#']).unwrap_or(path.len()));
+    let Some(first) = path.find(';') else { return Vec::new() };
+    let last = path.rfind('/').unwrap_or(0);
+    let last = path[last..].find(';').map_or(path.len(), |at| last + at);
+    let each: Vec<&str> = path.split('/').map(|name| name.split(';').next().unwrap_or(name)).collect();
+    [&path[..last], &each.join("/"), &path[..first]].map(|path| format!("{before}{path}{after}")).into()
 }
 
 /// Resolves `.`, `..` and empty names as a file system does, through `?` and `#`, and writes the scheme in lower
@@ -269,6 +351,16 @@ mod tests {
             ("https:evil.com/x", "https://evil.com/x"),
             ("https://user:word@EVIL.com.:443/x", "https://evil.com/x"),
             ("https://ｅvil.com/", "https://evil.com/"),
+            ("docs://BOARD/x", "docs://board/x"),
+            ("docs://u@board/x", "docs://board/x"),
+            ("docs://board:1/x", "docs://board/x"),
+            ("docs://U:p@Board.:1/x", "docs://board/x"),
+            ("docs://u@board:1/x", "docs://board:1/x"),
+            ("docs://u@board:1/x", "docs://u@board/x"),
+            ("docs://[::1]:1/x", "docs://[::1]/x"),
+            ("https://a.example/b;c/d;e?f;g", "https://a.example/b;c/d?f;g"),
+            ("https://a.example/b;c/d;e?f;g", "https://a.example/b/d"),
+            ("https://a.example/b;c/d;e?f;g", "https://a.example/b?f;g"),
         ];
         for (uri, form) in table {
             assert!(texts(uri).iter().any(|text| text == form), "{uri}: {:?}", texts(uri));
@@ -278,9 +370,24 @@ mod tests {
     #[test]
     fn a_plain_uri_has_one_form() {
         let plain =
-            ["", "x", "file:///tmp/a", "file:///tmp/.hidden/...", "t://{a}/{b}", "notes://Host/ä", "a:b:c"];
+            ["", "x", "file:///tmp/a", "file:///tmp/.hidden/...", "t://{a}/{b}", "notes://host/ä", "a:b:c"];
         for uri in plain {
             assert_eq!(texts(uri), [uri]);
+        }
+    }
+
+    #[test]
+    fn honest_uris_stay_below_the_limit_of_forms() {
+        let table = [
+            ("db://localhost:5432/users/schema", 2),
+            ("https://docs.example/a/b?x=1&y=2#top", 4),
+            ("https://docs.example:8443/a/b;v=1?x=1&y=2#top", MAX_FORMS / 2),
+            ("postgres://User:word@Db.example:5432/users?mode=ro", MAX_FORMS / 2),
+            ("https://user@docs.example:8443/a%20b/c;v=1?x=1#top", MAX_FORMS),
+            ("https://User@Docs.example:8443/a%20b/c?x=1#top", MAX_FORMS),
+        ];
+        for (uri, most) in table {
+            assert!(texts(uri).len() <= most, "{uri} has {}", texts(uri).len());
         }
     }
 
@@ -299,6 +406,10 @@ mod tests {
             "file:///tmp/..%5cx",
             "file:///tmp/x%20",
             "file:///tmp/%c0%ae%c0%ae/x",
+            "docs://[board]/x",
+            "docs://a[::1]/x",
+            "docs://%5Bboard%5D/x",
+            "docs://[::1]@board/x",
         ];
         for uri in refused {
             assert_eq!(forms(uri), None, "{uri:?}");
@@ -316,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_form_of_a_form_is_a_form(uri in "(file|x|X|https)?:?/{0,3}[a-c.%/2eEfF?#é]{0,16}") {
+        fn every_form_of_a_form_is_a_form(uri in "(file|x|X|https)?:?/{0,3}[a-c.%/2eEfF?#é@:;]{0,16}") {
             let Some(all) = forms(&uri) else { return Ok(()) };
             prop_assert_eq!(&all[0].text, &uri);
             prop_assert!(all.len() <= MAX_FORMS);

@@ -6,8 +6,7 @@ use super::{Filter, Rule, Subject, glob};
 /// The resource patterns of a filter in the forms that URIs are compared in, beside the patterns as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UriPatterns {
-    /// By [`Cut::index`].
-    allow: Vec<Vec<Normal>>,
+    allow: Vec<Normal>,
     deny: Vec<Normal>,
 }
 
@@ -17,6 +16,8 @@ struct Normal {
     /// The index of the pattern in its list.
     of: usize,
     pattern: String,
+    /// Matched only by forms of a URI that miss at least the same.
+    cut: Cut,
 }
 
 /// Returns every text that a server may read a URI as; `None` if servers may read it differently in ways that no
@@ -28,9 +29,8 @@ pub fn uri_forms(uri: &str) -> Option<Vec<String>> {
 
 impl UriPatterns {
     pub(super) fn of(filter: &Filter) -> Self {
-        let allow = Cut::ALL.map(|cut| normal(&filter.allow, &[cut]));
-        // A deny pattern with a query must not deny every other query.
-        Self { allow: allow.into(), deny: normal(&filter.deny, &[Cut::default(), Cut::HOST]) }
+        // A deny pattern with a query, a user or a port must not deny every other one.
+        Self { allow: normal(&filter.allow, Cut::ALL), deny: normal(&filter.deny, Cut::HOST) }
     }
 
     /// Decides about the forms of a URI that is allowed as written; `None` if all of them are allowed too.
@@ -42,7 +42,7 @@ impl UriPatterns {
             // The first form is the URI as written, which a pattern as written has allowed.
             let mut others = forms().skip(1);
             let is_allowed = |(name, cut): (String, Cut)| {
-                let normal = self.allow.get(cut.index()).into_iter().flatten();
+                let normal = self.allow.iter().filter(|normal| cut.has(normal.cut));
                 filter
                     .allow
                     .iter()
@@ -66,15 +66,14 @@ impl UriPatterns {
 }
 
 /// Returns the forms of all resource patterns of a list that differ from the patterns themselves.
-fn normal(patterns: &[String], cuts: &[Cut]) -> Vec<Normal> {
+fn normal(patterns: &[String], cuts: Cut) -> Vec<Normal> {
     let mut all = Vec::new();
     for (of, pattern) in patterns.iter().enumerate() {
         let kind = Subject::Resource("").prefix();
         let Some(at) = pattern.find(kind).map(|at| at + kind.len()) else { continue };
         let (prefix, uri) = pattern.split_at(at);
-        let forms = cuts.iter().flat_map(|cut| uri_normalize::pattern_forms(uri, *cut));
-        let forms = forms.filter(|form| form != uri);
-        all.extend(forms.map(|form| Normal { of, pattern: format!("{prefix}{form}") }));
+        let forms = uri_normalize::pattern_forms(uri, cuts).into_iter().filter(|form| form.text != uri);
+        all.extend(forms.map(|Form { text, cut }| Normal { of, pattern: format!("{prefix}{text}"), cut }));
     }
     all
 }

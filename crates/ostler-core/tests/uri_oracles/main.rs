@@ -106,19 +106,98 @@ const PARTS: [&str; 56] = [
     "localhost",
 ];
 
-fn uri(rng: &mut Rng) -> String {
-    let mut uri = rng.choice(HEADS).unwrap().to_owned();
+/// Beginnings with an authority.
+const HOST_HEADS: [&str; 14] = [
+    "docs://public",
+    "docs://public/",
+    "docs://public",
+    "docs://",
+    "docs://board",
+    "docs:",
+    "DOCS://",
+    "//",
+    "https://good.example/open/",
+    "https://good.example/open/",
+    "https://good.example",
+    "https://",
+    "https://board.example/",
+    "https:",
+];
+
+/// Parts that parsers treat differently in an authority, and names that lead to a denied place.
+const HOST_PARTS: [&str; 44] = [
+    "@",
+    "@",
+    "@",
+    "%40",
+    "%2540",
+    ":",
+    ":",
+    ":1",
+    ":443",
+    ":x",
+    "%3a",
+    ".",
+    "..",
+    "/",
+    "/",
+    "/",
+    "//",
+    "%2f",
+    ";",
+    ";",
+    ";x",
+    "%3b",
+    "?",
+    "#",
+    "%23",
+    "[",
+    "]",
+    "[::1]",
+    "u",
+    "u@",
+    "public",
+    "board",
+    "board/",
+    "BOARD/",
+    "bo%61rd",
+    "Board",
+    "board.example",
+    "BOARD.example",
+    "board.example/",
+    "secret",
+    "Secret",
+    "s%65cret",
+    "/secret",
+    "open",
+];
+
+fn uri(rng: &mut Rng, heads: &[&str], parts: &[&str]) -> String {
+    let mut uri = (*rng.choice(heads).unwrap()).to_owned();
     for _ in 0..rng.usize(0..9) {
-        uri.push_str(rng.choice(PARTS).unwrap());
+        uri.push_str(rng.choice(parts).unwrap());
     }
     uri
 }
 
-/// Starts an oracle and returns the paths that it reads each URI as.
-fn ask(program: &str, script: &str, uris: &[String]) -> Vec<Vec<String>> {
+/// Returns random URIs; the seed is printed.
+fn uris(heads: &[&str], parts: &[&str]) -> Vec<String> {
+    let seed =
+        std::env::var("OSTLER_URI_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
+    println!("OSTLER_URI_SEED={seed}");
+    let mut rng = Rng::with_seed(seed);
+    (0..COUNT).map(|_| uri(&mut rng, heads, parts)).collect()
+}
+
+/// Starts an oracle and returns what it reads each URI as.
+fn ask(program: &str, script: &str, wanted: &str, uris: &[String]) -> Vec<Vec<String>> {
     let script = format!("{}/tests/uri_oracles/{script}", env!("CARGO_MANIFEST_DIR"));
-    let mut child =
-        Command::new(program).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(program)
+        .args([script.as_str(), wanted])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let lines: Vec<String> = uris.chunks(BATCH).map(|batch| serde_json::to_string(batch).unwrap()).collect();
     let writer = thread::spawn(move || lines.iter().for_each(|line| writeln!(stdin, "{line}").unwrap()));
@@ -137,47 +216,66 @@ fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     Rules::of(&[("r".to_owned(), role)].into())
 }
 
-#[test]
-fn no_parser_reads_an_allowed_uri_outside_the_allowed_folder_or_a_denied_path_as_allowed() {
-    let seed =
-        std::env::var("OSTLER_URI_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
-    println!("OSTLER_URI_SEED={seed}");
-    let mut rng = Rng::with_seed(seed);
-    let uris: Vec<String> = (0..COUNT).map(|_| uri(&mut rng)).collect();
-    let (folder, denied) = (
-        rules(&["fs/resource:file:///tmp/*"], &[]),
-        rules(&["fs/*"], &["fs/resource:file:///etc/*", "fs/resource:file:///tmp/secret"]),
-    );
+/// Asks rules and oracles about the same URIs: what `allow` allows must be inside for every reader, and what
+/// is denied for one reader must be denied by `deny`.
+fn compare(
+    uris: &[String],
+    wanted: &str,
+    (allow, is_inside): (&Rules, fn(&str) -> bool),
+    (deny, is_denied): (&Rules, fn(&str) -> bool),
+) {
     let may = |rules: &Rules, uri: &str| {
         rules.of_use(&Caller::new("x", "r"), "fs", Subject::Resource(uri)).is_allowed()
     };
     let (python, node) = thread::scope(|scope| {
-        let python = scope.spawn(|| ask("python3", "read.py", &uris));
-        let node = scope.spawn(|| ask("node", "read.js", &uris));
+        let python = scope.spawn(|| ask("python3", "read.py", wanted, uris));
+        let node = scope.spawn(|| ask("node", "read.js", wanted, uris));
         (python.join().unwrap(), node.join().unwrap())
     });
-    let is_inside = |path: &str| path == "/tmp" || path.starts_with("/tmp/");
-    let is_denied = |path: &str| path.starts_with("/etc/") || path == "/tmp/secret";
     let (mut allowed, mut refused) = (0, 0);
-    for (uri, paths) in uris.iter().zip(python.iter().zip(&node)) {
-        let paths = || paths.0.iter().chain(paths.1);
-        if may(&folder, uri) {
+    for (uri, (python, node)) in uris.iter().zip(python.iter().zip(&node)) {
+        let mut found = python.iter().chain(node);
+        if may(allow, uri) {
             allowed += 1;
-            assert!(
-                paths().all(|path| is_inside(path)),
-                "{uri:?} is allowed and read as {:?}",
-                paths().collect::<Vec<_>>()
-            );
+            let outside = found.clone().find(|read| !is_inside(read));
+            assert_eq!(outside, None, "{uri:?} is allowed and read as something else");
         }
-        if paths().any(|path| is_denied(path)) {
+        if let Some(read) = found.find(|read| is_denied(read)) {
             refused += 1;
-            assert!(
-                !may(&denied, uri),
-                "{uri:?} is not denied and read as {:?}",
-                paths().collect::<Vec<_>>()
-            );
+            assert!(!may(deny, uri), "{uri:?} is not denied and read as {read:?}");
         }
     }
-    println!("{allowed} of {COUNT} are allowed, {refused} lead to a denied file");
+    println!("{allowed} of {COUNT} are allowed, {refused} lead to what is denied");
     assert!(allowed > COUNT / 50 && refused > COUNT / 200, "{allowed} and {refused} prove nothing");
+}
+
+#[test]
+fn no_parser_reads_an_allowed_uri_outside_the_allowed_folder_or_a_denied_path_as_allowed() {
+    let folder = rules(&["fs/resource:file:///tmp/*"], &[]);
+    let denied = rules(&["fs/*"], &["fs/resource:file:///etc/*", "fs/resource:file:///tmp/secret"]);
+    compare(
+        &uris(&HEADS, &PARTS),
+        "paths",
+        (&folder, |path| path == "/tmp" || path.starts_with("/tmp/")),
+        (&denied, |path| path.starts_with("/etc/") || path == "/tmp/secret"),
+    );
+}
+
+#[test]
+fn no_parser_reads_an_allowed_uri_at_another_host_or_a_denied_host_and_path_as_allowed() {
+    let allow = ["fs/resource:docs://public*", "fs/resource:https://good.example/open/*"];
+    let deny = ["fs/resource:docs://board/*", "fs/resource:https://board.example/secret"];
+    compare(
+        &uris(&HOST_HEADS, &HOST_PARTS),
+        "hosts",
+        (&rules(&allow, &[]), |place| {
+            let is_open = |path: &str| path.is_empty() || path.starts_with('/');
+            place.starts_with("docs://public")
+                || place.strip_prefix("https://good.example/open").is_some_and(is_open)
+        }),
+        (&rules(&["fs/*"], &deny), |place| {
+            place.strip_prefix("docs://board/").is_some_and(|path| !path.is_empty())
+                || place == "https://board.example/secret"
+        }),
+    );
 }

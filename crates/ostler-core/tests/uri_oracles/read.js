@@ -1,4 +1,5 @@
-// Reads file URIs as Node programs do: a JSON array of URIs per line in, a JSON array of path lists out.
+// Reads URIs as Node programs do: a JSON array of URIs per line in, a JSON array of lists out.
+// The lists are of paths of `file` URIs, or, with the argument `hosts`, of `SCHEME://HOST/PATH` without parameters.
 const path = require("path");
 const { fileURLToPath } = require("url");
 
@@ -27,10 +28,26 @@ function readings(uri) {
 // The file that opening the path from the root folder would open.
 const resolved = (text) => path.posix.resolve("/", "./" + text);
 
+function places(uri) {
+  const found = [];
+  const decoded = (text) => [text, ...attempt(() => decodeURIComponent(text))];
+  for (const text of [uri.trim(), ...decoded(uri).flatMap(decoded)]) {
+    for (const url of attempt(() => new URL(text))) {
+      const hosts = decoded(url.hostname).flatMap((host) => [host, host.toLowerCase()]);
+      const each = url.pathname.split("/").map((name) => name.split(";")[0]).join("/");
+      const paths = [url.pathname, url.pathname.split(";")[0], each].flatMap(decoded).flatMap(decoded);
+      for (const host of hosts) {
+        for (const place of paths) found.push(`${url.protocol}//${host.replace(/\.+$/, "")}${resolved(place)}`);
+      }
+    }
+  }
+  return [...new Set(found)];
+}
+
+const paths = (uri) => readings(uri).filter((text) => !text.includes("\0")).map(resolved);
+const read = process.argv.includes("hosts") ? places : paths;
+
 require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
-  const answers = JSON.parse(line).map((uri) => {
-    const paths = readings(uri).filter((text) => !text.includes("\0")).map(resolved);
-    return [...new Set(paths)].sort();
-  });
+  const answers = JSON.parse(line).map((uri) => [...new Set(read(uri))].sort());
   console.log(JSON.stringify(answers));
 });

@@ -1,8 +1,11 @@
-"""Reads file URIs as Python programs do: a JSON array of URIs per line in, a JSON array of path lists out."""
+"""Reads URIs as Python programs do: a JSON array of URIs per line in, a JSON array of lists out.
+
+The lists are of paths of `file` URIs, or, with the argument `hosts`, of `SCHEME://HOST/PATH` without parameters.
+"""
 import json
 import posixpath
 import sys
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlparse, urlsplit
 
 
 def readings(uri):
@@ -26,6 +29,23 @@ def resolved(path):
     return None if "\0" in path else "/" + posixpath.normpath("/" + path).lstrip("/")
 
 
+def places(uri):
+    found = set()
+    for text in {uri, uri.strip(), unquote(uri), unquote(unquote(uri))}:
+        try:
+            parts = urlparse(text)
+            host = parts.hostname or ""
+        except ValueError:
+            continue
+        hosts = {name.rstrip(".") for name in (host, unquote(host), unquote(unquote(host)))}
+        each = "/".join(name.split(";")[0] for name in parts.path.split("/"))
+        once = {unquote(path) for path in (parts.path, parts.path.split(";")[0], each)}
+        paths = {parts.path, each} | once | {unquote(path) for path in once}
+        found.update(f"{parts.scheme}://{host}{resolved(path)}" for host in hosts for path in paths)
+    return found
+
+
+read = places if "hosts" in sys.argv else lambda uri: set(map(resolved, readings(uri)))
 for line in sys.stdin:
-    answers = [[path for path in set(map(resolved, readings(uri))) if path] for uri in json.loads(line)]
+    answers = [[text for text in read(uri) if text] for uri in json.loads(line)]
     print(json.dumps(answers), flush=True)
