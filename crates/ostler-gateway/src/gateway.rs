@@ -8,7 +8,7 @@ use ostler_core::name::ServerName;
 use ostler_host::Host;
 use tokio::sync::watch;
 
-use crate::answer::{Hub, Lot, Names, Subscriptions};
+use crate::answer::{Hub, Lot, Names, SubscriptionRoom, Subscriptions};
 use crate::beat::Beat;
 use crate::options::GatewayOptions;
 use crate::sessions::Sessions;
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) hub: Hub,
     /// What legacy sessions have subscribed to.
     pub(crate) subscriptions: Subscriptions,
+    /// Room for these and for those of listens.
+    pub(crate) subscription_room: SubscriptionRoom,
     /// Legacy sessions over HTTP.
     pub(crate) sessions: Sessions,
     /// Room for long streams.
@@ -54,6 +56,7 @@ impl Gateway {
             lot: Lot::new(options.max_parked),
             hub: Hub::new(),
             subscriptions: Subscriptions::default(),
+            subscription_room: SubscriptionRoom::default(),
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             long_streams: Slots::new(options.max_streams),
             long_per_caller: Shares::new(options.max_streams.div_ceil(2)),

@@ -13,11 +13,12 @@ pub(crate) struct Shares {
     held: Mutex<HashMap<Arc<str>, usize>>,
 }
 
-/// One thing of a principal's share, given back when dropped.
+/// A part of a principal's share, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     shares: Arc<Shares>,
     principal: Arc<str>,
+    amount: usize,
 }
 
 impl Shares {
@@ -33,17 +34,21 @@ impl Shares {
 
     /// One more thing for a principal; `None` if it holds its share already.
     pub(crate) fn take(self: &Arc<Self>, principal: &str) -> Option<Share> {
+        self.take_many(principal, 1)
+    }
+
+    /// Takes as many things for a principal; `None` if it would hold more than its share.
+    pub(crate) fn take_many(self: &Arc<Self>, principal: &str, amount: usize) -> Option<Share> {
         let mut held = self.lock();
+        if held.get(principal).copied().unwrap_or(0).saturating_add(amount) > self.max {
+            return None;
+        }
         // Its name is copied only where it holds nothing else.
         let name =
             held.get_key_value(principal).map_or_else(|| principal.into(), |(name, _)| Arc::clone(name));
-        let count = held.entry(Arc::clone(&name)).or_default();
-        if *count >= self.max {
-            return None;
-        }
-        *count += 1;
+        *held.entry(Arc::clone(&name)).or_default() += amount;
         drop(held);
-        Some(Share { shares: Arc::clone(self), principal: name })
+        Some(Share { shares: Arc::clone(self), principal: name, amount })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
@@ -55,7 +60,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut held = self.shares.lock();
         if let Some(count) = held.get_mut(&*self.principal) {
-            *count -= 1;
+            *count -= self.amount;
             if *count == 0 {
                 held.remove(&*self.principal);
             }

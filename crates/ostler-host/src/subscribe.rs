@@ -16,7 +16,7 @@ use crate::lists::Kind;
 use crate::record::Refused;
 use crate::request::Request;
 use crate::server::Binding;
-use crate::server::interest::MAX_RESOURCES;
+use crate::server::interest::{Full, Held, MAX_RESOURCES};
 use crate::server::slot::Slot;
 
 /// How soon somebody who found no room may come back.
@@ -28,7 +28,7 @@ const COME_BACK: Duration = Duration::from_secs(1);
 #[must_use = "dropping a subscription ends it"]
 pub struct Subscription {
     slot: Arc<Slot>,
-    uri: Arc<str>,
+    held: Held,
     /// Taken by whoever tells the server of the end.
     binding: Option<Binding>,
 }
@@ -60,14 +60,15 @@ impl Host {
             return Err(unknown_item(Kind::Resources, uri));
         }
         let until = Instant::now() + slot.spec.call_timeout;
-        let Ok(_telling) = timeout_at(until, slot.interests.telling.lock()).await else {
+        let held = slot.interests.add(uri, caller.principal()).map_err(|full| crowded(&slot, full))?;
+        let telling = Arc::clone(&held.telling);
+        // From here on dropping it takes the count back.
+        let subscription = Subscription { slot: Arc::clone(&slot), held, binding: Some(binding) };
+        let Ok(mut is_told) = timeout_at(until, telling.lock()).await else {
             let (server, after) = (slot.key.server.clone(), slot.spec.call_timeout);
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
         };
-        let Some(is_first) = slot.interests.add(uri) else { return Err(crowded(&slot)) };
-        // From here on dropping it takes the count back.
-        let subscription = Subscription { slot: Arc::clone(&slot), uri: uri.into(), binding: Some(binding) };
-        if !is_first {
+        if *is_told {
             return Ok(subscription);
         }
         match slot.hello().map(|hello| hello.era) {
@@ -79,26 +80,34 @@ impl Host {
                 }
             }
         }
+        *is_told = true;
         Ok(subscription)
     }
 }
 
-fn crowded(slot: &Slot) -> CallError {
-    let what = format!("server `{}` tells of {MAX_RESOURCES} resources already", slot.key.server);
+fn crowded(slot: &Slot, full: Full) -> CallError {
+    let server = &slot.key.server;
+    let what = match full {
+        Full::Server => format!("server `{server}` tells of {MAX_RESOURCES} resources already"),
+        Full::Caller(share) => format!(
+            "you are subscribed to {share} resources of server `{server}`, as many as one caller may be; \
+             unsubscribe from some"
+        ),
+    };
     CallError::Overloaded { what, retry_after: COME_BACK }
 }
 
 impl Subscription {
-    /// The resource.
-    pub fn uri(&self) -> &str {
-        &self.uri
+    /// The resource: one text for all subscriptions to it.
+    pub fn uri(&self) -> &Arc<str> {
+        &self.held.uri
     }
 
     /// The server does not tell of it, so it need not be told of the end.
     fn fail(mut self) {
         self.binding = None;
-        if self.slot.interests.remove(&self.uri) {
-            self.slot.interests.forget(&self.uri);
+        if self.slot.interests.remove(&self.held) {
+            self.slot.interests.forget(&self.held.uri);
         }
     }
 }
@@ -106,17 +115,21 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let Some(binding) = self.binding.take() else { return };
-        if !self.slot.interests.remove(&self.uri) {
+        if !self.slot.interests.remove(&self.held) {
             return;
         }
+        let (slot, uri, telling) =
+            (Arc::clone(&self.slot), Arc::clone(&self.held.uri), Arc::clone(&self.held.telling));
         // Without a runtime there is no session either that could be told.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (slot, uri) = (Arc::clone(&self.slot), Arc::clone(&self.uri));
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return slot.interests.forget(&uri) };
         runtime.spawn(async move {
-            let _telling = slot.interests.telling.lock().await;
-            if slot.interests.forget(&uri) {
+            let _permit = slot.interests.ending.acquire().await;
+            let mut is_told = telling.lock().await;
+            if slot.interests.is_over(&uri) {
+                *is_told = false;
                 slot.listen();
                 slot.unsubscribe(&uri).await;
+                slot.interests.forget(&uri);
             }
             drop(binding);
         });
@@ -125,6 +138,6 @@ impl Drop for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Subscription({}, {})", self.slot.key.server, self.uri)
+        write!(f, "Subscription({}, {})", self.slot.key.server, self.held.uri)
     }
 }

@@ -2,14 +2,15 @@
 //! for their whole session.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{LogLevel, Subscription};
+use ostler_host::LogLevel;
 use ostler_wire::Era;
 
 use super::route;
+use super::subscribed::{self, Subscribed};
 use crate::exchange::{Client, Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
@@ -20,13 +21,13 @@ const PER_SESSION: usize = 1_024;
 
 /// What legacy sessions have subscribed to, by session and URI.
 #[derive(Default)]
-pub(crate) struct Subscriptions(Mutex<HashMap<Box<str>, HashMap<String, Held>>>);
+pub(crate) struct Subscriptions(Mutex<HashMap<Box<str>, Resources>>);
 
-/// The servers that tell a session of one resource.
-type Held = Vec<(ServerName, Subscription)>;
+/// The resources of a session, and the server that tells of each.
+type Resources = HashMap<Arc<str>, (ServerName, Subscribed)>;
 
 impl Subscriptions {
-    fn all(&self) -> MutexGuard<'_, HashMap<Box<str>, HashMap<String, Held>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Box<str>, Resources>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -34,14 +35,14 @@ impl Subscriptions {
     pub(crate) fn wants(&self, session: &str, server: &ServerName, uri: &str) -> bool {
         let all = self.all();
         let held = all.get(session).and_then(|uris| uris.get(uri));
-        held.is_some_and(|held| held.iter().any(|(from, _)| from == server))
+        held.is_some_and(|(from, _)| from == server)
     }
 
     /// The resources that a session wants to hear of, and whose they are.
-    pub(crate) fn of(&self, session: &str) -> Vec<(ServerName, String)> {
+    pub(crate) fn of(&self, session: &str) -> Vec<(ServerName, Arc<str>)> {
         let all = self.all();
         let uris = all.get(session).into_iter().flatten();
-        uris.flat_map(|(uri, held)| held.iter().map(|(server, _)| (server.clone(), uri.clone()))).collect()
+        uris.map(|(uri, (server, _))| (server.clone(), Arc::clone(uri))).collect()
     }
 
     /// Gives back what a session held.
@@ -106,7 +107,7 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     if is_full {
         return Reply::invalid(&format!("a session can subscribe to {PER_SESSION} resources"));
     }
-    let subscription = match gateway.0.host.subscribe(&exchange.caller, server.as_str(), &uri).await {
+    let subscription = match subscribed::subscribe(gateway, &exchange.caller, server.as_str(), &uri).await {
         Ok(subscription) => subscription,
         // Over all servers nobody can tell who was asked.
         Err(CallError::UnknownResource { .. }) if exchange.face == Face::All => {
@@ -117,7 +118,7 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     let before = {
         let mut all = gateway.0.subscriptions.all();
         let uris = all.entry(session.id().into()).or_default();
-        uris.insert(uri.into_owned(), vec![(server, subscription)])
+        uris.insert(Arc::clone(subscription.uri()), (server, subscription))
     };
     // A second subscription replaces the first; dropped in this order the server hears nothing of it.
     drop(before);

@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use ostler_core::name::ServerName;
+use ostler_host::Kind;
 use ostler_host::upstream::Event;
-use ostler_host::{Kind, Subscription};
 use ostler_wire::Change;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::hub::{self, Told};
 use super::route;
+use super::subscribed::{self, Subscribed};
 use crate::exchange::{Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
@@ -36,8 +37,10 @@ struct Wanted {
 /// What a listen holds as long as it lasts.
 struct Listening {
     wanted: Wanted,
-    /// Whose resource, which one, and what keeps the server telling.
-    held: Vec<(ServerName, String, Subscription)>,
+    /// Whether it named resources.
+    names_resources: bool,
+    /// The resources, and the server that tells of each.
+    held: Vec<(ServerName, Subscribed)>,
 }
 
 /// Listens until the client goes away or the gateway winds up.
@@ -83,20 +86,22 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: &Exchange) -> Reply {
     }
 }
 
-async fn subscribe(gateway: &Gateway, exchange: &Exchange, wanted: Wanted) -> Listening {
+async fn subscribe(gateway: &Gateway, exchange: &Exchange, mut wanted: Wanted) -> Listening {
     let mut held = Vec::new();
-    for uri in &wanted.resource_subscriptions {
+    // They are not kept but by their subscriptions.
+    let uris = std::mem::take(&mut wanted.resource_subscriptions);
+    for uri in &uris {
         let server = match &exchange.face {
             Face::One(server) => Some(server.clone()),
             Face::All => route::owner_of(gateway, exchange, uri).await,
         };
         let Some(server) = server else { continue };
         // What can't be subscribed to is not acknowledged.
-        if let Ok(subscription) = gateway.0.host.subscribe(&exchange.caller, server.as_str(), uri).await {
-            held.push((server, uri.clone(), subscription));
+        if let Ok(subscribed) = subscribed::subscribe(gateway, &exchange.caller, server.as_str(), uri).await {
+            held.push((server, subscribed));
         }
     }
-    Listening { wanted, held }
+    Listening { wanted, names_resources: !uris.is_empty(), held }
 }
 
 impl Listening {
@@ -110,7 +115,7 @@ impl Listening {
             Event::ResourcesChanged => self.wanted.resources_list_changed,
             Event::ResourceUpdated(params) => {
                 let uri = ostler_wire::text_member(params, "uri").unwrap_or_default();
-                self.held.iter().any(|(from, held, _)| from == server && *held == *uri)
+                self.held.iter().any(|(from, held)| from == server && **held.uri() == *uri)
             }
             Event::Log(_) | Event::Other { .. } => false,
         }
@@ -129,8 +134,8 @@ impl Listening {
         let may = |server: &ServerName, uri: &str| {
             host.may_use(&exchange.caller, server.as_str(), Kind::Resources, uri)
         };
-        let held = self.held.iter().filter(|(server, uri, _)| may(server, uri));
-        let updates = held.map(|(_, uri, _)| hub::updated(uri));
+        let held = self.held.iter().filter(|(server, held)| may(server, held.uri()));
+        let updates = held.map(|(_, held)| hub::updated(held.uri()));
         lists.chain(updates).map(|event| hub::notification(&event, Some(id))).collect()
     }
 }
@@ -148,14 +153,14 @@ fn acknowledgement(listening: &Listening, id: &[u8]) -> Vec<u8> {
         ostler_wire::push_text(&mut params, name);
         params.extend_from_slice(b":true");
     }
-    if !wanted.resource_subscriptions.is_empty() {
+    if listening.names_resources {
         separate(&mut params);
         params.extend_from_slice(b"\"resourceSubscriptions\":[");
-        for (at, (_, uri, _)) in listening.held.iter().enumerate() {
+        for (at, (_, held)) in listening.held.iter().enumerate() {
             if at > 0 {
                 params.push(b',');
             }
-            ostler_wire::push_text(&mut params, uri);
+            ostler_wire::push_text(&mut params, held.uri());
         }
         params.push(b']');
     }

@@ -13,6 +13,7 @@
 //!     state.rs    what the client keeps of one
 //! listen.rs   subscriptions of modern clients
 //! legacy.rs   what only legacy clients ask: log level, subscriptions of resources
+//! subscribed.rs  subscriptions of both, bounded
 //! hub.rs      events of servers → listens and sessions
 //! ```
 
@@ -29,6 +30,7 @@ mod reply;
 mod rounds;
 mod route;
 mod state;
+mod subscribed;
 mod sweep;
 mod voice;
 
@@ -47,6 +49,7 @@ pub(crate) use legacy::Subscriptions;
 pub(crate) use listen::{LISTEN, closed};
 pub(crate) use names::Names;
 pub(crate) use parked::Lot;
+pub(crate) use subscribed::SubscriptionRoom;
 
 /// Answers one request; dropping the future cancels it upstream.
 ///

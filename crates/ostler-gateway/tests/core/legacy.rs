@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use ostler_gateway::{Face, Gateway};
+use ostler_host::Caller;
 use ostler_host::upstream::Event;
 use ostler_testkit::{Reply, Script, World, settle};
+use ostler_wire::Era;
 use serde_json::{Value, json};
 
 use crate::client::{Client, gateway, one};
@@ -149,4 +151,33 @@ async fn sessions_that_lost_events_are_told_that_lists_may_have_changed() {
     let methods: Vec<_> = told.iter().map(|message| message["method"].as_str().unwrap()).collect();
     assert!(methods.contains(&"notifications/tools/list_changed"), "{methods:?}");
     assert!(methods.contains(&"notifications/resources/updated"), "{methods:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sessions_of_one_caller_subscribe_to_so_many_bytes_of_uris() {
+    let (_world, gateway) = world().await;
+    // 512 subscriptions are all that 4 MiB have room for, though the server tells of sixteen resources only.
+    let uris: Vec<_> = (0..16).map(|n| format!("a:{n:0>8188}")).collect();
+    let mut clients = Vec::new();
+    for _ in 0..32 {
+        let mut client = Client::legacy(&gateway, one("a"), json!({})).await;
+        for uri in &uris {
+            let done = client.ask("resources/subscribe", json!({"uri": uri})).await;
+            assert_eq!(done["result"], json!({}), "{}", clients.len());
+        }
+        clients.push(client);
+    }
+    let mut late = Client::legacy(&gateway, one("a"), json!({})).await;
+    let subscribe = json!({"uri": uris[0]});
+    let refused = late.ask("resources/subscribe", subscribe.clone()).await;
+    assert_eq!(refused["error"]["data"]["code"], "overloaded", "{}", refused["error"]);
+    let other = Caller::new("other", Caller::local().role());
+    let mut other = Client::of(other, &gateway, one("a"), Era::Legacy).await;
+    let done = other.ask("resources/subscribe", subscribe.clone()).await;
+    assert_eq!(done["result"], json!({}), "{}", done["error"]);
+    let mut first = clients.swap_remove(0);
+    first.hang_up().await;
+    first.ended().await;
+    let done = late.ask("resources/subscribe", subscribe).await;
+    assert_eq!(done["result"], json!({}), "{}", done["error"]);
 }

@@ -1,7 +1,7 @@
 //! What a new session is told before anybody asks for it: the level of its
 //! log, the resources to tell of, and that changes are listened to.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -68,6 +68,7 @@ impl Slot {
         if hello.era == Era::Legacy {
             return;
         }
+        let _listening = self.interests.listening.lock().unwrap_or_else(PoisonError::into_inner);
         let resources = self.interests.resources();
         let announces = Kind::ALL.into_iter().any(|kind| hello.has_capability(kind.announcement()));
         let may_have_asked = hello.has_capability("resources.subscribe");
@@ -85,9 +86,14 @@ impl Slot {
     }
 
     async fn subscribe_again(&self) {
-        let _telling = self.interests.telling.lock().await;
         let Some(live) = self.live() else { return };
         for uri in self.interests.resources() {
+            let Some(telling) = self.interests.telling(&uri) else { continue };
+            let is_told = telling.lock().await;
+            // Others are told of by their first subscription, or not wanted any more.
+            if !*is_told || self.interests.telling(&uri).is_none() {
+                continue;
+            }
             self.tell_legacy(&live, "resources/subscribe", json!({"uri": uri}).to_string()).await;
         }
     }

@@ -19,7 +19,7 @@ use ostler_wire::Hello;
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
-use super::interest::Interests;
+use super::interest::{Interests, MAX_RESOURCES};
 use super::places::Places;
 use super::shelf::Shelf;
 use crate::bus::Bus;
@@ -135,6 +135,7 @@ impl Slot {
         // Where a place is one caller's own there is nobody to share with.
         let share = if key.partition.is_empty() { spec.max_in_flight / 2 } else { spec.max_in_flight };
         let places = Places::new(spec.max_in_flight, share, spec.max_queued);
+        let subscriptions = if key.partition.is_empty() { MAX_RESOURCES / 2 } else { MAX_RESOURCES };
         let slot = Arc::new(Self {
             key,
             connector,
@@ -152,7 +153,7 @@ impl Slot {
             flagged: Mutex::default(),
             last_hello: ArcSwapOption::empty(),
             bus,
-            interests: Interests::default(),
+            interests: Interests::new(subscriptions),
             level,
             host,
             first_user: OnceLock::new(),

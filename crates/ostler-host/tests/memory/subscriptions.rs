@@ -1,5 +1,7 @@
 //! Subscriptions: counted, renewed, and ended by the last one who leaves.
 
+use ostler_core::spec::Isolation;
+use ostler_host::{Caller, ServerSpec};
 use ostler_testkit::{Reply, Script, World, settle};
 
 use crate::secs;
@@ -104,4 +106,51 @@ async fn a_modern_server_is_listened_to_with_the_resources_of_the_moment() {
     assert_eq!(listened, [vec![], vec!["x://1"], vec!["x://1", "x://2"], vec!["x://2"], vec!["x://2"]]);
     assert!(told(&world).is_empty(), "it knows no such requests");
     drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_has_half_of_the_subscriptions_and_leaves_the_rest_to_others() {
+    let world = World::new().server("a", script()).open().await;
+    let (ada, bob) = (Caller::new("ada", "local"), Caller::new("bob", "local"));
+    let mut held = Vec::new();
+    let refused = loop {
+        match world.host.subscribe(&ada, "a", &format!("x://{}", held.len())).await {
+            Ok(subscription) => held.push(subscription),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused.code(), held.len()), ("overloaded", 512));
+    assert!(refused.to_string().contains("512 resources of server `a`"), "{refused}");
+    let others = world.host.subscribe(&bob, "a", "x://other").await.unwrap();
+    let _shared = world.host.subscribe(&bob, "a", "x://0").await.unwrap();
+    world.host.subscribe(&ada, "a", "x://other").await.unwrap_err();
+    drop((held.pop(), others));
+    settle().await;
+    let _next = world.host.subscribe(&ada, "a", "x://next").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_subscription_holds_up_nobody_at_another_resource() {
+    let slow = script().on("resources/subscribe", |asked| match asked.name.as_deref() {
+        Some("x://slow") => Reply::result("{}").after(secs(20)),
+        _ => Reply::result("{}"),
+    });
+    let world = World::new().server("a", slow).open().await;
+    let (host, me) = (world.host.clone(), world.me.clone());
+    let slow = tokio::spawn(async move { host.subscribe(&me, "a", "x://slow").await });
+    settle().await;
+    let _held = world.host.subscribe(&Caller::new("bob", "local"), "a", "x://1").await.unwrap();
+    assert!(!slow.is_finished(), "it waited for the slow one");
+    let _slow = slow.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_a_process_of_its_own_has_all_of_its_subscriptions() {
+    let own = |spec: &mut ServerSpec| spec.isolation = Isolation::Caller;
+    let world = World::new().server_with("a", script(), own).open().await;
+    let mut held = Vec::new();
+    while let Ok(subscription) = world.host.subscribe(&world.me, "a", &format!("x://{}", held.len())).await {
+        held.push(subscription);
+    }
+    assert_eq!(held.len(), 1_024);
 }
