@@ -84,7 +84,9 @@ pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
 pub(super) fn reload(there: There, lock: LockOnDisk) -> Result<(), Failure> {
     ask(there, async |there| {
         let done = match there.reload_config(lock).await? {
-            Change::Applied { plan, failed, lock } => show_change(plan, &failed).and_then(|()| show_lock(&lock)),
+            Change::Applied { plan, failed, lock } => {
+                show_change(plan, &failed).and_then(|()| show_lock(&lock))
+            }
             Change::Broken { problems } => Err(show_problems(&problems)),
             Change::Unreadable { why } => Err(Failure::Refused { what: why, hint: None }),
             Change::Untrusted { file } => {
@@ -122,7 +124,9 @@ fn show_lock(change: &LockChange) -> Result<(), Failure> {
         LockChange::TakenUp => output::print("ostler.lock: taken up\n"),
         LockChange::Gone => output::print("ostler.lock: gone, so nothing is pinned any more\n"),
         LockChange::Unusable => {
-            tell("ostler.lock was not taken up; what was approved before stays in force (`ostler diff` says why)");
+            tell(
+                "ostler.lock was not taken up; what was approved before stays in force (`ostler diff` says why)",
+            );
             Err(Failure::Config { file: "ostler.lock".into(), counted: output::count(1, "problem") })
         }
     }
