@@ -216,8 +216,9 @@ async fn what_changes_a_session_for_all_of_its_callers_is_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_session_is_told_what_its_caller_has_to_say() {
-    let world = World::new().server("a", Script::echo()).open().await;
+async fn a_live_session_of_a_caller_is_told_what_it_has_to_say() {
+    let own = |spec: &mut ostler_host::ServerSpec| spec.isolation = ostler_core::spec::Isolation::Caller;
+    let world = World::new().server_with("a", Script::echo(), own).open().await;
     world.host.notify(&world.me, "a", "notifications/roots/list_changed", None).unwrap();
     world.call("a", "echo").await.unwrap();
     assert!(world.stage("a").notified().is_empty(), "nothing is started to be told");

@@ -112,7 +112,7 @@ async fn a_reload_leaves_running_calls_on_the_old_process() {
     let stage = Stage::guarded();
     stage.spawn_fake("fake", &["--ledger", &stage.path("ledger")]).await;
     let old = stage.process("fake");
-    let calls = async { stage.calls(32, "fake", "sleep", |_| json!({"ms": 1_000}).into()).await };
+    let calls = async { stage.calls(32, "fake", "sleep", |_| json!({"ms": 5_000}).into()).await };
     let reload = async {
         stage.until_lines("ledger", 32).await;
         stage.host.reload("fake").await.unwrap();
