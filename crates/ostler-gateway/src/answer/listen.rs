@@ -44,11 +44,13 @@ struct Listening {
 }
 
 /// Listens until the client goes away or the gateway winds up.
-pub(crate) async fn listen(gateway: &Gateway, exchange: &Exchange) -> Reply {
+pub(crate) async fn listen(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     // Events count from here on, not from the acknowledgement.
     let mut events = gateway.0.hub.listen();
     let mut draining = gateway.0.is_draining.subscribe();
-    let wanted = match ostler_wire::member(exchange.params.raw(), "notifications") {
+    // The request may be megabytes, and a listen lasts: only what was understood of it is kept.
+    let params = std::mem::take(&mut exchange.params);
+    let wanted = match ostler_wire::member(params.raw(), "notifications") {
         Some(raw) => serde_json::from_slice::<Wanted>(raw),
         None => return Reply::invalid("`notifications` is missing"),
     };
@@ -59,6 +61,7 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: &Exchange) -> Reply {
         Ok(_) => return Reply::invalid(&format!("a listen can name {RESOURCES} resources")),
         Err(error) => return Reply::invalid(&format!("`notifications` can't be read: {error}")),
     };
+    drop(params);
     let id = exchange.id.raw();
     if !exchange.outlet.send(acknowledgement(&listening, id)) {
         return closed(id);
