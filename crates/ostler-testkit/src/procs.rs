@@ -120,7 +120,16 @@ impl Proc {
 
     /// Memory that it has written to and shares with no other process, in KiB; 0 when it is gone.
     pub fn own_kib(self) -> u64 {
-        field_kib(&self.read("smaps_rollup"), "Private_Dirty:")
+        // Pages of a program that was just linked are dirty too, until they are on the disk.
+        let (mut sum, mut dirty) = (0, 0);
+        for line in self.read("smaps").lines() {
+            if line.starts_with("Private_Dirty:") {
+                dirty = field_kib(line, "Private_Dirty:");
+            } else if line.starts_with("Anonymous:") {
+                sum += dirty.min(field_kib(line, "Anonymous:"));
+            }
+        }
+        sum
     }
 
     /// Pages of files in its memory that the kernel may drop, in KiB; 0 when it is gone.
