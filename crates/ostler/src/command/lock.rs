@@ -190,7 +190,7 @@ impl Outcome {
                 pins.insert(name.to_owned(), old.clone());
             }
             if was_taken {
-                let why = "it has alarms; read it, and take it with --alarming".to_owned();
+                let why = "it has alarms; read it with `ostler diff`, then take it with `ostler approve --alarming`".to_owned();
                 let (server, name) = (finding.server().clone(), finding.name());
                 if !self.unfit.iter().any(|unfit| unfit.name == name) {
                     self.unfit.push(Unfit { server, name, why });
@@ -267,8 +267,8 @@ impl Outcome {
             let what = format!("what was approved of {} was left as it is", names.join(", "));
             let first = names.first().copied().unwrap_or_default();
             let hint = format!(
-                "`ostler diff {first}` shows what is different, `ostler approve {first}` takes it, and \
-                 `ostler lock --all` takes everything as it is now"
+                "`ostler diff {first}` shows what is different, `ostler approve {first}` takes it \
+                 (with `--alarming` if it has alarms), and `ostler lock --all` takes everything as it is now"
             );
             return Err(Failure::Unapproved { what, hint });
         }

@@ -48,7 +48,7 @@ pub(crate) enum Failure {
         /// The `resultType` it answered with.
         kind: String,
     },
-    /// None of several servers answered; each has been reported.
+    /// So many servers did not answer; each has been reported.
     #[error("{}", none_of(*.0))]
     NoneAnswered(usize),
     /// What was typed makes no sense.
@@ -308,7 +308,7 @@ fn at(note: &Option<Note>) -> String {
 fn none_of(servers: usize) -> String {
     match servers {
         1 => "the server could not be used".into(),
-        several => format!("none of the {several} servers could be used"),
+        several => format!("{several} servers could not be used"),
     }
 }
 
