@@ -10,7 +10,7 @@ use super::records::{Call, Records};
 use super::{Promise, Violation};
 use crate::history::{End, Event, Micros, Purpose, Ran};
 
-/// How long after an act of the nemesis, or after another failure, a refusal may still come of it: longer than the
+/// Time in which a refusal may still come of an act of the nemesis or of another failure: longer than the
 /// breaker of the shared server stays open at first.
 const AFTERMATH: Micros = 10_000_000;
 
@@ -35,7 +35,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     refused.map(violation).collect()
 }
 
-/// How many calls it is held against.
+/// Counts the calls that the promise is held against.
 pub(super) fn count(records: &Records<'_>) -> usize {
     good_calls(records).count()
 }

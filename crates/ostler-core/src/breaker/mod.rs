@@ -79,7 +79,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Whether this call decides if the server's scope closes.
+    /// Returns whether this call is the probe that decides if the server's scope closes.
     pub fn is_probe(&self) -> bool {
         self.probe.is_some()
     }
@@ -208,7 +208,7 @@ impl Breaker {
         Ok(Permit { turn: Some(self.turn), probe, _own_probe: own_probe })
     }
 
-    /// Whether a permit still stands for what the breaker thinks of server and caller.
+    /// Returns whether the breaker has not turned, for server and caller, since it gave a permit.
     /// One that has waited since before a trip does not.
     pub fn is_current(&mut self, permit: &Permit, origin: Option<Origin<'_>>) -> bool {
         let (Some(turn), Some(origin)) = (permit.turn, origin) else { return true };
@@ -329,7 +329,7 @@ impl Breaker {
         self.own.entry(key).or_insert(scope)
     }
 
-    /// What a caller that has not failed would meet next.
+    /// Returns the state that a caller without failures meets next.
     pub fn circuit(&self, now: Instant) -> Circuit {
         self.server.circuit(now)
     }
@@ -344,7 +344,7 @@ impl Breaker {
         self.own.values().filter(|own| !own.is_closed()).count()
     }
 
-    /// How often it has tripped, closed or been cleared for every caller: another number than
+    /// Turns for every caller, by tripping, closing or being cleared: another number than
     /// before says that something changed.
     pub fn turns(&self) -> u64 {
         self.server_turns

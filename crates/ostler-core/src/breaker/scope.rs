@@ -54,7 +54,7 @@ impl Scope {
         Ok(Some(probe))
     }
 
-    /// How long to open for after one more failure, which is counted; `None` if it stays as it is.
+    /// Counts one more failure and returns how long the scope opens for; `None` if it stays as it is.
     pub(super) fn next_wait(&self, settings: &BreakerSettings, now: Instant) -> Option<Duration> {
         match self.state {
             State::Closed if settings.failures == 0 || self.consecutive < settings.failures => None,
@@ -73,7 +73,7 @@ impl Scope {
         *self = Self { turn, ..Self::default() };
     }
 
-    /// Whether it has not turned since a permit was given.
+    /// Returns whether the scope has not turned since a permit was given.
     pub(super) fn is_current(&self, given: u64) -> bool {
         given >= self.turn
     }
