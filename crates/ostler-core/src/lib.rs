@@ -15,6 +15,7 @@ pub mod catalog;
 #[cfg(test)]
 mod clock;
 pub mod config;
+pub mod downloader;
 pub mod error;
 pub mod fair;
 pub mod fault;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::config::{hide_in_address, hide_in_args};
+use crate::downloader::Downloader;
 use crate::name::ServerName;
 use crate::policy::Filter;
 
@@ -31,6 +32,8 @@ pub struct ServerSpec {
     pub isolation: Isolation,
     /// From the spawn to the end of the handshake.
     pub start_timeout: Duration,
+    /// The same for a command that may have to download the server first, see [`Downloader`].
+    pub fetch_timeout: Duration,
     /// One call; progress may extend it up to `max_call_time`.
     pub call_timeout: Duration,
     /// The hard end of a call, whatever progress it reports.
@@ -83,7 +86,8 @@ impl ServerSpec {
             lazy: false,
             keep_alive: Duration::from_secs(300),
             isolation: Isolation::Shared,
-            start_timeout: Duration::from_secs(20),
+            start_timeout: Duration::from_secs(60),
+            fetch_timeout: Duration::from_secs(300),
             call_timeout: Duration::from_secs(60),
             max_call_time: Duration::from_secs(600),
             max_in_flight: 64,
@@ -116,6 +120,22 @@ impl ServerSpec {
     pub fn lazy(mut self) -> Self {
         self.lazy = true;
         self
+    }
+
+    /// Returns the package manager that may have to download the server before it starts.
+    pub fn downloader(&self) -> Option<Downloader> {
+        match &self.transport {
+            Transport::Stdio(process) => Downloader::of(process),
+            Transport::Http(_) => None,
+        }
+    }
+
+    /// Returns how long a start may take while its processes are idle.
+    pub fn start_limit(&self) -> Duration {
+        match self.downloader() {
+            Some(_) => self.fetch_timeout.max(self.start_timeout),
+            None => self.start_timeout,
+        }
     }
 
     /// The rules of one tool; those of an unmentioned tool are the defaults.

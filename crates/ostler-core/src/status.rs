@@ -1,10 +1,13 @@
 //! What an operator sees of a server.
 
+use std::fmt;
+use std::time::Duration;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::breaker;
 use crate::cache::Stats;
-use crate::fault::Exit;
+use crate::fault::{Exit, Span};
 use crate::name::ServerName;
 use crate::spec::ServerSpec;
 
@@ -54,6 +57,9 @@ pub struct ServerStatus {
     pub retry_after_ms: Option<u64>,
     /// Whether only an operator brings it back.
     pub ejected: bool,
+    /// The start that is under way.
+    #[serde(default)]
+    pub start: Option<StartStatus>,
     /// What went wrong last, also when it works again.
     pub last_error: Option<LastError>,
     /// Of the live session.
@@ -103,6 +109,7 @@ impl ServerStatus {
             held_back: 0,
             retry_after_ms: None,
             ejected: false,
+            start: None,
             last_error: None,
             uptime_ms: None,
             cache: Stats::default(),
@@ -134,6 +141,8 @@ pub enum State {
     Idle,
     /// Being started or shaking hands.
     Starting,
+    /// Being downloaded by its package manager, or in line for that.
+    Fetching,
     /// Answering calls.
     Ready,
     /// Finishing its calls, taking no new ones.
@@ -154,12 +163,66 @@ impl State {
         match self {
             Self::Idle => "idle",
             Self::Starting => "starting",
+            Self::Fetching => "fetching",
             Self::Ready => "ready",
             Self::Draining => "draining",
             Self::Stopped => "stopped",
             Self::Backoff => "backoff",
             Self::Ejected => "ejected",
             Self::NeedsAuth => "needs_auth",
+        }
+    }
+}
+
+/// A start under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartStatus {
+    /// How far it has come.
+    pub stage: Stage,
+    /// The package manager that may have to download the server.
+    pub downloader: Option<String>,
+    /// Of the starting process.
+    pub pid: Option<u32>,
+    /// How long the stage has lasted.
+    pub age_ms: u64,
+    /// Its last lines on stderr, control characters escaped.
+    pub stderr: Vec<String>,
+}
+
+/// How far a start has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It waits for other starts.
+    Queued,
+    /// It waits for a place in the process pool.
+    WaitingForRoom,
+    /// It waits for another download of the same package manager.
+    WaitingForDownload,
+    /// Its package manager runs for the first time, and may be downloading.
+    Fetching,
+    /// Its process runs and has not answered yet.
+    Starting,
+}
+
+impl fmt::Display for StartStatus {
+    /// Says what is waited for, and since when.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let manager = self.downloader.as_deref().unwrap_or("the package manager");
+        match self.stage {
+            Stage::Queued => f.write_str("waits for other servers to start")?,
+            Stage::WaitingForRoom => f.write_str("waits for a place in the process pool")?,
+            Stage::WaitingForDownload => write!(f, "waits for another download by {manager}")?,
+            Stage::Fetching => write!(f, "is being fetched by {manager}")?,
+            Stage::Starting => f.write_str("is starting")?,
+        }
+        write!(f, " for {}", Span(Duration::from_secs(self.age_ms.div_ceil(1_000))))?;
+        if let Some(pid) = self.pid {
+            write!(f, ", pid {pid}")?;
+        }
+        match self.stderr.last() {
+            Some(line) => write!(f, ": {line}"),
+            None => Ok(()),
         }
     }
 }
@@ -263,7 +326,7 @@ mod tests {
     #[test]
     fn the_word_of_a_state_is_its_json() {
         use State::*;
-        for state in [Idle, Starting, Ready, Draining, Stopped, Backoff, Ejected, NeedsAuth] {
+        for state in [Idle, Starting, Fetching, Ready, Draining, Stopped, Backoff, Ejected, NeedsAuth] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
         }
     }

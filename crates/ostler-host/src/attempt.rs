@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::host::Host;
 use crate::request::{Request, Wanted};
+use crate::server::lease::{Lease, Patience};
 use crate::server::slot::Slot;
 use crate::server::turn::{AskedVoice, Turn};
 use crate::upstream::Ask;
@@ -45,6 +46,13 @@ impl Clock {
         Self { began, until: end.min(began + slot.spec.call_timeout), end, is_callers }
     }
 
+    /// Gives a call that has waited for a start its whole time: a start is not the call's.
+    fn allow(&mut self, lease: &Lease, call_timeout: Duration) {
+        if lease.has_waited() {
+            self.until = self.end.min(lease.since() + call_timeout);
+        }
+    }
+
     /// Whether an attempt that began at `since` and is out of time now says
     /// nothing about its server: the caller wished so, or waiting has taken
     /// most of the time.
@@ -58,7 +66,7 @@ impl Host {
     /// attempt asks for the session of that moment.
     pub(crate) async fn perform(&self, slot: &Arc<Slot>, request: &Request<'_>) -> Result<Answer, CallError> {
         let mut now = Instant::now();
-        let clock = Clock::start(slot, request, now);
+        let mut clock = Clock::start(slot, request, now);
         if now >= clock.end {
             let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
@@ -76,7 +84,8 @@ impl Host {
         let mut doubt: Option<Fault> = None;
         let mut renewals = 0;
         loop {
-            let lease = match (self.checked_lease(slot, request, now, clock.until).await, &doubt) {
+            let patience = Patience { until: clock.until, end: clock.end };
+            let lease = match (self.checked_lease(slot, request, now, patience).await, &doubt) {
                 (Ok(lease), _) => lease,
                 (Err(error), None) => return Err(error),
                 (Err(_), Some(fault)) => return Err(explain(slot, request, fault, clock)),
@@ -84,6 +93,7 @@ impl Host {
             if request.is_hidden {
                 return Err(not_there(slot, request));
             }
+            clock.allow(&lease, slot.spec.call_timeout);
             let generation = lease.generation();
             let interactive = request.voice.as_ref().filter(|_| request.is_interactive());
             let asked = interactive.map(|voice| AskedVoice::wrap(voice, &turn, lease.parking()));

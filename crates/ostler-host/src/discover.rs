@@ -1,21 +1,20 @@
 //! Everything a caller can use, over all servers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::host::Host;
-use crate::lists::{AT_ONCE, Kind};
+use crate::lists::Kind;
 use crate::server::Server;
 use crate::tally::Errand;
 use crate::tools::ListedTool;
 
-/// The time one server has; the others don't wait for it longer.
+/// The time that one server has to list its tools, its start not counted; the others don't wait for it longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What one server offers, or why that is not known.
@@ -29,25 +28,15 @@ pub struct Discovered {
 
 impl Host {
     /// The tools of all servers that the caller may see, sorted by server. A
-    /// sleeping server is not woken if its tools are known. A sick one is told
-    /// of in its place and spoils nothing.
+    /// sleeping server is not woken if its tools are known. One that has to be
+    /// started is waited for. A sick one is told of in its place and spoils nothing.
     pub async fn discover(&self, caller: &Caller) -> Vec<Discovered> {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
         let mut sweep = JoinSet::new();
         for server in self.visible_servers(caller) {
-            let (host, caller, turns) = (self.clone(), caller.clone(), Arc::clone(&turns));
+            let (host, caller) = (self.clone(), caller.clone());
             sweep.spawn(async move {
-                let _turn = turns.acquire().await;
-                let name = server.spec.name.clone();
-                let tools = match tokio::time::timeout(PATIENCE, host.tools_of(&caller, &server)).await {
-                    Ok(tools) => tools,
-                    Err(_) => Err(CallError::TimedOut {
-                        server: name.clone(),
-                        after: PATIENCE,
-                        delivery: ostler_core::fault::Delivery::Unknown,
-                    }),
-                };
-                Discovered { server: name, tools }
+                let tools = host.tools_of(&caller, &server).await;
+                Discovered { server: server.spec.name.clone(), tools }
             });
         }
         let mut found = Vec::new();
@@ -64,7 +53,15 @@ impl Host {
             return Ok(self.show(caller, server, &known));
         }
         let _in_flight = self.count_in(caller, Errand::Look)?;
-        let known = self.current_list(&slot, caller, Kind::Tools).await?;
-        Ok(self.show(caller, server, &known))
+        let listing = self.current_list(&slot, caller, Kind::Tools);
+        tokio::pin!(listing);
+        loop {
+            match timeout(PATIENCE, &mut listing).await {
+                Ok(listed) => return listed.map(|known| self.show(caller, server, &known)),
+                // A start has a limit of its own.
+                Err(_) if slot.is_coming_up() => {}
+                Err(_) => return Err(slot.list_timed_out(PATIENCE)),
+            }
+        }
     }
 }

@@ -53,6 +53,7 @@ mod secrets;
 mod server;
 mod share;
 mod speak;
+mod start_gate;
 mod status;
 mod subscribe;
 mod tally;

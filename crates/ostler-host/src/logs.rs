@@ -7,7 +7,7 @@ use ostler_core::error::CallError;
 
 use crate::host::Host;
 use crate::server::slot::SlotKey;
-use crate::upstream::Session;
+use crate::upstream::{Session, Startup};
 
 /// Reads what one server writes to stderr, over its restarts. Each read gives
 /// what has come since the one before; the first begins with what is kept.
@@ -20,9 +20,15 @@ pub struct LogReader {
 }
 
 struct Page {
-    session: Arc<dyn Session>,
+    source: Source,
     generation: u64,
     position: u64,
+}
+
+/// A start that is under way has no session yet. Both read the same bytes.
+enum Source {
+    Startup(Arc<Startup>),
+    Session(Arc<dyn Session>),
 }
 
 impl Host {
@@ -42,24 +48,26 @@ impl LogReader {
         let mut lines: Vec<String> = self.open.values_mut().flat_map(Page::turn).collect();
         let mut open = HashMap::new();
         for slot in server.slots() {
-            let (live, failure) = {
+            let (live, generation, failure) = {
                 let desk = slot.desk();
-                (desk.live.clone(), desk.supervisor.failure().cloned())
+                let supervisor = &desk.supervisor;
+                (desk.live.clone(), supervisor.generation(), supervisor.failure().cloned())
             };
-            let Some(live) = live else {
-                let words = failure.filter(|_| !self.is_begun).map(|failure| failure.stderr);
-                lines.extend(words.unwrap_or_default());
-                continue;
-            };
-            let page = match self.open.remove(&slot.key) {
-                Some(page) if page.generation == live.generation => page,
-                _ => {
-                    let session = Arc::clone(&live.session);
-                    let mut page = Page { session, generation: live.generation, position: 0 };
-                    lines.extend(page.turn());
-                    page
+            let source = match (live, slot.startup.load_full()) {
+                (Some(live), _) => Source::Session(Arc::clone(&live.session)),
+                (None, Some(startup)) => Source::Startup(startup),
+                (None, None) => {
+                    let words = failure.filter(|_| !self.is_begun).map(|failure| failure.stderr);
+                    lines.extend(words.unwrap_or_default());
+                    continue;
                 }
             };
+            let position = match self.open.remove(&slot.key) {
+                Some(page) if page.generation == generation => page.position,
+                _ => 0,
+            };
+            let mut page = Page { source, generation, position };
+            lines.extend(page.turn());
             open.insert(slot.key.clone(), page);
         }
         (self.open, self.is_begun) = (open, true);
@@ -69,7 +77,10 @@ impl LogReader {
 
 impl Page {
     fn turn(&mut self) -> Vec<String> {
-        let (lines, position) = self.session.words_since(self.position);
+        let (lines, position) = match &self.source {
+            Source::Startup(startup) => startup.words_since(self.position),
+            Source::Session(session) => session.words_since(self.position),
+        };
         self.position = position;
         lines
     }

@@ -15,6 +15,7 @@ use crate::bus::ServerEvent;
 use crate::happening::Act;
 use crate::host::{Host, Registry};
 use crate::server::slot::{Desk, Parts, Slot};
+use crate::server::start_record::LastStart;
 use crate::server::state::shutting_down;
 use crate::server::{Binding, Fittings, Server};
 use crate::upstream::http::HttpConnector;
@@ -248,6 +249,7 @@ impl Host {
         let (slot_level, host) = (Arc::clone(&level), self.downgrade());
         let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
         let chance = Mutex::new(self.chance());
+        let last_start = LastStart::new(&spec, self.options().state_dir.as_ref());
         let furnish = move || Parts {
             spec: Arc::clone(&slot_spec),
             connector: Arc::clone(&slot_connector),
@@ -257,6 +259,7 @@ impl Host {
             bus: Arc::clone(&bus),
             level: Arc::clone(&slot_level),
             host: host.clone(),
+            last_start: Arc::clone(&last_start),
             rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
         };
         Arc::new(Server::new(
@@ -333,7 +336,7 @@ fn check(spec: &ServerSpec) -> Result<(), CallError> {
         _ if spec.max_in_flight == 0 => Some("has room for no call: max_in_flight is 0"),
         _ if spec.max_in_flight > tokio::sync::Semaphore::MAX_PERMITS => Some("has an absurd max_in_flight"),
         _ if spec.max_line == 0 => Some("may not say anything: max_line is 0"),
-        _ if spec.start_timeout.is_zero() || spec.call_timeout.is_zero() => {
+        _ if spec.start_timeout.is_zero() || spec.fetch_timeout.is_zero() || spec.call_timeout.is_zero() => {
             Some("has no time: a timeout is 0")
         }
         _ if times(spec).into_iter().any(|time| time > LONGEST) => Some("has a time longer than a century"),
@@ -349,9 +352,17 @@ fn check(spec: &ServerSpec) -> Result<(), CallError> {
 }
 
 /// Every time in a spec that is added to a clock.
-fn times(spec: &ServerSpec) -> [Duration; 10] {
+fn times(spec: &ServerSpec) -> [Duration; 11] {
     let ServerSpec {
-        keep_alive, start_timeout, call_timeout, max_call_time, drain, restart, breaker, ..
+        keep_alive,
+        start_timeout,
+        fetch_timeout,
+        call_timeout,
+        max_call_time,
+        drain,
+        restart,
+        breaker,
+        ..
     } = spec;
     let readmit_after = restart.readmit_after.unwrap_or_default();
     let delays = [restart.window, restart.first_delay, restart.max_delay, readmit_after, breaker.reset];
@@ -359,6 +370,7 @@ fn times(spec: &ServerSpec) -> [Duration; 10] {
     [
         *keep_alive,
         *start_timeout,
+        *fetch_timeout,
         *call_timeout,
         *max_call_time,
         *drain,
@@ -384,14 +396,14 @@ async fn bring_up(slot: &Arc<Slot>) -> Result<(), CallError> {
     settled(slot).await
 }
 
-/// Waits until a start has succeeded or failed once. Room for the process is
-/// waited for as long as the start itself may take.
+/// Waits until a start has succeeded or failed once. A place in the process pool is waited for as long as the start itself
+/// may take.
 pub(crate) async fn settled(slot: &Arc<Slot>) -> Result<(), CallError> {
     let _wanted = slot.visit();
     loop {
-        match timeout(slot.spec.start_timeout, slot.until(|desk| outcome(slot, desk))).await {
+        match timeout(slot.spec.start_limit(), slot.until(|desk| outcome(slot, desk))).await {
             Ok(outcome) => return outcome,
-            Err(_) if slot.lacks_room.load(Ordering::Acquire) => return Err(slot.late()),
+            Err(_) if slot.lacks_room() => return Err(slot.late()),
             // The start has its own bound.
             Err(_) => {}
         }

@@ -51,6 +51,8 @@ pub struct Request<'a> {
     /// Whether a rule hides what it is about. It then meets everything that a
     /// request for a missing item meets, and is never sent.
     pub(crate) is_hidden: bool,
+    /// Whether it is sent only to a session that is there, and starts none.
+    pub(crate) is_passive: bool,
 }
 
 impl<'a> Request<'a> {
@@ -70,6 +72,7 @@ impl<'a> Request<'a> {
             is_about_own: false,
             state: None,
             is_hidden: false,
+            is_passive: false,
         }
     }
 

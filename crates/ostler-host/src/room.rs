@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ostler_core::pool::{Admission, Pool};
+use ostler_core::status::Stage;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::server::slot::{Slot, SlotKey};
+use crate::server::startup::Startup;
+use crate::start_gate::StartGate;
 
 /// One process: a slot may have two for a while, one leaving and one coming.
 type Tenant = (SlotKey, u64);
@@ -20,6 +23,8 @@ pub(crate) struct Room {
     freed: Notify,
     /// Starts that wait for room.
     waiting: AtomicUsize,
+    /// The turns of starts.
+    pub(crate) gate: StartGate,
 }
 
 struct Book {
@@ -45,27 +50,31 @@ impl Drop for Place {
 }
 
 /// Counts a start that waits for room.
-struct Waiting<'a>(&'a Room, &'a Slot);
+struct Waiting<'a>(&'a Room);
 
 impl<'a> Waiting<'a> {
-    fn new(room: &'a Room, slot: &'a Slot) -> Self {
+    fn new(room: &'a Room, startup: &Startup) -> Self {
         room.waiting.fetch_add(1, Ordering::AcqRel);
-        slot.lacks_room.store(true, Ordering::Release);
-        Self(room, slot)
+        startup.enter(Stage::WaitingForRoom);
+        Self(room)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-        self.1.lacks_room.store(false, Ordering::Release);
     }
 }
 
 impl Room {
     pub(crate) fn new(max: usize) -> Arc<Self> {
         let book = Book { pool: Pool::new(max), tenants: HashMap::new() };
-        Arc::new(Self { book: Mutex::new(book), freed: Notify::new(), waiting: AtomicUsize::new(0) })
+        Arc::new(Self {
+            book: Mutex::new(book),
+            freed: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            gate: StartGate::new(),
+        })
     }
 
     /// Never locked while a desk is; desks are locked while this is.
@@ -79,7 +88,12 @@ impl Room {
     }
 
     /// Waits for room for one process, making some where an idle one can go.
-    pub(crate) async fn enter(self: &Arc<Self>, slot: &Arc<Slot>, generation: u64) -> Place {
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        generation: u64,
+        startup: &Startup,
+    ) -> Place {
         let tenant = (slot.key.clone(), generation);
         let mut waiting = None;
         loop {
@@ -89,7 +103,7 @@ impl Room {
             if self.try_enter(&tenant, slot) {
                 return Place { room: Arc::clone(self), tenant };
             }
-            waiting.get_or_insert_with(|| Waiting::new(self, slot));
+            waiting.get_or_insert_with(|| Waiting::new(self, startup));
             freed.await;
         }
     }

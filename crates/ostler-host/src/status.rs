@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::breaker::Circuit;
 use ostler_core::error::CallError;
-use ostler_core::status::{LastError, Restarts, ServerStatus, State};
+use ostler_core::status::{LastError, Restarts, ServerStatus, Stage, StartStatus, State};
 use ostler_core::supervisor::{Failure, Phase};
 use tokio::time::Instant;
 
@@ -49,14 +49,15 @@ fn describe(slot: &Slot) -> ServerStatus {
     let live = slot.desk().live.clone();
     // Asked before the desk is locked again: it takes the session's own lock.
     let vitals = live.as_ref().map(|live| live.session.vitals()).unwrap_or_default();
+    let start = slot.startup.load().as_ref().map(|startup| startup.status());
     let desk = slot.desk();
     let supervisor = &desk.supervisor;
     let (used, budget) = supervisor.restarts(now);
     let circuit = supervisor.circuit(now);
     ServerStatus {
-        state: state_of(supervisor.phase()),
+        state: state_of(supervisor.phase(), start.as_ref()),
         active: live.is_some(),
-        pid: vitals.pid,
+        pid: vitals.pid.or_else(|| start.as_ref()?.pid),
         protocol: live.as_ref().map(|live| live.session.hello().version.clone()),
         generation: supervisor.generation(),
         leases: supervisor.leases(),
@@ -69,6 +70,7 @@ fn describe(slot: &Slot) -> ServerStatus {
         held_back: supervisor.held_back(),
         retry_after_ms: retry_after(supervisor.phase(), circuit, now),
         ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
+        start,
         last_error: supervisor.failure().map(|failure| last_error(failure, now)),
         uptime_ms: live.map(|live| millis(live.since.elapsed())),
         tools: slot.known(Kind::Tools).map(|known| known.items.len()),
@@ -79,10 +81,13 @@ fn describe(slot: &Slot) -> ServerStatus {
     }
 }
 
-fn state_of(phase: &Phase) -> State {
+fn state_of(phase: &Phase, start: Option<&StartStatus>) -> State {
     match phase {
         Phase::Idle => State::Idle,
-        Phase::Starting { .. } => State::Starting,
+        Phase::Starting { .. } => match start.map(|start| start.stage) {
+            Some(Stage::WaitingForDownload | Stage::Fetching) => State::Fetching,
+            _ => State::Starting,
+        },
         Phase::Ready { .. } => State::Ready,
         Phase::Backoff { .. } => State::Backoff,
         Phase::Ejected { .. } => State::Ejected,
@@ -128,7 +133,7 @@ fn merge(a: ServerStatus, b: ServerStatus) -> ServerStatus {
 fn rank(state: State) -> u8 {
     match state {
         State::Ready => 7,
-        State::Starting => 6,
+        State::Starting | State::Fetching => 6,
         State::Draining => 5,
         State::Backoff => 4,
         State::Ejected => 3,

@@ -12,8 +12,9 @@ use crate::params::Params;
 use crate::text::push_string;
 use crate::write::{write_error, write_notification, write_request, write_result};
 
-/// How long a probe may stay unanswered before the server counts as a legacy one.
-pub const PROBE_WAIT: Duration = Duration::from_secs(5);
+/// How long a server may be idle with an unanswered probe before `initialize` is sent as well. Published servers answer
+/// the probe within moments once they are up, so silence of a busy process only means that it is not up yet.
+pub const PROBE_SILENCE: Duration = Duration::from_secs(20);
 
 /// Where a session's own request ids begin. The handshake uses ids from 1 on, at most four of them, so a late
 /// answer to the handshake is never taken for an answer to a call.
@@ -22,23 +23,24 @@ pub const FIRST_SESSION_ID: u64 = 1_000;
 const DISCOVER: &str = "server/discover";
 const INITIALIZE: &str = "initialize";
 
-/// The client's half of the handshake, without IO and without a clock.
+/// The client's half of the handshake, without IO and without a clock. It asks one process and never wants another.
 ///
 /// ```text
 ///            begin                          DiscoverResult
 ///   Fresh ───────────────► Probing ───────────────────────────────► Over: Done
-///     │                     │   │ ▲
+///     │                     │   │ ▲                                     ▲
 ///     │ remembered Legacy   │   │ └──────────── -32601 or -32022, no probe answered yet
-///     │                     │   │ silence or end of stream                │
-///     │      any other      │   ▼                                         │
-///     │      answer         │  Restarting: Restart                        │
-///     │                     │   │ begin                                   │
+///     │                     │   │ silence                             │   │
+///     │      any other      │   ▼            DiscoverResult           │   │
+///     │      answer         │  Both ──────────────────────────────────┘   │
+///     │                     │   │ any other answer to the probe           │
 ///     │                     ▼   ▼          known version                  │
 ///     └─────────────────► Initializing ─────────────────► Over: DoneAfter │
 ///                               └─────────────────────────────────────────┘
 ///                               └── other refusal, unknown version ──► Over: Fail
 /// ```
 ///
+/// In `Both` the probe and `initialize` are unanswered on the same process, and the first useful answer decides.
 /// A server that refuses our version and names it as its own is probed once more.
 /// A probe that follows a refused `initialize` is the last word: if it fails too, that refusal is the error.
 /// Requests of the server are answered in every state but the last (`ping` with `{}`, others with -32601), its
@@ -54,8 +56,7 @@ pub struct Handshake {
     state: State,
     /// The id of the last request that was sent.
     last_id: u64,
-    /// Whether a probe was answered. A silent probe does not count: the server may only have been slow to
-    /// start.
+    /// Whether a probe was answered. A silent one does not count: the server may only have been slow to start.
     has_discovered: bool,
     /// Whether a server that refused our version and named it was asked once more.
     has_asked_again: bool,
@@ -68,8 +69,11 @@ enum State {
         /// Why `initialize` failed before, if it was tried first.
         refusal: Option<HandshakeError>,
     },
+    Both {
+        /// The id of the probe; `initialize` has the last id.
+        probe: u64,
+    },
     Initializing,
-    Restarting,
     Over,
 }
 
@@ -80,8 +84,6 @@ pub enum Step {
     Send(Vec<u8>),
     /// Read on.
     Wait,
-    /// Start the child anew, then call [`Handshake::begin`] again.
-    Restart,
     /// The session is open.
     Done(Hello),
     /// The session is open once these bytes are written.
@@ -146,39 +148,48 @@ impl Handshake {
         self
     }
 
-    /// Opens the conversation: first of all, and once more after [`Step::Restart`].
+    /// Opens the conversation.
     pub fn begin(&mut self) -> Step {
         match self.state {
             State::Fresh if self.remembered != Some(Era::Legacy) => self.probe(None),
-            State::Fresh | State::Restarting => self.initialize(),
-            State::Probing { .. } | State::Initializing | State::Over => Step::Wait,
+            State::Fresh => self.initialize(),
+            State::Probing { .. } | State::Both { .. } | State::Initializing | State::Over => Step::Wait,
         }
     }
 
-    /// Whether a probe is unanswered, so that [`Handshake::on_silence`] is due [`PROBE_WAIT`] after it was
-    /// sent.
+    /// Returns whether the probe is the only unanswered request, so that [`Handshake::on_silence`] is due once the
+    /// server has been idle for [`PROBE_SILENCE`].
     pub fn awaits_probe(&self) -> bool {
         matches!(self.state, State::Probing { .. })
     }
 
     /// Takes a message of the server.
     pub fn on_message(&mut self, message: &Message) -> Step {
-        if matches!(self.state, State::Fresh | State::Restarting | State::Over) {
+        if matches!(self.state, State::Fresh | State::Over) {
             return Step::Wait;
         }
         match message {
             Message::Notification { .. } => Step::Wait,
             Message::Request { id, method, .. } => Step::Send(reply(id, method)),
-            Message::Response { id, outcome } if self.is_ours(id.as_ref()) => self.on_answer(outcome),
-            Message::Response { .. } => Step::Wait,
+            Message::Response { id, outcome } => match &self.state {
+                // An error without an id is the answer to what was asked first.
+                State::Both { probe } if answers(id.as_ref(), *probe) => self.on_late_discovery(outcome),
+                _ if answers(id.as_ref(), self.last_id) => self.on_answer(outcome),
+                _ => Step::Wait,
+            },
         }
     }
 
-    /// The probe's time is over. Some legacy servers ignore what they do not know, and some are confused by it
-    /// from then on, hence the fresh start before `initialize`.
+    /// Takes note that the server is idle and has not answered the probe. Some legacy servers ignore a request before
+    /// `initialize`, so that is sent on the same connection.
     pub fn on_silence(&mut self) -> Step {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Probing { refusal: None } => self.restart(),
+            State::Probing { refusal: None } => {
+                let probe = self.last_id;
+                let step = self.initialize();
+                self.state = State::Both { probe };
+                step
+            }
             State::Probing { refusal: Some(refusal) } => Step::Fail(refusal),
             other => {
                 self.state = other;
@@ -187,19 +198,12 @@ impl Handshake {
         }
     }
 
-    /// The server's output has ended. Strict legacy servers exit at a request before `initialize`, so during
-    /// a probe this is a reason to start anew.
+    /// Takes note that the server's output has ended.
     pub fn on_closed(&mut self) -> Step {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Probing { refusal: None } => self.restart(),
             State::Probing { refusal: Some(refusal) } => Step::Fail(refusal),
             _ => Step::Fail(HandshakeError::Closed),
         }
-    }
-
-    /// One request is under way at a time, so an error without an id is the answer to it.
-    fn is_ours(&self, id: Option<&Id>) -> bool {
-        id.is_none_or(|id| id.number() == Some(self.last_id))
     }
 
     fn on_answer(&mut self, outcome: &Outcome) -> Step {
@@ -208,11 +212,28 @@ impl Handshake {
                 self.has_discovered = true;
                 self.on_discovery(outcome, refusal)
             }
-            State::Initializing => self.on_initialized(outcome),
+            State::Initializing => self.on_initialized(outcome, None),
+            State::Both { probe } => self.on_initialized(outcome, Some(probe)),
             other => {
                 self.state = other;
                 Step::Wait
             }
+        }
+    }
+
+    /// Takes the answer to a probe that `initialize` has followed already.
+    fn on_late_discovery(&mut self, outcome: &Outcome) -> Step {
+        self.has_discovered = true;
+        self.state = State::Initializing;
+        match outcome {
+            Outcome::Result(raw) => match read_discovery(raw, &self.capabilities, &self.client) {
+                Discovered::Modern(hello) => {
+                    self.state = State::Over;
+                    Step::Done(hello)
+                }
+                Discovered::Others(_) | Discovered::Strange => Step::Wait,
+            },
+            Outcome::Error(_) => Step::Wait,
         }
     }
 
@@ -248,7 +269,8 @@ impl Handshake {
         }
     }
 
-    fn on_initialized(&mut self, outcome: &Outcome) -> Step {
+    /// Takes the answer to `initialize`; `probe` is the id of a probe that is still unanswered.
+    fn on_initialized(&mut self, outcome: &Outcome, probe: Option<u64>) -> Step {
         match outcome {
             Outcome::Result(raw) => match read_initialized(raw) {
                 Initialized::Legacy(hello) => {
@@ -264,10 +286,16 @@ impl Handshake {
             Outcome::Error(error) => {
                 let may_be_modern = matches!(error.code, METHOD_NOT_FOUND | UNSUPPORTED_VERSION);
                 let refusal = refused(INITIALIZE, error);
-                if may_be_modern && !self.has_discovered {
-                    return self.probe(Some(refusal));
+                match probe {
+                    // Its answer is on the way.
+                    Some(probe) if may_be_modern => {
+                        self.last_id = probe;
+                        self.state = State::Probing { refusal: Some(refusal) };
+                        Step::Wait
+                    }
+                    _ if may_be_modern && !self.has_discovered => self.probe(Some(refusal)),
+                    _ => Step::Fail(refusal),
                 }
-                Step::Fail(refusal)
             }
         }
     }
@@ -296,15 +324,16 @@ impl Handshake {
         Step::Send(bytes)
     }
 
-    fn restart(&mut self) -> Step {
-        self.state = State::Restarting;
-        Step::Restart
-    }
-
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
+}
+
+/// Returns whether a response is the answer to the request of this number. An error without an id is one to whatever
+/// was asked.
+fn answers(id: Option<&Id>, request: u64) -> bool {
+    id.is_none_or(|id| id.number() == Some(request))
 }
 
 /// Answers a request of the server.

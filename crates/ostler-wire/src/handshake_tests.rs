@@ -161,32 +161,45 @@ fn a_modern_refusal_is_not_taken_for_a_legacy_server() {
 }
 
 #[test]
-fn a_silent_probe_restarts_the_child_and_initializes() {
-    let mut talk = Talk::new(None);
-    talk.0.begin();
-    assert_eq!(talk.0.on_silence(), Step::Restart);
-    assert_eq!(talk.0.on_silence(), Step::Wait);
-    assert!(is_sent(talk.0.begin(), "initialize"));
-    assert!(matches!(talk.answers(LEGACY), Step::DoneAfter(..)));
+fn a_silent_probe_is_followed_by_initialize_and_either_may_be_answered() {
+    let silent = || {
+        let mut talk = Talk::new(None);
+        talk.0.begin();
+        assert!(is_sent(talk.0.on_silence(), "initialize"));
+        assert!(!talk.0.awaits_probe());
+        assert_eq!(talk.0.on_silence(), Step::Wait);
+        talk
+    };
+    assert!(matches!(silent().answers(LEGACY), Step::DoneAfter(..)));
+    assert!(matches!(silent().says(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), Step::Done(_)));
+    let refused = r#"{"id":1,"error":{"code":-32601}}"#;
+    for late in [refused, r#"{"id":null,"error":{"code":-32600}}"#, r#"{"id":1,"result":{}}"#] {
+        let mut talk = silent();
+        assert_eq!(talk.says(late), Step::Wait, "{late}");
+        assert!(matches!(talk.answers(LEGACY), Step::DoneAfter(..)), "{late}");
+    }
+    assert_eq!(silent().0.on_closed(), Step::Fail(HandshakeError::Closed));
 }
 
 #[test]
-fn a_server_that_exits_at_the_probe_is_started_once_more() {
-    let mut talk = Talk::new(None);
-    talk.0.begin();
-    assert_eq!(talk.0.on_closed(), Step::Restart);
-    assert!(is_sent(talk.0.begin(), "initialize"));
-    assert_eq!(talk.0.on_closed(), Step::Fail(HandshakeError::Closed));
-}
-
-#[test]
-fn a_slow_modern_server_is_probed_again_after_refusing_initialize() {
+fn a_slow_modern_server_may_refuse_initialize_before_it_answers_the_probe() {
     let mut talk = Talk::new(None);
     talk.0.begin();
     talk.0.on_silence();
+    assert_eq!(talk.refuses(METHOD_NOT_FOUND, Value::Null), Step::Wait);
+    assert!(matches!(talk.says(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), Step::Done(_)));
+    let mut talk = Talk::new(None);
     talk.0.begin();
-    assert!(is_sent(talk.refuses(METHOD_NOT_FOUND, Value::Null), "server/discover"));
-    assert!(matches!(talk.answers(MODERN), Step::Done(_)));
+    talk.0.on_silence();
+    talk.refuses(METHOD_NOT_FOUND, Value::Null);
+    assert_eq!(talk.0.on_closed(), refusal("initialize", METHOD_NOT_FOUND));
+}
+
+#[test]
+fn a_server_that_exits_at_the_probe_has_failed() {
+    let mut talk = Talk::new(None);
+    talk.0.begin();
+    assert_eq!(talk.0.on_closed(), Step::Fail(HandshakeError::Closed));
 }
 
 #[test]

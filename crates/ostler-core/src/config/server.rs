@@ -48,8 +48,14 @@ pub(crate) static SECTION: Section = Section {
         field(
             "start_timeout",
             Kind::Duration(1),
-            Preset::Text("20s"),
-            "From the start to the end of the handshake.",
+            Preset::Text("60s"),
+            "From the start to the end of the handshake; a process that is busy gets up to five times as long.",
+        ),
+        field(
+            "fetch_timeout",
+            Kind::Duration(1),
+            Preset::Text("5m"),
+            "The same for npx, uvx, docker run and other commands that may download the server first.",
         ),
         field("call_timeout", Kind::Duration(1), Preset::Text("60s"), "One call; progress may extend it."),
         field(
@@ -159,6 +165,7 @@ fn read_settings(reader: &Reader<'_>, spec: &mut ServerSpec) {
     set(&mut spec.keep_alive, reader.duration("keep_alive"));
     set(&mut spec.isolation, reader.choice("isolation").map(isolation));
     set(&mut spec.start_timeout, reader.duration("start_timeout"));
+    set(&mut spec.fetch_timeout, reader.duration("fetch_timeout"));
     set(&mut spec.call_timeout, reader.duration("call_timeout"));
     set(&mut spec.max_call_time, reader.duration("max_call_time"));
     set(&mut spec.max_in_flight, reader.size_count("max_in_flight"));

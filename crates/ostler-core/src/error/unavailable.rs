@@ -25,6 +25,8 @@ pub struct Unavailable {
 pub enum UnavailableState {
     /// It is being started, for longer than the caller could wait.
     Starting,
+    /// Its package manager downloads it, for longer than the caller could wait.
+    Fetching,
     /// It failed and waits to be started again.
     Backoff,
     /// It failed too often in a row; calls are held back for a while.
@@ -48,6 +50,7 @@ impl UnavailableState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
+            Self::Fetching => "fetching",
             Self::Backoff => "backoff",
             Self::BreakerOpen => "breaker_open",
             Self::Ejected => "ejected",
@@ -65,6 +68,7 @@ impl fmt::Display for UnavailableState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Starting => "is still starting",
+            Self::Fetching => "is still being downloaded",
             Self::Backoff => "failed and waits to be started again",
             Self::BreakerOpen => "keeps failing and gets no calls for a while",
             Self::Ejected => "is ejected",
@@ -87,6 +91,7 @@ impl Unavailable {
             UnavailableState::StartFailed => format!("fix the cause, then start `{server}` again"),
             UnavailableState::OutOfReach => "try again when the cause is gone".into(),
             UnavailableState::Starting
+            | UnavailableState::Fetching
             | UnavailableState::Backoff
             | UnavailableState::BreakerOpen
             | UnavailableState::Lost => match self.retry_after {

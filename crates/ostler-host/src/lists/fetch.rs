@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::fault::Delivery;
 use ostler_wire::Params;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
@@ -22,6 +21,13 @@ use crate::server::slot::Slot;
 
 /// The longest that all pages of one list may take together.
 const MAX_ROUND: Duration = Duration::from_secs(120);
+
+/// Whether asking for a list may start its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Demand {
+    Active,
+    Passive,
+}
 
 /// A place in the asking for a list.
 pub(super) enum Round {
@@ -103,6 +109,28 @@ impl Host {
         }
     }
 
+    /// Asks the session that is there for a list that is not known to be good. Never starts one.
+    pub(crate) async fn refresh_live_list(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+    ) -> Result<(), CallError> {
+        if slot.fresh_list(caller, kind).is_some() || slot.live().is_none() {
+            return Ok(());
+        }
+        if let Round::Own(mut listing) = slot.join_round(caller, kind).await? {
+            let reading = self.learn_list(slot, (caller, kind), Demand::Passive);
+            let outcome = timeout(slot.spec.call_timeout.min(MAX_ROUND), reading).await;
+            // A failure is nobody else's: whoever waits may start a session.
+            if let Ok(Ok(known)) = outcome {
+                *listing = Some(Ok(known));
+                slot.shelf(kind).rounds.fetch_add(1, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a round of requests, and leaves what it brings to those who wait.
     pub(super) async fn ask_round(
         &self,
@@ -110,13 +138,14 @@ impl Host {
         (caller, kind): (&Caller, Kind),
         mut listing: OwnedMutexGuard<LastRound>,
     ) -> Result<Arc<Known>, CallError> {
-        let longest = (slot.spec.start_timeout + slot.spec.call_timeout).min(MAX_ROUND);
-        let outcome = match timeout(longest, self.learn_list(slot, caller, kind)).await {
+        // The session is wanted until the list is there.
+        let _wanted = slot.visit();
+        slot.until_started().await;
+        let longest = slot.spec.call_timeout.min(MAX_ROUND);
+        let reading = self.learn_list(slot, (caller, kind), Demand::Active);
+        let outcome = match timeout(longest, reading).await {
             Ok(outcome) => outcome,
-            Err(_) => {
-                let (server, delivery) = (slot.key.server.clone(), Delivery::Unknown);
-                Err(CallError::TimedOut { server, after: longest, delivery })
-            }
+            Err(_) => Err(slot.list_timed_out(longest)),
         };
         *listing = Some(outcome.clone());
         slot.shelf(kind).rounds.fetch_add(1, Ordering::Release);
@@ -126,11 +155,11 @@ impl Host {
     async fn learn_list(
         &self,
         slot: &Arc<Slot>,
-        caller: &Caller,
-        kind: Kind,
+        (caller, kind): (&Caller, Kind),
+        demand: Demand,
     ) -> Result<Arc<Known>, CallError> {
         let (epoch, changes) = (slot.epoch(), slot.shelf(kind).changes.load(Ordering::Acquire));
-        let known = Arc::new(self.read_pages(slot, caller, kind).await?.seen_after(changes));
+        let known = Arc::new(self.read_pages(slot, (caller, kind), demand).await?.seen_after(changes));
         // A change that was announced meanwhile found the list before this one.
         if slot.epoch() != epoch {
             known.outdate();
@@ -145,7 +174,12 @@ impl Host {
         Ok(known)
     }
 
-    async fn read_pages(&self, slot: &Arc<Slot>, caller: &Caller, kind: Kind) -> Result<Known, CallError> {
+    async fn read_pages(
+        &self,
+        slot: &Arc<Slot>,
+        (caller, kind): (&Caller, Kind),
+        demand: Demand,
+    ) -> Result<Known, CallError> {
         let server = slot.key.server.clone();
         // Before the list is learnt: what was kept is what it is compared with.
         self.recall_lists(slot).await;
@@ -156,7 +190,8 @@ impl Host {
         let mut pages = Pages::new(kind, kind.cap(&slot.spec));
         loop {
             let params = Params::list(pages.cursor());
-            let request = Request::new(caller, server.as_str(), kind.method(), params);
+            let mut request = Request::new(caller, server.as_str(), kind.method(), params);
+            request.is_passive = demand == Demand::Passive;
             let answer = match self.perform(slot, &request).await {
                 Ok(answer) => answer,
                 // A server without any says that it has no such method.

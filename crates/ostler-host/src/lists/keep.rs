@@ -5,7 +5,6 @@
 //! the old one offered. Losing a file loses nothing but a start.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
@@ -129,18 +128,8 @@ fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
             _ => Ok(()),
         };
     }
-    if let Some(dir) = path.parent() {
-        private::make_folder(dir)?;
-    }
-    // Written beside and renamed, so that a reader sees the old lists or the
-    // new ones; the number keeps two hosts from writing the same file.
-    let beside = path.with_extension(format!("{}.new", fastrand::u64(..)));
     // A list may be one caller's alone, and roles may hide it.
-    let written =
-        private::file().write(true).create_new(true).open(&beside).and_then(|mut file| file.write_all(&text));
-    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&beside);
-    })
+    private::replace(path, &text)
 }
 
 fn kept(item: &Item) -> Result<KeptItem, serde_json::Error> {
@@ -153,9 +142,6 @@ fn item(kept: KeptItem) -> Item {
 }
 
 fn read(path: &Path, fingerprint: &str) -> Option<Kept> {
-    if std::fs::metadata(path).ok()?.len() > MAX_FILE {
-        return None;
-    }
-    let kept: Kept = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let kept: Kept = serde_json::from_slice(&private::read(path, MAX_FILE)?).ok()?;
     (kept.fingerprint == fingerprint).then_some(kept)
 }

@@ -14,5 +14,4 @@ mod pages;
 
 pub use keep::kept_names;
 pub use kind::Kind;
-pub(crate) use offer::AT_ONCE;
 pub use offer::Offer;

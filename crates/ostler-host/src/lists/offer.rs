@@ -7,10 +7,8 @@ use std::time::Duration;
 use ostler_core::caller::Caller;
 use ostler_core::catalog::Claimed;
 use ostler_core::error::CallError;
-use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
 use ostler_core::sabotage::{self, Sabotage};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -22,9 +20,6 @@ use crate::server::Server;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
 use crate::tally::Errand;
-
-/// Servers that are asked at the same time.
-pub(crate) const AT_ONCE: usize = 16;
 
 /// The longest wait for a newer list where an older one can be given.
 const KNOWN_PATIENCE: Duration = Duration::from_secs(2);
@@ -65,18 +60,15 @@ impl Host {
     }
 
     /// The lists of all servers that the caller may see, sorted by server. A
-    /// sleeping lazy server whose list is known is not woken. Who takes longer
-    /// than `patience`, or than two seconds where a list is known, is answered
-    /// for with what is known, and asked on in the background.
+    /// sleeping lazy server whose list is known is not woken. A server that has not
+    /// answered after `patience`, which is one deadline for all of them, is answered
+    /// for with what is known, and asked on in the background; one that is being
+    /// started is not waited for where a list is known.
     pub async fn offers(&self, caller: &Caller, kind: Kind, patience: Duration) -> Vec<Offer> {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
         let mut sweep = JoinSet::new();
         for server in self.visible_servers(caller) {
-            let (host, caller, turns) = (self.clone(), caller.clone(), Arc::clone(&turns));
-            sweep.spawn(async move {
-                let _turn = turns.acquire().await;
-                host.offer_of(&caller, &server, kind, patience).await
-            });
+            let (host, caller) = (self.clone(), caller.clone());
+            sweep.spawn(async move { host.offer_of(&caller, &server, kind, patience).await });
         }
         let mut offers = Vec::new();
         while let Some(joined) = sweep.join_next().await {
@@ -133,17 +125,17 @@ impl Host {
         // A server that was waited for in vain before is not waited for as long again.
         let has_missed = slot.shelf(kind).is_missed.load(Ordering::Acquire);
         let is_brief = has_missed || self.last_list(slot, caller, kind).is_some();
-        let patience = if is_brief { patience.min(KNOWN_PATIENCE) } else { patience };
+        let patience = match is_brief {
+            true if slot.is_coming_up() => Duration::ZERO,
+            true => patience.min(KNOWN_PATIENCE),
+            false => patience,
+        };
         match timeout(patience, self.share_round(slot, caller, kind)).await {
             Ok(Ok(known)) => (Some(known), None),
             Ok(Err(error)) => (self.last_list(slot, caller, kind), Some(error)),
             Err(_) => {
                 slot.shelf(kind).is_missed.store(true, Ordering::Release);
-                let (server, delivery) = (slot.key.server.clone(), Delivery::Unknown);
-                (
-                    self.last_list(slot, caller, kind),
-                    Some(CallError::TimedOut { server, after: patience, delivery }),
-                )
+                (self.last_list(slot, caller, kind), Some(slot.list_timed_out(patience)))
             }
         }
     }

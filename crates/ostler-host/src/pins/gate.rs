@@ -17,7 +17,7 @@ use crate::lists::Kind;
 use crate::request::{Request, Wanted};
 use crate::server::judgement::is_unapproved;
 use crate::server::known::Known;
-use crate::server::lease::Lease;
+use crate::server::lease::{Lease, Patience};
 use crate::server::slot::Slot;
 use crate::upstream::BoxFuture;
 
@@ -49,9 +49,9 @@ impl Host {
         slot: &Arc<Slot>,
         request: &Request<'_>,
         now: Instant,
-        until: Instant,
+        patience: Patience,
     ) -> Result<Lease, CallError> {
-        let mut lease = slot.lease(request, now, until).await?;
+        let mut lease = slot.lease(request, now, patience).await?;
         for _ in 0..LOOKS {
             let kind = match self.gate(slot, request, lease.generation()) {
                 Gate::Open => return Ok(lease),
@@ -60,8 +60,8 @@ impl Host {
             };
             // The server may have room for one request only, and the list is one.
             drop(lease);
-            self.look(slot, (request, kind), until).await?;
-            lease = slot.lease(request, Instant::now(), until).await?;
+            self.look(slot, (request, kind), patience.end).await?;
+            lease = slot.lease(request, Instant::now(), patience).await?;
         }
         match self.gate(slot, request, lease.generation()) {
             Gate::Open => Ok(lease),

@@ -47,7 +47,8 @@ pub(super) fn repeat(slot: &Arc<Slot>) {
 }
 
 /// Asks for the lists that are known from earlier sessions, so that whoever
-/// listens hears of what is different now.
+/// listens hears of what is different now. Starts nothing: a session that has
+/// ended meanwhile is left alone.
 async fn look_again(slot: &Arc<Slot>) {
     sleep(CALLS_FIRST).await;
     for kind in Kind::ALL {
@@ -56,7 +57,7 @@ async fn look_again(slot: &Arc<Slot>) {
         let caller = known.owner().map_or_else(Caller::local, |owner| Caller::new(owner, ""));
         let Some(host) = slot.host.upgrade() else { return };
         // A server that can't be asked now is asked when its list is wanted.
-        let _ = host.current_list(slot, &caller, kind).await;
+        let _ = host.refresh_live_list(slot, &caller, kind).await;
     }
 }
 

@@ -1,12 +1,12 @@
 //! The right to use a session for one call.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ostler_core::breaker::{Circuit, Origin, Permit, Refused};
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
+use ostler_core::status::{Stage, StartStatus};
 use ostler_core::supervisor::{Entry, Phase, Settled, Supervisor};
 use ostler_core::weigh::{Effect, Weight};
 use tokio::time::{Instant, timeout_at};
@@ -14,9 +14,10 @@ use tokio::time::{Instant, timeout_at};
 use super::news::Before;
 use super::places::{Parking, Place, Shed};
 use super::slot::{Desk, Live, Slot};
+use super::start_news::StartNews;
 use super::turn::{InTurn, Turn};
 use crate::request::Request;
-use crate::upstream::{Session, whose};
+use crate::upstream::{Session, SharedVoice, whose};
 
 /// How soon a caller that found a full queue may come back. Queues of this
 /// size empty within a second at the call rates they are made for.
@@ -30,6 +31,16 @@ pub(crate) struct Lease {
     /// Given back when the lease ends; `None` from then on.
     permit: Option<Permit>,
     place: Place,
+    has_waited: bool,
+}
+
+/// How long a caller waits for a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// While no start is under way.
+    pub(crate) until: Instant,
+    /// While one is, which has a limit of its own.
+    pub(crate) end: Instant,
 }
 
 impl Lease {
@@ -44,6 +55,11 @@ impl Lease {
     /// When it began.
     pub(crate) fn since(&self) -> Instant {
         self.since
+    }
+
+    /// Returns whether the session had to be waited for.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited
     }
 
     /// The place of the call, to be given up while its caller thinks about a question.
@@ -135,7 +151,7 @@ impl Slot {
         self: &Arc<Self>,
         request: &Request<'_>,
         now: Instant,
-        until: Instant,
+        patience: Patience,
     ) -> Result<Lease, CallError> {
         let tool = request.breaker_tool();
         let origin = request.origin(&tool);
@@ -146,16 +162,24 @@ impl Slot {
             None => {
                 // Whom the breaker refuses need not queue.
                 self.admit(&mut self.desk(), &mut visitor, now)?;
-                let place = Box::pin(self.places.wait(principal, until)).await;
+                let place = Box::pin(self.places.wait(principal, patience.until)).await;
                 now = Instant::now();
                 place.map_err(|shed| self.crowded(shed))?
             }
         };
-        let (live, since) = match self.look(&mut visitor, now)? {
+        if request.is_passive && self.live().is_none() {
+            return Err(self.late());
+        }
+        let found = self.look(&mut visitor, now)?;
+        let has_waited = found.is_none();
+        let (live, since) = match found {
             Some(live) => (live, now),
-            None => (Box::pin(self.wait_for_session(&mut visitor, until)).await?, Instant::now()),
+            None => {
+                let waiting = self.wait_for_session(&mut visitor, request.voice.as_ref(), patience);
+                (Box::pin(waiting).await?, Instant::now())
+            }
         };
-        Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), place })
+        Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), place, has_waited })
     }
 
     /// Waits for a turn at a server that does not say which of its callers it
@@ -186,8 +210,10 @@ impl Slot {
     async fn wait_for_session(
         &self,
         visitor: &mut Visitor<'_>,
-        until: Instant,
+        voice: Option<&SharedVoice>,
+        patience: Patience,
     ) -> Result<Arc<Live>, CallError> {
+        let mut news = StartNews::new(voice);
         loop {
             let moved = self.moved.notified();
             tokio::pin!(moved);
@@ -196,9 +222,12 @@ impl Slot {
             if let Some(live) = self.look(visitor, Instant::now())? {
                 return Ok(live);
             }
-            if timeout_at(until, moved).await.is_err() {
+            let end = if self.is_coming_up() { patience.end } else { patience.until };
+            if Instant::now() >= end {
                 return Err(self.late());
             }
+            let _ = timeout_at(end.min(news.next), moved).await;
+            news.tell(self);
         }
     }
 
@@ -325,14 +354,15 @@ impl Slot {
 
     /// The caller's time ran out before there was a session.
     pub(crate) fn late(&self) -> CallError {
+        let start = self.startup.load().as_ref().map(|startup| startup.status());
         let desk = self.desk();
         let last = desk
             .supervisor
             .failure()
             .map(|failure| format!(" (last failure: {failure})"))
             .unwrap_or_default();
-        match desk.supervisor.phase() {
-            Phase::Backoff { until } => {
+        match (desk.supervisor.phase(), start) {
+            (Phase::Backoff { until }, _) => {
                 let left = until.saturating_duration_since(Instant::now().into_std());
                 self.unavailable(
                     UnavailableState::Backoff,
@@ -340,11 +370,18 @@ impl Slot {
                     Some(left),
                 )
             }
-            _ if self.lacks_room.load(Ordering::Acquire) => CallError::Overloaded {
+            (_, Some(StartStatus { stage: Stage::WaitingForRoom, .. })) => CallError::Overloaded {
                 what: format!("no room for a process of server `{}`: all are in use", self.key.server),
                 retry_after: COME_BACK,
             },
-            _ => self.unavailable(
+            (_, Some(start)) => {
+                let state = match start.stage {
+                    Stage::Fetching | Stage::WaitingForDownload => UnavailableState::Fetching,
+                    _ => UnavailableState::Starting,
+                };
+                self.unavailable(state, format!("it {start}{last}"), Some(COME_BACK))
+            }
+            (_, None) => self.unavailable(
                 UnavailableState::Starting,
                 format!("it was not ready in time{last}"),
                 Some(COME_BACK),

@@ -11,6 +11,9 @@ pub(crate) mod places;
 mod pulse;
 pub(crate) mod shelf;
 pub(crate) mod slot;
+pub(crate) mod start_news;
+pub(crate) mod start_record;
+pub(crate) mod startup;
 pub(crate) mod state;
 mod stay;
 mod task;
@@ -33,6 +36,7 @@ use crate::upstream::Connector;
 pub use binding::Binding;
 use known::Item;
 use slot::{Parts, Slot, SlotKey};
+pub use startup::Startup;
 pub use stay::Stay;
 
 /// Session places of one isolated server. A place costs a few kilobytes; its

@@ -22,6 +22,8 @@ use tokio::time::Instant;
 use super::interest::{Interests, MAX_RESOURCES};
 use super::places::Places;
 use super::shelf::Shelf;
+use super::start_record::LastStart;
+use super::startup::Startup;
 use crate::bus::Bus;
 use crate::host::WeakHost;
 use crate::ledger::Ledger;
@@ -58,8 +60,10 @@ pub(crate) struct Slot {
     pub(crate) places: Arc<Places>,
     /// Where calls take turns: held by one interactive call, or by any number of others.
     pub(crate) turn: super::turn::Door,
-    /// The session being started waits for room for its process.
-    pub(crate) lacks_room: AtomicBool,
+    /// The start that is under way.
+    pub(crate) startup: ArcSwapOption<Startup>,
+    /// The last good start of the server.
+    pub(crate) last_start: Arc<LastStart>,
     /// One for each kind of list.
     pub(crate) shelves: [Shelf; Kind::ALL.len()],
     /// Set when what an earlier run has kept of the lists was looked for.
@@ -121,7 +125,7 @@ pub(crate) struct Live {
 
 impl Slot {
     pub(crate) fn new(key: SlotKey, parts: Parts) -> Arc<Self> {
-        let Parts { spec, connector, cache, room, ledger, bus, level, host, rng } = parts;
+        let Parts { spec, connector, cache, room, ledger, bus, level, host, last_start, rng } = parts;
         let desk = Desk {
             supervisor: Supervisor::new(&spec, Instant::now().into_std()),
             liveness: Liveness::default(),
@@ -146,7 +150,8 @@ impl Slot {
             moved: Notify::new(),
             places,
             turn: super::turn::Door::default(),
-            lacks_room: AtomicBool::new(false),
+            startup: ArcSwapOption::empty(),
+            last_start,
             shelves: Default::default(),
             recalled: OnceCell::new(),
             keeping: Mutex::default(),
@@ -202,6 +207,8 @@ pub(crate) struct Parts {
     /// How much of its log is wanted.
     pub(crate) level: Arc<Level>,
     pub(crate) host: WeakHost,
+    /// The last good start of the server.
+    pub(crate) last_start: Arc<LastStart>,
     /// Spreads the delays before restarts.
     pub(crate) rng: fastrand::Rng,
 }

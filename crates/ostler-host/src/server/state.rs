@@ -13,7 +13,7 @@ use ostler_core::spec::CacheScopeRule;
 use ostler_core::supervisor::{Entry, Phase};
 use ostler_core::weigh::{Effect, Outcome, weigh};
 use ostler_wire::{Era, Hello};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::known::Known;
 use super::shelf::Shelf;
@@ -133,6 +133,16 @@ impl Slot {
         if self.key.partition.is_empty() { caller.principal() } else { &self.key.partition }
     }
 
+    /// Returns whether a start waits for a place in the process pool.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.startup.load().as_ref().is_some_and(|startup| startup.lacks_room())
+    }
+
+    /// Returns whether a start is under way that will end by itself. One that waits for a place in the process pool may not.
+    pub(crate) fn is_coming_up(&self) -> bool {
+        self.startup.load().as_ref().is_some_and(|startup| !startup.lacks_room())
+    }
+
     /// Whether a session is up or on its way.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.desk().supervisor.phase(), Phase::Ready { .. } | Phase::Starting { .. })
@@ -236,6 +246,15 @@ impl Slot {
         }
     }
 
+    /// Waits for a start that is due or under way, whatever comes of it. The start has a limit of its own; a place in the
+    /// process pool is waited for no longer than a call may take.
+    pub(crate) async fn until_started(&self) {
+        let is_over = |desk: &Desk| {
+            (!matches!(desk.supervisor.phase(), Phase::Idle | Phase::Starting { .. })).then_some(())
+        };
+        while timeout(self.spec.call_timeout, self.until(is_over)).await.is_err() && self.is_coming_up() {}
+    }
+
     /// Waits until nothing of a removed slot is left.
     pub(crate) async fn until_gone(&self) {
         loop {
@@ -246,6 +265,16 @@ impl Slot {
                 return;
             }
             moved.await;
+        }
+    }
+
+    /// The error for a list that was not there in time.
+    pub(crate) fn list_timed_out(&self, after: Duration) -> CallError {
+        match self.live() {
+            Some(_) => {
+                CallError::TimedOut { server: self.key.server.clone(), after, delivery: Delivery::Unknown }
+            }
+            None => self.late(),
         }
     }
 

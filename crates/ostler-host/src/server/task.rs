@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 
 use ostler_core::fault::FaultKind;
 use ostler_core::liveness::{MISSES, Missed};
+use ostler_core::status::Stage;
 use ostler_core::supervisor::{Action, Failure, Manner, Phase};
+use ostler_wire::Era;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -18,9 +20,12 @@ use super::greet::{greet, repeat};
 use super::news::{Before, Setback};
 use super::pulse::Pulse;
 use super::slot::{Desk, Live, Slot};
+use super::start_record::StartRecord;
+use super::startup::Startup;
 use super::stay::Stay;
 use crate::happening::What;
 use crate::lists::Kind;
+use crate::start_gate::StartPermit;
 use crate::upstream::{BoxFuture, Force, Plan, Session};
 
 /// A session that has been made, and the sign that something of it is left.
@@ -30,6 +35,7 @@ type Made = Result<(Arc<dyn Session>, Stay), Failure>;
 struct Start {
     generation: u64,
     since: Instant,
+    startup: Arc<Startup>,
     outcome: BoxFuture<'static, Made>,
 }
 
@@ -96,19 +102,23 @@ impl Task {
 
     /// Begins a start, and returns the one that it replaces.
     fn start(&mut self, generation: u64) -> Option<Start> {
-        let outcome = Box::pin(make_session(Arc::clone(&self.slot), generation));
-        self.start.replace(Start { generation, since: Instant::now(), outcome })
+        let startup = Startup::new(&self.slot.spec);
+        self.slot.startup.store(Some(Arc::clone(&startup)));
+        let outcome = Box::pin(make_session(Arc::clone(&self.slot), generation, Arc::clone(&startup)));
+        self.start.replace(Start { generation, since: Instant::now(), startup, outcome })
     }
 
     /// A start that nobody wants any more ends here; what is left of it keeps
-    /// its [`Stay`]. One that only waits for room is given up as soon as
+    /// its [`Stay`]. One that only waits for its turn is given up as soon as
     /// the last caller that wanted it has left.
     fn take_unwanted_start(&mut self, desk: &mut Desk) -> Option<Start> {
-        let generation = self.start.as_ref()?.generation;
-        if self.slot.lacks_room.load(Ordering::Acquire) && !desk.supervisor.has_demand() {
-            desk.supervisor.on_start_abandoned(generation);
+        let start = self.start.as_ref()?;
+        if start.startup.is_queued() && !desk.supervisor.has_demand() {
+            desk.supervisor.on_start_abandoned(start.generation);
         }
-        self.start.take_if(|start| !desk.supervisor.is_starting(start.generation))
+        let unwanted = self.start.take_if(|start| !desk.supervisor.is_starting(start.generation))?;
+        self.slot.startup.store(None);
+        Some(unwanted)
     }
 
     fn retire(&mut self, desk: &mut Desk, generation: u64, manner: Manner) {
@@ -156,9 +166,13 @@ impl Task {
     }
 
     fn on_start_over(&mut self, made: Made) {
-        let Some(Start { generation, since, .. }) = self.start.take() else { return };
+        let Some(Start { generation, since, startup, .. }) = self.start.take() else { return };
         match made {
-            Ok((session, stay)) => self.on_started(Live::new(generation, session), stay, since),
+            Ok((session, stay)) => {
+                let record = StartRecord { era: session.hello().era, took: startup.age() };
+                self.slot.last_start.set(record);
+                self.on_started(Live::new(generation, session), stay, since);
+            }
             Err(failure) => {
                 tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server did not start");
                 let news = self.slot.change(|Desk { supervisor, rng, .. }| {
@@ -171,6 +185,7 @@ impl Task {
                 self.slot.announce(news);
             }
         }
+        self.slot.startup.store(None);
     }
 
     fn on_started(&mut self, live: Arc<Live>, stay: Stay, since: Instant) {
@@ -243,48 +258,72 @@ impl Task {
     }
 }
 
-/// Waits for room, then for the session.
-async fn make_session(slot: Arc<Slot>, generation: u64) -> Made {
-    let place = match slot.connector.has_process() {
-        true => Some(slot.room.enter(&slot, generation).await),
-        false => None,
-    };
+/// Waits for the turn of the start, then for the session.
+async fn make_session(slot: Arc<Slot>, generation: u64, startup: Arc<Startup>) -> Made {
+    let last = slot.last_start.get().await;
+    startup.expect(last.map(|last| last.took));
+    let mut permit = StartPermit::default();
+    let mut place = None;
+    if slot.connector.has_process() {
+        let gate = &slot.room.gate;
+        // What has started once is in the package manager's cache.
+        let download = slot.spec.downloader().filter(|_| last.is_none());
+        if let Some(downloader) = download {
+            permit = gate.enter_download(downloader, &startup).await;
+        }
+        place = Some(slot.room.enter(&slot, generation, &startup).await);
+        gate.enter(&mut permit, &startup).await;
+        startup.enter(if download.is_some() { Stage::Fetching } else { Stage::Starting });
+    } else {
+        startup.enter(Stage::Starting);
+    }
     let stay = Stay::new(Arc::clone(&slot), place);
-    let listener = Arc::downgrade(&slot);
+    let plan = plan(&slot, generation, (stay.clone(), Arc::clone(&startup)), last.map(|last| last.era));
+    let mut connect = slot.connector.connect(plan);
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut connect => return Ok((outcome?, stay)),
+            looked = startup.look() => looked?,
+        }
+        permit.relax(&startup);
+    }
+}
+
+/// Makes what a connector is told about a session.
+fn plan(slot: &Arc<Slot>, generation: u64, (stay, startup): (Stay, Arc<Startup>), era: Option<Era>) -> Plan {
+    let listener = Arc::downgrade(slot);
     let events = move |event| {
         if let Some(slot) = listener.upgrade() {
             slot.hear(event);
         }
     };
-    let lists = Arc::downgrade(&slot);
+    let lists = Arc::downgrade(slot);
     let definitions = move |tool: &str| {
         let lists = lists.upgrade()?.shelf(Kind::Tools).all();
         lists.iter().rev().find_map(|known| known.definition(tool))
     };
-    let forgotten = Arc::downgrade(&slot);
+    let forgotten = Arc::downgrade(slot);
     let renewed = move || {
         if let Some(slot) = forgotten.upgrade() {
             repeat(&slot);
         }
     };
-    let listed = Arc::downgrade(&slot);
+    let listed = Arc::downgrade(slot);
     let doubted = move || {
         if let Some(slot) = listed.upgrade() {
             slot.doubt_lists();
         }
     };
-    let plan = Plan {
+    Plan {
         generation,
         events: Arc::new(events),
-        stay: stay.clone(),
+        stay,
+        startup,
+        era,
         definitions: Arc::new(definitions),
         renewed: Arc::new(renewed),
         doubted: Arc::new(doubted),
-    };
-    let patience = slot.spec.start_timeout;
-    match timeout(patience, slot.connector.connect(plan)).await {
-        Ok(outcome) => Ok((outcome?, stay)),
-        Err(_) => Err(Failure::new(FaultKind::StartTimeout(patience), Instant::now().into_std())),
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::lists::Kind;
 
 pub use self::voice::{ClientMeta, ProgressSink, Question, SharedVoice, Voice};
-pub use crate::server::Stay;
+pub use crate::server::{Startup, Stay};
 
 pub(crate) use self::voice::{ProgressOnly, is_interactive};
 
@@ -62,6 +62,10 @@ pub struct Plan {
     pub events: Events,
     /// To be held, beside the host's own, by whatever may outlive the future.
     pub stay: Stay,
+    /// The start that the session is made in; hears of its process.
+    pub startup: Arc<Startup>,
+    /// The era of the last good start, which saves a probe.
+    pub era: Option<Era>,
     /// What is known of the server's tools.
     pub definitions: Definitions,
     /// To be called when the server has forgotten what the session told it, and

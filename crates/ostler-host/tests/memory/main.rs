@@ -22,6 +22,7 @@ mod offers;
 mod operating;
 mod pins;
 mod pool;
+mod quiet;
 mod roles;
 mod sealing;
 mod spawning;

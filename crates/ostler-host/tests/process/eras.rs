@@ -1,10 +1,13 @@
 //! Servers of every era, and handshakes that fail.
 
+use std::time::Duration;
+
 use ostler_core::error::UnavailableState;
-use ostler_testkit::{fake_spec, procs_in};
+use ostler_host::{HostOptions, ServerSpec};
+use ostler_testkit::{fake_spec, guard_command, procs_in};
 use serde_json::json;
 
-use crate::stage::{Stage, none, tireless, unavailable};
+use crate::stage::{LONG, Stage, none, tireless, unavailable};
 
 #[tokio::test]
 async fn servers_of_both_eras_answer() {
@@ -25,22 +28,52 @@ async fn servers_of_both_eras_answer() {
     stage.close().await;
 }
 
+/// A spec that is asked in the older way after a second of silence.
+fn silent(args: &[&str]) -> ServerSpec {
+    let mut spec = tireless(fake_spec("fake", args));
+    spec.start_timeout = Duration::from_secs(3);
+    spec
+}
+
+fn probes(stage: &Stage) -> usize {
+    stage.lines("requests").iter().filter(|line| line.starts_with("server/discover")).count()
+}
+
 #[tokio::test]
-async fn a_server_that_is_silent_to_the_probe_is_started_again_and_remembered() {
+async fn a_server_that_is_silent_to_the_probe_is_initialized_on_the_same_process_and_remembered() {
     let stage = Stage::guarded();
     let args =
         ["--era", "silent-probe", "--starts", &stage.path("starts"), "--requests", &stage.path("requests")];
-    stage.spawn(tireless(fake_spec("fake", &args))).await;
+    stage.spawn(silent(&args)).await;
     assert_eq!(stage.text("fake", "text", json!({"text": "here"})).await, "here");
-    assert_eq!(stage.lines("starts").len(), 2, "one to be probed, one to work");
+    assert_eq!(stage.lines("starts").len(), 1, "no process is ended to be asked differently");
 
     stage.process("fake").kill();
     stage.until("fake", "is up again", |status| status.generation == 2 && status.active).await;
     assert_eq!(stage.text("fake", "text", json!({"text": "again"})).await, "again");
-    assert_eq!(stage.lines("starts").len(), 3);
-    let probes = stage.lines("requests").iter().filter(|line| line.starts_with("server/discover")).count();
-    assert_eq!(probes, 1, "its era is known by now");
+    assert_eq!((stage.lines("starts").len(), probes(&stage)), (2, 1), "its era is known by now");
     stage.close().await;
+}
+
+#[tokio::test]
+async fn the_era_of_a_server_outlives_the_host() {
+    let state = tempfile::tempdir().unwrap();
+    let options = || HostOptions {
+        guard: Some(guard_command()),
+        state_dir: Some(state.path().to_owned()),
+        ..HostOptions::default()
+    };
+    let requests = state.path().join("requests");
+    let args = ["--era", "legacy", "--requests", requests.to_str().unwrap()];
+    for _ in 0..2 {
+        let stage = Stage::with(options());
+        stage.spawn(fake_spec("fake", &args)).await;
+        let record = state.path().join("starts/fake.json");
+        ostler_testkit::eventually("the start is on record", LONG, || record.is_file()).await;
+        stage.close().await;
+    }
+    let asked = ostler_testkit::lines_in(&requests);
+    assert_eq!(asked, ["server/discover\t", "initialize\t", "initialize\t"]);
 }
 
 #[tokio::test]

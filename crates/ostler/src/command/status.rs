@@ -157,7 +157,7 @@ impl Shown {
             _ if self.words.is_some() => Tint::Bad,
             State::Ready => Tint::Good,
             State::Idle | State::Stopped => Tint::Faint,
-            State::Starting | State::Draining | State::Backoff => Tint::Doubtful,
+            State::Starting | State::Fetching | State::Draining | State::Backoff => Tint::Doubtful,
             State::Ejected | State::NeedsAuth => Tint::Bad,
         };
         // A server that failed waits to be started again; nobody waits for it here.

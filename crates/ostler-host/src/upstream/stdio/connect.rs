@@ -8,17 +8,21 @@ use ostler_core::fault::FaultKind;
 use ostler_core::spec::{Process as ProcessSpec, ServerSpec, Transport};
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
-use ostler_wire::{ClientIdentity, Era, Frame, Handshake, Hello, LineSplitter, Message, PROBE_WAIT, Step};
+use ostler_wire::{
+    ClientIdentity, Era, Frame, Handshake, HandshakeError, Hello, LineSplitter, Message, PROBE_SILENCE, Step,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::environment;
 use super::process::Process;
 use super::session::{Beginning, StdioSession};
+use super::usage::root_of;
 use crate::guard::client::Warden;
 use crate::guard::order::Pace;
 use crate::secrets::Veil;
-use crate::upstream::{BoxFuture, Connector, Force, Plan, Session};
+use crate::server::startup::StartingProcess;
+use crate::upstream::{BoxFuture, Connector, Force, Plan, Session, Startup};
 
 /// How long the exit status of a failed start is waited for, for its words.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -76,34 +80,36 @@ impl StdioConnector {
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, Failure> {
         let order =
             environment::order(&self.process, Pace::default(), &self.veil).await.map_err(cannot_start)?;
-        let mut handshake = Handshake::new(self.identity.clone(), self.remembered(), "{}")
+        let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone(), &self.veil)
+            .await
+            .map_err(|error| self.not_started(&error))?;
+        let (pid, has_guard) = (process.handle.pid, self.warden.is_some());
+        let root = tokio::task::spawn_blocking(move || root_of(pid, has_guard)).await.unwrap_or(pid);
+        plan.startup.attach(StartingProcess { pid, root, stderr: Arc::clone(&process.handle.stderr) });
+        let mut handshake = Handshake::new(self.identity.clone(), self.remembered().or(plan.era), "{}")
             .declaring_to_legacy(LEGACY_CAPABILITIES);
-        loop {
-            let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone(), &self.veil)
-                .await
-                .map_err(|error| self.not_started(&error))?;
-            let mut splitter = LineSplitter::new(self.cap);
-            match shake_hands(&mut process, &mut handshake, &mut splitter).await {
-                Shaken::Open(hello) => {
-                    self.remember(Some(hello.era));
-                    let beginning = Beginning {
-                        hello,
-                        events: plan.events,
-                        splitter,
-                        cap: self.cap,
-                        patience: self.patience,
-                        is_confused: Arc::clone(&self.is_confused),
-                    };
-                    return Ok(StdioSession::begin(process, beginning));
-                }
-                Shaken::Restart => {
-                    self.remember(Some(Era::Legacy));
-                    bury(process).await;
-                }
-                Shaken::Failed(kind) => {
-                    self.remember(None);
-                    return Err(post_mortem(process, kind).await);
-                }
+        let mut splitter = LineSplitter::new(self.cap);
+        match shake_hands(&mut process, &mut handshake, &mut splitter, &plan.startup).await {
+            Shaken::Open(hello) => {
+                self.remember(Some(hello.era));
+                let beginning = Beginning {
+                    hello,
+                    events: plan.events,
+                    splitter,
+                    cap: self.cap,
+                    patience: self.patience,
+                    is_confused: Arc::clone(&self.is_confused),
+                };
+                Ok(StdioSession::begin(process, beginning))
+            }
+            // Strict legacy servers exit at a request before `initialize`, which the next start sends first.
+            Shaken::ClosedAtProbe => {
+                self.remember(Some(Era::Legacy));
+                Err(post_mortem(process, FaultKind::Handshake(HandshakeError::Closed.to_string())).await)
+            }
+            Shaken::Failed(kind) => {
+                self.remember(None);
+                Err(post_mortem(process, kind).await)
             }
         }
     }
@@ -122,8 +128,8 @@ impl StdioConnector {
         *self.era.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A restart during the handshake has found that the server does not take
-    /// the probe; a failure later in the same start does not unlearn that.
+    /// A start that ended at the probe has found that the server may not take it; a failure of the next start does not
+    /// unlearn that.
     fn remember(&self, era: Option<Era>) {
         let mut known = self.era.lock().unwrap_or_else(PoisonError::into_inner);
         *known = match (era, *known) {
@@ -153,26 +159,26 @@ impl Connector for StdioConnector {
 /// How a handshake went.
 enum Shaken {
     Open(Hello),
-    Restart,
+    /// The server ended with an unanswered probe.
+    ClosedAtProbe,
     Failed(FaultKind),
 }
 
-/// Drives the handshake over the process's pipes.
+/// Drives the handshake over the process's pipes. `startup` bounds it in time.
 async fn shake_hands(
     process: &mut Process,
     handshake: &mut Handshake,
     splitter: &mut LineSplitter,
+    startup: &Startup,
 ) -> Shaken {
     let mut step = handshake.begin();
-    let mut silence = Instant::now() + PROBE_WAIT;
     loop {
-        let bytes = match step {
+        match step {
             Step::Send(bytes) => {
-                silence = Instant::now() + PROBE_WAIT;
-                Some(bytes)
+                // A server that has gone away shows in the read that follows.
+                let _ = process.stdin.write_all(&bytes).await;
             }
-            Step::Wait => None,
-            Step::Restart => return Shaken::Restart,
+            Step::Wait => {}
             Step::Done(hello) => return Shaken::Open(hello),
             Step::DoneAfter(hello, bytes) => {
                 return match process.stdin.write_all(&bytes).await {
@@ -181,46 +187,40 @@ async fn shake_hands(
                 };
             }
             Step::Fail(error) => return Shaken::Failed(FaultKind::Handshake(error.to_string())),
-        };
-        if let Some(bytes) = bytes {
-            // A server that has gone away shows in the read that follows.
-            let _ = process.stdin.write_all(&bytes).await;
         }
-        step = match next_message(process, splitter, handshake.awaits_probe().then_some(silence)).await {
-            Heard::Message(message) => handshake.on_message(&message),
-            Heard::Silence => handshake.on_silence(),
-            Heard::Closed => handshake.on_closed(),
+        let is_probing = handshake.awaits_probe();
+        // Both branches are cancel-safe.
+        let message = tokio::select! {
+            message = next_message(process, splitter) => message,
+            () = startup.idle_for(PROBE_SILENCE), if is_probing => {
+                step = handshake.on_silence();
+                continue;
+            }
+        };
+        step = match message {
+            Some(message) => handshake.on_message(&message),
+            None => match handshake.on_closed() {
+                Step::Fail(HandshakeError::Closed) if is_probing => return Shaken::ClosedAtProbe,
+                step => step,
+            },
         };
     }
 }
 
-enum Heard {
-    Message(Message),
-    Silence,
-    Closed,
-}
-
-/// Reads on until there is a message; other lines are passed over.
-async fn next_message(process: &mut Process, splitter: &mut LineSplitter, silence: Option<Instant>) -> Heard {
+/// Reads on until there is a message; other lines are passed over. `None` at the end of the output.
+async fn next_message(process: &mut Process, splitter: &mut LineSplitter) -> Option<Message> {
     loop {
         while let Some(frame) = splitter.next_frame() {
             if let Frame::Line(line) = frame
                 && let Ok(message) = Message::parse(line)
             {
-                return Heard::Message(message);
+                return Some(message);
             }
         }
         // Reading into the splitter's buffer is cancel-safe.
-        let read = process.stdout.read_buf(splitter.buffer());
-        let read = match silence {
-            Some(silence) => tokio::select! {
-                read = read => read,
-                () = sleep_until(silence) => return Heard::Silence,
-            },
-            None => read.await,
-        };
+        let read = process.stdout.read_buf(splitter.buffer()).await;
         if !matches!(read, Ok(n) if n > 0) {
-            return Heard::Closed;
+            return None;
         }
     }
 }

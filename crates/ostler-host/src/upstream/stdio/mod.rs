@@ -19,12 +19,15 @@ mod line;
 mod played;
 mod process;
 mod reader;
-mod ring;
 mod session;
+mod stderr_tail;
 mod unguarded;
+mod usage;
 mod writer;
 
 pub use connect::StdioConnector;
 pub(crate) use environment::resolve;
 #[cfg(fuzzing)]
 pub use played::played;
+pub(crate) use stderr_tail::StderrTail;
+pub(crate) use usage::Usage;

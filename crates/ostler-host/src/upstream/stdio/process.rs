@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 
-use super::ring::Ring;
+use super::stderr_tail::StderrTail;
 use super::{guarded, unguarded};
 use crate::guard::client::Warden;
 use crate::guard::order::Order;
@@ -19,8 +19,6 @@ use crate::upstream::{Force, Stay};
 /// How long the stderr of an ended server may stay open before it is complete.
 /// Only a descendant that holds the pipe open makes this wait necessary.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// Lines of stderr that are shown.
-const STDERR_LINES: usize = 8;
 
 /// How far the end of a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +43,7 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) pid: u32,
-    stderr: Arc<Ring>,
+    pub(crate) stderr: Arc<StderrTail>,
     /// Closed when stderr has been read to its end.
     drained: watch::Receiver<()>,
     life: watch::Receiver<Life>,
@@ -68,7 +66,7 @@ impl Process {
             Some(warden) => guarded::start(order, warden, Keeper { life: life_in, requests, stay }).await?,
             None => unguarded::start(order, Keeper { life: life_in, requests, stay })?,
         };
-        let stderr = Arc::new(Ring::new(Arc::clone(veil)));
+        let stderr = Arc::new(StderrTail::new(Arc::clone(veil)));
         let (is_draining, drained) = watch::channel(());
         tokio::spawn(drain(started.stderr, Arc::clone(&stderr), is_draining));
         let handle = Handle { pid: started.pid, stderr, drained, life, keeper };
@@ -106,7 +104,7 @@ impl Handle {
             requests.recv().await;
             life_in.send_replace(Life::Gone(Exit::Untold));
         });
-        let stderr = Arc::new(Ring::new(Arc::default()));
+        let stderr = Arc::new(StderrTail::new(Arc::default()));
         Self { pid: 0, stderr, drained: watch::channel(()).1, life, keeper }
     }
 
@@ -128,7 +126,7 @@ impl Handle {
 
     /// What the server has said on stderr so far.
     pub(crate) fn words(&self) -> Vec<String> {
-        self.stderr.last_lines(STDERR_LINES)
+        self.stderr.last_words()
     }
 
     /// What the server has said on stderr since a position, and the next one.
@@ -157,12 +155,12 @@ impl Handle {
 
 /// Reads stderr to its end, whatever the server writes, so that it never
 /// blocks. The end is told by dropping `_is_draining`.
-async fn drain(mut stderr: pipe::Receiver, ring: Arc<Ring>, _is_draining: watch::Sender<()>) {
+async fn drain(mut stderr: pipe::Receiver, tail: Arc<StderrTail>, _is_draining: watch::Sender<()>) {
     let mut chunk = vec![0; 16 << 10];
     while let Ok(n) = stderr.read(&mut chunk).await {
         if n == 0 {
             return;
         }
-        ring.push(&chunk[..n]);
+        tail.push(&chunk[..n]);
     }
 }

@@ -116,6 +116,8 @@ pub(crate) struct Script {
     /// Only the first so many starts fail, as counted by `starts`, which is then present.
     pub(crate) exit_at_start_times: Option<usize>,
     pub(crate) start_delay: Option<Duration>,
+    /// Time spent computing before anything is read.
+    pub(crate) start_work: Option<Duration>,
     pub(crate) ignores_sigterm: bool,
     pub(crate) ignores_stdin_close: bool,
     pub(crate) no_read_after: Option<u64>,

@@ -14,6 +14,12 @@ pub(crate) fn prepare(script: &Script) -> io::Result<()> {
     if let Some(delay) = script.start_delay {
         std::thread::sleep(delay);
     }
+    if let Some(work) = script.start_work {
+        let began = std::time::Instant::now();
+        while began.elapsed() < work {
+            std::hint::black_box((0..10_000u32).fold(0u32, |sum, n| sum.wrapping_mul(31).wrapping_add(n)));
+        }
+    }
     if let Some(early) = &script.exit_at_start
         && still_fails(script)?
     {

@@ -62,6 +62,8 @@ switches! {
         |s, v| s.exit_at_start_times = Some(number(v)?);
     "--start-delay" = "MS": "sleep before reading or exiting",
         |s, v| s.start_delay = millis(v)?;
+    "--start-work" = "MS": "compute before reading, as a slow import does",
+        |s, v| s.start_work = millis(v)?;
     "--hang-at-start": "never answer initialize and server/discover",
         |s, _| s.handshake = Handshake::Hang;
     "--handshake-error": "answer initialize and server/discover with -32603",

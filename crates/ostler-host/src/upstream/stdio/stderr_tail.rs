@@ -1,4 +1,4 @@
-//! The last words of a server: a bounded ring over its stderr.
+//! Tail of a server's stderr: the last bytes in a bounded buffer, read as escaped lines.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,12 +7,15 @@ use ostler_core::error::is_deceptive;
 
 use crate::secrets::Veil;
 
+/// Lines that are shown as the last words of a server.
+const LAST_WORDS: usize = 8;
+
 /// Bytes kept per server.
 pub(crate) const CAPACITY: usize = 64 << 10;
 
 /// The last [`CAPACITY`] bytes that a server wrote to stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Ring {
+pub(crate) struct StderrTail {
     kept: Mutex<Kept>,
     veil: Arc<Veil>,
 }
@@ -24,8 +27,8 @@ struct Kept {
     written: u64,
 }
 
-impl Ring {
-    /// A ring whose lines are read through a veil.
+impl StderrTail {
+    /// Makes an empty tail whose lines are read through a veil.
     pub(crate) fn new(veil: Arc<Veil>) -> Self {
         Self { kept: Mutex::default(), veil }
     }
@@ -38,6 +41,16 @@ impl Ring {
         let excess = (ring.bytes.len() + bytes.len()).saturating_sub(CAPACITY);
         ring.bytes.drain(..excess);
         ring.bytes.extend(bytes);
+    }
+
+    /// Returns the number of bytes ever written.
+    pub(crate) fn written(&self) -> u64 {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).written
+    }
+
+    /// Returns the last few lines.
+    pub(crate) fn last_words(&self) -> Vec<String> {
+        self.last_lines(LAST_WORDS)
     }
 
     /// The whole lines that begin at or after a position, escaped as below,
@@ -69,7 +82,7 @@ impl Ring {
 
     /// The last lines, oldest first, with control characters escaped: what a
     /// server writes must not be able to move somebody's cursor.
-    pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
+    fn last_lines(&self, count: usize) -> Vec<String> {
         let (bytes, is_cut): (Vec<u8>, bool) = {
             let ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             (ring.bytes.iter().copied().collect(), ring.written > ring.bytes.len() as u64)
@@ -107,7 +120,7 @@ mod tests {
 
     #[test]
     fn only_the_last_bytes_are_kept() {
-        let ring = Ring::default();
+        let ring = StderrTail::default();
         for n in 0..10_000 {
             ring.push(format!("line {n} with some text\n").as_bytes());
         }
@@ -119,7 +132,7 @@ mod tests {
 
     #[test]
     fn who_reads_along_gets_every_whole_line_once() {
-        let ring = Ring::default();
+        let ring = StderrTail::default();
         ring.push(b"one\ntwo\nthr");
         let (lines, position) = ring.since(0);
         assert_eq!((lines, position), (vec!["one".to_owned(), "two".to_owned()], 8));
@@ -135,7 +148,7 @@ mod tests {
     fn no_secret_is_read_from_it_not_even_half_of_one() {
         let veil = Arc::new(Veil::default());
         veil.learn("env:TOKEN", "canary-0123456789");
-        let ring = Ring::new(veil);
+        let ring = StderrTail::new(veil);
         ring.push(b"key canary-0123456789\n");
         assert_eq!(ring.last_lines(1), ["key [hidden env:TOKEN]"]);
         assert_eq!(ring.since(0).0, ["key [hidden env:TOKEN]"]);
@@ -148,7 +161,7 @@ mod tests {
 
     #[test]
     fn terminal_escapes_and_bidirectional_marks_are_shown_and_not_obeyed() {
-        let ring = Ring::default();
+        let ring = StderrTail::default();
         ring.push("\u{1b}[31mred\u{202e}\tx\r\n\n\n".as_bytes());
         assert_eq!(ring.last_lines(5), ["\\u{1b}[31mred\\u{202e} x"]);
     }

@@ -1,0 +1,97 @@
+//! Downloader: a package manager that fetches a program before it runs it, told by the command line.
+
+use std::path::Path;
+
+use crate::spec::Process;
+
+/// A package manager that may download what it starts. Its name is the key under which downloads are taken one at a time:
+/// two of them would share one cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Downloader(&'static str);
+
+/// Commands that download: the program, the subcommand that does so (empty if the program always does), the manager.
+const COMMANDS: [(&str, &str, Downloader); 21] = [
+    ("npx", "", Downloader("npm")),
+    ("npm", "exec", Downloader("npm")),
+    ("npm", "x", Downloader("npm")),
+    ("pnpx", "", Downloader("pnpm")),
+    ("pnpm", "dlx", Downloader("pnpm")),
+    ("pnpm", "exec", Downloader("pnpm")),
+    ("yarn", "dlx", Downloader("yarn")),
+    ("bunx", "", Downloader("bun")),
+    ("bun", "x", Downloader("bun")),
+    ("deno", "run", Downloader("deno")),
+    ("uvx", "", Downloader("uv")),
+    ("uv", "run", Downloader("uv")),
+    ("uv", "tool", Downloader("uv")),
+    ("uv", "x", Downloader("uv")),
+    ("pipx", "run", Downloader("pipx")),
+    ("dnx", "", Downloader("dotnet")),
+    ("dotnet", "run", Downloader("dotnet")),
+    ("docker", "run", Downloader("docker")),
+    ("podman", "run", Downloader("podman")),
+    ("go", "run", Downloader("go")),
+    ("cargo", "run", Downloader("cargo")),
+];
+
+impl Downloader {
+    /// Returns the downloader that a command line begins with.
+    pub fn of(process: &Process) -> Option<Self> {
+        let program = Path::new(&process.command).file_name()?.to_str()?;
+        let program =
+            program.strip_suffix(".exe").or_else(|| program.strip_suffix(".cmd")).unwrap_or(program);
+        // Options of the program itself may stand before the subcommand.
+        let subcommand = process.args.iter().find(|argument| !argument.starts_with('-')).map(String::as_str);
+        let is_it = |(name, wanted): (&str, &str)| {
+            name == program && (wanted.is_empty() || subcommand == Some(wanted))
+        };
+        COMMANDS.iter().find(|(name, wanted, _)| is_it((name, wanted))).map(|(_, _, manager)| *manager)
+    }
+
+    /// Returns the name of the package manager.
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_downloader_is_told_by_its_command_line() {
+        let table = [
+            ("npx -y @modelcontextprotocol/server-memory", Some("npm")),
+            ("/usr/local/bin/npx server", Some("npm")),
+            ("npx.cmd server", Some("npm")),
+            ("npm exec server", Some("npm")),
+            ("npm --silent exec server", Some("npm")),
+            ("pnpm dlx server", Some("pnpm")),
+            ("bunx server", Some("bun")),
+            ("uvx mcp-server-time", Some("uv")),
+            ("uv tool run mcp-server-time", Some("uv")),
+            ("uv run server.py", Some("uv")),
+            ("pipx run server", Some("pipx")),
+            ("dnx Server", Some("dotnet")),
+            ("docker run -i --rm mcp/time", Some("docker")),
+            ("go run ./cmd/server", Some("go")),
+            ("cargo run --release", Some("cargo")),
+            ("npm start", None),
+            ("docker exec -i box server", None),
+            ("node server.js", None),
+            ("npx-server", None),
+            ("/opt/npx/server", None),
+            ("docker", None),
+        ];
+        for (line, manager) in table {
+            let mut words = line.split(' ').map(str::to_owned);
+            let process = Process {
+                command: words.next().unwrap(),
+                args: words.collect(),
+                env: Default::default(),
+                cwd: None,
+            };
+            assert_eq!(Downloader::of(&process).map(Downloader::as_str), manager, "{line}");
+        }
+    }
+}

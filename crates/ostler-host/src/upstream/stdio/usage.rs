@@ -1,0 +1,123 @@
+//! Resource usage of a process tree, as `/proc` tells it: enough to tell a server that works from one that hangs.
+
+use std::fs;
+
+/// CPU time and IO of a process and all its descendants. Only a comparison with a later reading means anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Usage {
+    /// In clock ticks, those of reaped children included.
+    pub(crate) cpu: u64,
+    /// Bytes read and written, to anything.
+    pub(crate) io: u64,
+    /// Processes in the tree.
+    processes: usize,
+}
+
+/// Processes that are looked at; a larger tree is busy enough.
+const MAX_PROCESSES: usize = 1_024;
+
+impl Usage {
+    /// Reads the usage of a tree. Processes that can't be read count as idle.
+    pub(crate) fn of_tree(root: u32) -> Self {
+        let mut usage = Self::default();
+        let mut tree = vec![root];
+        while usage.processes < tree.len() && tree.len() < MAX_PROCESSES {
+            let pid = tree[usage.processes];
+            usage.processes += 1;
+            usage.cpu += cpu_of(pid).unwrap_or_default();
+            usage.io += io_of(pid).unwrap_or_default();
+            tree.extend(children_of(pid));
+        }
+        usage
+    }
+}
+
+/// Returns the root of the tree that a process belongs to: its guard, to which orphans of the process fall, where there is
+/// one that can be looked at.
+pub(crate) fn root_of(pid: u32, has_guard: bool) -> u32 {
+    let parent = stat(pid).and_then(|stat| stat_field(&stat, 4)).filter(|_| has_guard);
+    parent.filter(|parent| children_of(*parent).contains(&pid)).unwrap_or(pid)
+}
+
+fn stat(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+}
+
+/// Reads a field of `/proc/PID/stat` by its number in proc(5). The second, the program's name, may hold spaces and
+/// parentheses, so counting starts behind the last `)`.
+fn stat_field<T: std::str::FromStr>(stat: &str, number: usize) -> Option<T> {
+    let behind_name = &stat[stat.rfind(')')? + 1..];
+    behind_name.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+}
+
+/// Sums utime, stime, cutime and cstime.
+fn cpu_of(pid: u32) -> Option<u64> {
+    let stat = stat(pid)?;
+    Some((14..=17).filter_map(|number| stat_field::<u64>(&stat, number)).sum())
+}
+
+fn io_of(pid: u32) -> Option<u64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let counters = io.lines().filter(|line| line.starts_with("rchar") || line.starts_with("wchar"));
+    Some(counters.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    struct Tree(Child);
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn shell(script: &str) -> Tree {
+        Tree(Command::new("sh").args(["-c", script]).spawn().unwrap())
+    }
+
+    fn until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_tree_that_works_is_told_from_one_that_sleeps() {
+        // A busy grandchild behind a shell that waits for it.
+        let busy = shell("(while :; do :; done) & wait");
+        let before = Usage::of_tree(busy.0.id());
+        until(|| Usage::of_tree(busy.0.id()).cpu > before.cpu);
+        let tree = Usage::of_tree(busy.0.id());
+        assert!(tree.processes >= 2, "{tree:?}");
+        let pids = children_of(busy.0.id());
+        assert_eq!(pids.iter().map(|pid| root_of(*pid, true)).collect::<Vec<_>>(), [busy.0.id()]);
+        assert_eq!(root_of(pids[0], false), pids[0]);
+        pids.iter().for_each(|pid| {
+            Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        });
+        let idle = shell("exec sleep 1000");
+        let name = || fs::read_to_string(format!("/proc/{}/comm", idle.0.id())).unwrap_or_default();
+        until(|| name().trim() == "sleep");
+        let is_quiet = || {
+            let before = Usage::of_tree(idle.0.id());
+            std::thread::yield_now();
+            Usage::of_tree(idle.0.id()) == before
+        };
+        until(is_quiet);
+        assert_eq!(Usage::of_tree(u32::MAX).cpu, 0);
+    }
+}
