@@ -184,6 +184,17 @@ impl Host {
         Ok(server)
     }
 
+    /// Waits while a server that the caller uses is being started, at most as long as a call may take. False if it is
+    /// not, or still is.
+    pub async fn wait_for_start(&self, caller: &Caller, name: &str) -> bool {
+        let server = self.visible_server(caller, name).ok();
+        let Some(slot) = server.and_then(|server| server.existing_slot(caller)) else { return false };
+        if !slot.is_coming_up() {
+            return false;
+        }
+        timeout(slot.spec.max_call_time, slot.until_started()).await.is_ok()
+    }
+
     /// Keeps a server up until the binding is dropped, starting it if needed.
     pub async fn bind(&self, caller: &Caller, name: &str) -> Result<Binding, CallError> {
         let server = self.visible_server(caller, name)?;

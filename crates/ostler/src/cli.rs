@@ -97,6 +97,7 @@ With a token, in a file or in OSTLER_TOKEN, the client is the token's caller; wi
     Resources(Offers),
     List(List),
     Status(Status),
+    Warm(Warm),
     /// Start a server of the daemon
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler start time")]
@@ -328,6 +329,27 @@ pub(crate) struct Status {
     /// Show them again every second, until Ctrl-C; without a daemon they are kept up for it
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+/// Download and start servers ahead of their first use
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler warm                       everything that the config names
+  ostler warm memory time",
+    after_help = "Servers behind npx, uvx, docker run and the like are downloaded by their package manager, one after the \
+other for each of them. Each server is started once and asked for its tools, so that later lists have them at once. Without a \
+daemon the servers are then ended again.
+
+The exit code is 6 if any of them could not be started."
+)]
+pub(crate) struct Warm {
+    /// These servers; all by default
+    pub(crate) servers: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show what a server of the daemon says on stderr

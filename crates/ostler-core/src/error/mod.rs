@@ -367,6 +367,17 @@ impl CallError {
         }
     }
 
+    /// Returns whether the server is on its way up, so that waiting longer is all there is to do.
+    pub fn is_start_under_way(&self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable(Unavailable {
+                state: UnavailableState::Starting | UnavailableState::Fetching,
+                ..
+            })
+        )
+    }
+
     /// What became of the request; `None` where it never was on its way.
     pub fn delivery(&self) -> Option<Delivery> {
         match self {

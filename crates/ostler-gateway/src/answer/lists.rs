@@ -66,11 +66,13 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
 }
 
 /// Why there is nothing to show at all. An empty list would be a lie where
-/// every server fails and none was ever known.
+/// every server fails and none was ever known. Where one is still starting, its
+/// list is announced when it is there.
 fn silence(offers: &[Offer]) -> Option<&CallError> {
-    let is_silent = |offer: &&Offer| offer.error.is_some() && offer.items.is_empty();
-    let silent = offers.iter().filter(is_silent).count();
-    if silent == 0 || silent < offers.len() {
+    let failed = |offer: &'_ Offer| {
+        offer.items.is_empty() && offer.error.as_ref().is_some_and(|error| !error.is_start_under_way())
+    };
+    if !offers.iter().all(failed) {
         return None;
     }
     offers.first().and_then(|offer| offer.error.as_ref())
@@ -202,7 +204,12 @@ fn push_meta(out: &mut Vec<u8>, offers: &[Offer], shadowed: &[(Arc<str>, ServerN
     let sick = offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?)));
     let sick: Vec<Value> = sick
         .map(|(offer, error)| {
-            json!({"server": offer.server.as_str(), "code": error.code(), "message": error.to_string()})
+            let mut row =
+                json!({"server": offer.server.as_str(), "code": error.code(), "message": error.to_string()});
+            if let CallError::Unavailable(why) = error {
+                row["state"] = why.state.as_str().into();
+            }
+            row
         })
         .collect();
     let shadowed: Vec<Value> = shadowed

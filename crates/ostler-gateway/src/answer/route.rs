@@ -118,7 +118,12 @@ async fn find(
         // Also where there was nothing to sweep: somebody may have since the first look.
         found = look();
         if let (None, Some(error)) = (&found, error) {
-            return Err(error);
+            let server = error.server().filter(|_| error.is_start_under_way()).cloned();
+            match server {
+                // The call waits for the start as one for a known name does.
+                Some(server) if shared.host.wait_for_start(caller, server.as_str()).await => continue,
+                _ => return Err(error),
+            }
         }
         if !is_news {
             break;

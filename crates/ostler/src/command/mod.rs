@@ -45,6 +45,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Resources(typed) => offers::resources(&typed, shared),
         Command::List(typed) => list::run(&typed, shared),
         Command::Status(typed) => status::run(&typed, shared),
+        Command::Warm(typed) => status::warm(&typed, shared),
         Command::Start { server } => operate::run("start", &server, shared),
         Command::Stop { server } => operate::run("stop", &server, shared),
         Command::Reload { server: Some(server) } => operate::run("reload", &server, shared),

@@ -35,7 +35,7 @@ pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failu
         }
         let mut shown: Vec<Shown> = select(reach, typed).await?.into_iter().map(Shown::seen).collect();
         let view = if reach.is_lasting() { View::Live } else { View::Asleep };
-        show(typed, view, &shown, reach.relay().await)?;
+        show(&typed.format(), view, &shown, relay(typed, reach).await)?;
         if let Some(trouble) = reach.audit_trouble().await? {
             tell(&format!("warning: {trouble}"));
         }
@@ -50,13 +50,37 @@ pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failu
     })
 }
 
+/// Starts servers ahead of their first use, and shows what came of it.
+pub(super) fn warm(typed: &cli::Warm, shared: &cli::Shared) -> Result<(), Failure> {
+    reach::run(reach::find(shared)?, async |reach| {
+        let all = reach.names().await?;
+        let names = match typed.servers.is_empty() {
+            true => all,
+            false => typed.servers.iter().map(|name| named(name, &all)).collect::<Result<_, _>>()?,
+        };
+        let probed = reach.probe(&names, false).await?;
+        let shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
+        show(&Format { json: typed.json, clear: false }, View::Probed, &shown, None)?;
+        match probed.into_iter().filter(|probed| probed.error.is_some()).count() {
+            0 => Ok(()),
+            failed => Err(Failure::NoneAnswered(failed)),
+        }
+    })
+}
+
+/// Finds a server by its name.
+fn named(name: &str, all: &[ServerName]) -> Result<ServerName, Failure> {
+    let found = all.iter().find(|known| known.as_str() == name).cloned();
+    found.ok_or_else(|| CallError::unknown_server(name, all.iter().map(ServerName::as_str)).into())
+}
+
 /// Starts the servers and shows what they say.
 async fn probe(typed: &cli::Status, reach: &Reach) -> Result<(), Failure> {
     let names: Vec<ServerName> = select(reach, typed).await?.into_iter().map(|status| status.name).collect();
     let probed = reach.probe(&names, typed.watch).await?;
     let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
     let mut shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
-    show(typed, View::Probed, &shown, reach.relay().await)?;
+    show(&typed.format(), View::Probed, &shown, relay(typed, reach).await)?;
     if typed.watch {
         return watch(typed, View::Probed, reach, &mut shown).await;
     }
@@ -86,7 +110,7 @@ async fn watch(
             }
         };
         *shown = now.into_iter().map(look).collect();
-        show(typed, view, shown, reach.relay().await)?;
+        show(&typed.format(), view, shown, relay(typed, reach).await)?;
     }
 }
 
@@ -126,10 +150,11 @@ struct Shown {
 }
 
 impl Shown {
-    /// A server that was not asked anything. One that is out of order says why.
+    /// A server that was not asked anything. One that is out of order or not up yet says why.
     fn seen(status: ServerStatus) -> Self {
         let is_out = matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
-        let words = status.last_error.as_ref().filter(|_| is_out).map(|error| error.message.clone());
+        let failed = || status.last_error.as_ref().filter(|_| is_out).map(|error| error.message.clone());
+        let words = status.start.as_ref().map(ToString::to_string).or_else(failed);
         Self { status, start_ms: None, error: None, words }
     }
 
@@ -154,10 +179,11 @@ impl Shown {
     fn state(&self) -> Cell {
         let state = self.status.state;
         let tint = match state {
+            State::Starting | State::Fetching => Tint::Doubtful,
             _ if self.words.is_some() => Tint::Bad,
             State::Ready => Tint::Good,
             State::Idle | State::Stopped => Tint::Faint,
-            State::Starting | State::Fetching | State::Draining | State::Backoff => Tint::Doubtful,
+            State::Draining | State::Backoff => Tint::Doubtful,
             State::Ejected | State::NeedsAuth => Tint::Bad,
         };
         // A server that failed waits to be started again; nobody waits for it here.
@@ -207,7 +233,12 @@ impl Shown {
         let Some(words) = &self.words else { return String::new() };
         let name = style.paint(Tint::Heading, self.status.name.as_str());
         let mut text = format!("\n{name}: {}\n", clean(words));
-        for line in self.status.last_error.iter().flat_map(|error| &error.stderr) {
+        let stderr = match (&self.status.start, &self.status.last_error) {
+            (Some(start), _) => &start.stderr[..],
+            (None, Some(error)) => &error.stderr[..],
+            (None, None) => &[],
+        };
+        for line in stderr {
             text.push_str(&format!("  {} {}\n", style.paint(Tint::Faint, "stderr:"), clean(line)));
         }
         text
@@ -223,9 +254,26 @@ struct Listing<'a> {
     relay: Option<Relayed>,
 }
 
-fn show(typed: &cli::Status, view: View, servers: &[Shown], relay: Option<Relayed>) -> Result<(), Failure> {
-    let relay = relay.filter(|_| typed.server.is_none());
-    if typed.json {
+/// How the servers are shown.
+struct Format {
+    json: bool,
+    /// Whether a terminal is cleared first.
+    clear: bool,
+}
+
+impl cli::Status {
+    fn format(&self) -> Format {
+        Format { json: self.json, clear: self.watch }
+    }
+}
+
+/// Returns how workers are served, where all servers were asked for.
+async fn relay(typed: &cli::Status, reach: &Reach) -> Option<Relayed> {
+    if typed.server.is_some() { None } else { reach.relay().await }
+}
+
+fn show(format: &Format, view: View, servers: &[Shown], relay: Option<Relayed>) -> Result<(), Failure> {
+    if format.json {
         return output::print_json(&Listing { servers, relay });
     }
     if servers.is_empty() {
@@ -240,7 +288,7 @@ fn show(typed: &cli::Status, view: View, servers: &[Shown], relay: Option<Relaye
     let notes = |server: &Shown| server.trouble(style) + &server.unapproved(style) + &server.limited(style);
     let trouble: String = servers.iter().map(notes).collect();
     let relay = relay.map(|relay| describe_relay(&relay, style)).unwrap_or_default();
-    let clear = if typed.watch && style.has_colours() { CLEAR } else { "" };
+    let clear = if format.clear && style.has_colours() { CLEAR } else { "" };
     output::print(&format!("{clear}{}{trouble}{relay}", table.render(style, output::width())))
 }
 

@@ -12,24 +12,17 @@ use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
 use ostler_host::{Arguments, Caller, Discovered, Host, HostOptions, Kind, ListedTool, Request};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::patience::{Deadline, patiently, say_starting};
+use super::patience::{Deadline, patiently};
 use super::{Gathered, Item, Offered, Probed, Setting};
 use crate::audit::{Audit, PARTING, Stay};
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::tell;
 
-/// Servers that are probed at the same time.
-const AT_ONCE: usize = 8;
-
 /// How long one server may take to list what it offers.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
-
-/// How long a probed server waits until there is room for its process.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The servers of a config, ready to be used. Clones lead to the same ones.
 #[derive(Clone)]
@@ -98,14 +91,13 @@ impl Here {
     pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, CallError> {
         match self.refused.get(server) {
             Some(error) => Err(error.clone()),
-            None => patiently(self.host.tools(&self.caller, server), || say_starting(1)).await,
+            None => self.host.tools(&self.caller, server).await,
         }
     }
 
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.
     pub(super) async fn discover(&self) -> Vec<Discovered> {
-        let servers = self.specs.len() - self.refused.len();
-        let mut found = patiently(self.host.discover(&self.caller), || say_starting(servers)).await;
+        let mut found = self.host.discover(&self.caller).await;
         found.extend(
             self.refused
                 .iter()
@@ -115,14 +107,12 @@ impl Here {
         found
     }
 
-    /// Every tool of these servers, asked for now; a few servers at a time.
+    /// Every tool of these servers, asked for now.
     pub(super) async fn definitions(&self, servers: &[ServerName]) -> Vec<Gathered> {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
         let mut asking = JoinSet::new();
         for server in servers.iter().cloned() {
-            let (here, turns) = (self.clone(), Arc::clone(&turns));
+            let here = self.clone();
             asking.spawn(async move {
-                let _turn = turns.acquire().await;
                 let refused = here.refused.get(&server).cloned();
                 let definitions = match refused {
                     Some(error) => Err(error),
@@ -131,14 +121,12 @@ impl Here {
                 (server, definitions)
             });
         }
-        patiently(asking.join_all(), || say_starting(servers.len())).await
+        asking.join_all().await
     }
 
     /// What all servers offer of a kind, by server.
     pub(super) async fn offers(&self, kind: Kind) -> Vec<Offered> {
-        let servers = self.specs.len() - self.refused.len();
-        let asking = self.host.offers(&self.caller, kind, LIST_PATIENCE);
-        let offers = patiently(asking, || say_starting(servers)).await;
+        let offers = self.host.offers(&self.caller, kind, LIST_PATIENCE).await;
         let offered = offers.into_iter().map(|offer| {
             let items = offer.items.iter();
             let items =
@@ -191,21 +179,17 @@ impl Here {
         status.unwrap_or_else(|_| ServerStatus::registered(spec))
     }
 
-    /// Starts servers and asks for their tools, some at a time, and gives what
+    /// Starts servers and asks for their tools, and gives what
     /// they say in the same order. Each ends when it has been looked at, unless
     /// they are kept up: then they stay as long as the results.
     pub(super) async fn probe(&self, servers: &[ServerName], is_kept: bool) -> Vec<Probed> {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
         let mut probes = JoinSet::new();
         let specs = servers.iter().filter_map(|name| self.specs.iter().find(|spec| spec.name == *name));
         for (index, spec) in specs.enumerate() {
-            let (reach, spec, turns) = (self.clone(), spec.clone(), Arc::clone(&turns));
-            probes.spawn(async move {
-                let _turn = turns.acquire().await;
-                (index, reach.probe_one(&spec, is_kept).await)
-            });
+            let (reach, spec) = (self.clone(), spec.clone());
+            probes.spawn(async move { (index, reach.probe_one(&spec, is_kept).await) });
         }
-        let mut probed = patiently(probes.join_all(), || say_starting(servers.len())).await;
+        let mut probed = probes.join_all().await;
         probed.sort_by_key(|(index, _)| *index);
         probed.into_iter().map(|(_, probed)| probed).collect()
     }
@@ -213,15 +197,10 @@ impl Here {
     async fn probe_one(&self, spec: &ServerSpec, is_kept: bool) -> Probed {
         let began = Instant::now();
         let name = spec.name.as_str();
-        let starting = async {
-            match self.refused.get(name) {
-                Some(error) => Err(error.clone()),
-                None => self.host.bind(&self.operator, name).await,
-            }
+        let bound = match self.refused.get(name) {
+            Some(error) => Err(error.clone()),
+            None => self.host.bind(&self.operator, name).await,
         };
-        // More than a start may take, for a server that waits for room.
-        let patience = Deadline::after(spec.start_timeout + LONGEST_WAIT);
-        let bound = Deadline::bound(Some(patience), &spec.name, starting).await;
         let start = began.elapsed();
         let (binding, error) = match bound {
             Ok(binding) => (Some(binding), self.host.tools(&self.operator, name).await.err()),

@@ -273,6 +273,11 @@ impl Reach {
         }
     }
 
+    /// Does work, and tells on stderr which starts it waits for.
+    async fn reporting<T>(&self, work: impl Future<Output = T>) -> T {
+        patience::reporting(work, async || self.statuses().await.unwrap_or_default()).await
+    }
+
     /// Whether the servers live on when the command has ended.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::There(_))
@@ -321,35 +326,47 @@ impl Reach {
 
     /// The tools of one server, asked for now.
     pub(crate) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, Trouble> {
-        match self {
-            Self::Here(here) => Ok(here.tools(server).await?),
-            Self::There(there) => there.tools(server).await,
-        }
+        self.reporting(async {
+            match self {
+                Self::Here(here) => Ok(here.tools(server).await?),
+                Self::There(there) => there.tools(server).await,
+            }
+        })
+        .await
     }
 
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.
     pub(crate) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
-        match self {
-            Self::Here(here) => Ok(here.discover().await),
-            Self::There(there) => there.discover().await,
-        }
+        self.reporting(async {
+            match self {
+                Self::Here(here) => Ok(here.discover().await),
+                Self::There(there) => there.discover().await,
+            }
+        })
+        .await
     }
 
     /// Every tool of these servers, asked for now, whoever may use it and
     /// whether it is approved or not.
     pub(crate) async fn definitions(&self, servers: &[ServerName]) -> Result<Vec<Gathered>, Failure> {
-        match self {
-            Self::Here(here) => Ok(here.definitions(servers).await),
-            Self::There(there) => there.definitions(servers).await,
-        }
+        self.reporting(async {
+            match self {
+                Self::Here(here) => Ok(here.definitions(servers).await),
+                Self::There(there) => there.definitions(servers).await,
+            }
+        })
+        .await
     }
 
     /// What all servers offer of a kind, by server.
     pub(crate) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
-        match self {
-            Self::Here(here) => Ok(here.offers(kind).await),
-            Self::There(there) => there.offers(kind).await,
-        }
+        self.reporting(async {
+            match self {
+                Self::Here(here) => Ok(here.offers(kind).await),
+                Self::There(there) => there.offers(kind).await,
+            }
+        })
+        .await
     }
 
     /// Calls a tool; gives the text of its result.
@@ -359,10 +376,13 @@ impl Reach {
         arguments: String,
         deadline: Option<Deadline>,
     ) -> Result<Bytes, Trouble> {
-        match self {
-            Self::Here(here) => Ok(here.call(tool, Arguments::raw(arguments), deadline).await?),
-            Self::There(there) => there.call(tool, &arguments, deadline).await,
-        }
+        self.reporting(async {
+            match self {
+                Self::Here(here) => Ok(here.call(tool, Arguments::raw(arguments), deadline).await?),
+                Self::There(there) => there.call(tool, &arguments, deadline).await,
+            }
+        })
+        .await
     }
 
     /// What a server said before it ended, as far as it is kept.
@@ -377,9 +397,12 @@ impl Reach {
     /// same order. Servers of this process end when they have been looked at,
     /// unless they are kept up: then they stay as long as the results.
     pub(crate) async fn probe(&self, servers: &[ServerName], is_kept: bool) -> Result<Vec<Probed>, Failure> {
-        match self {
-            Self::Here(here) => Ok(here.probe(servers, is_kept).await),
-            Self::There(there) => there.probe(servers).await,
-        }
+        self.reporting(async {
+            match self {
+                Self::Here(here) => Ok(here.probe(servers, is_kept).await),
+                Self::There(there) => there.probe(servers).await,
+            }
+        })
+        .await
     }
 }

@@ -1,5 +1,6 @@
 //! Patience: how long people wait, and what they are told meanwhile.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -7,11 +8,15 @@ use std::time::{Duration, Instant};
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
+use ostler_core::status::{ServerStatus, Stage};
 
-use crate::output::{count, tell};
+use crate::output::{clean, tell};
 
 /// How long work may take before it is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
+
+/// Time between two words about the same start, for a person and for a log.
+const EVERY: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
 
 /// Does work, and says something if it takes long.
 pub(super) async fn patiently<T>(work: impl Future<Output = T>, say: impl FnOnce()) -> T {
@@ -25,10 +30,35 @@ pub(super) async fn patiently<T>(work: impl Future<Output = T>, say: impl FnOnce
     }
 }
 
-/// For people who wait; a script reads what comes of it.
-pub(super) fn say_starting(servers: usize) {
-    if std::io::stderr().is_terminal() {
-        tell(&format!("waiting for {}…", count(servers, "server")));
+/// Does work, and tells on stderr which starts it waits for.
+pub(super) async fn reporting<T>(
+    work: impl Future<Output = T>,
+    statuses: impl AsyncFn() -> Vec<ServerStatus>,
+) -> T {
+    let mut work = pin!(work);
+    let mut told: HashMap<ServerName, (Stage, Instant)> = HashMap::new();
+    let every = EVERY[usize::from(!std::io::stderr().is_terminal())];
+    loop {
+        // Neither the work nor the look at it may hold up the other.
+        let look = async {
+            tokio::time::sleep(SLOW).await;
+            statuses().await
+        };
+        let statuses = tokio::select! {
+            biased;
+            done = &mut work => return done,
+            statuses = look => statuses,
+        };
+        for status in statuses {
+            let Some(start) = status.start else { continue };
+            let is_told = told
+                .get(&status.name)
+                .is_some_and(|(stage, at)| *stage == start.stage && at.elapsed() < every);
+            if !is_told {
+                tell(&clean(&format!("waiting: `{}` {start}", status.name)));
+                told.insert(status.name, (start.stage, Instant::now()));
+            }
+        }
     }
 }
 

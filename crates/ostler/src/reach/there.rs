@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::http::{self, Address, Ask, Lost};
-use super::patience::{Deadline, patiently, say_starting};
+use super::patience::{Deadline, reporting};
 use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
 use crate::command::operate::{Change, LockOnDisk};
 use crate::failure::Failure;
@@ -28,8 +28,8 @@ use crate::output;
 use crate::told::Told;
 
 /// How long the daemon may take for what is no call: it has its own deadlines,
-/// and starting a server is the longest of them.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// and downloading and starting a server is the longest of them.
+const PATIENCE: Duration = Duration::from_secs(60 * 60);
 /// How long for a call without a timeout of its own, whatever its server allows.
 const CALL_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long until it begins to show a log, which it has at hand.
@@ -191,7 +191,7 @@ impl There {
             return Err(CallError::unknown_server(server, std::iter::empty()).into());
         }
         let path = format!("/api/v1/tools?full=true&server={server}");
-        let listing: Tools = patiently(self.get(&path), || say_starting(1)).await?;
+        let listing: Tools = self.get(&path).await?;
         match listing.found().pop() {
             Some(found) => Ok(found.tools?),
             None => Err(self.confused("it names no server").into()),
@@ -216,7 +216,7 @@ impl There {
                 }
             });
         }
-        let answers = patiently(asking.join_all(), || say_starting(servers.len())).await;
+        let answers = asking.join_all().await;
         answers.into_iter().collect()
     }
 
@@ -227,7 +227,7 @@ impl There {
             Kind::Templates => "/api/v1/resource-templates",
             Kind::Tools => return Ok(Vec::new()),
         };
-        let listing: Offers = patiently(self.get(path), || say_starting(1)).await?;
+        let listing: Offers = self.get(path).await?;
         Ok(listing.offered())
     }
 
@@ -292,7 +292,7 @@ impl There {
             let there = self.clone();
             probes.spawn(async move { (index, there.probe_one(&server).await) });
         }
-        let mut probed = patiently(probes.join_all(), || say_starting(servers.len())).await;
+        let mut probed = probes.join_all().await;
         probed.sort_by_key(|(index, _)| *index);
         probed.into_iter().map(|(_, probed)| probed).collect()
     }
@@ -317,7 +317,8 @@ impl There {
             return Err(CallError::unknown_server(server, known.iter().map(|it| it.name.as_str())).into());
         };
         let path = format!("/api/v1/servers/{server}/{verb}");
-        let shown: Server = patiently(self.post(&path), || say_starting(1)).await?;
+        let shown: Server =
+            reporting(self.post(&path), async || self.statuses().await.unwrap_or_default()).await?;
         Ok(shown.status)
     }
 
