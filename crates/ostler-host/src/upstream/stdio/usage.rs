@@ -85,8 +85,8 @@ mod tests {
         }
     }
 
-    fn shell(script: &str) -> Tree {
-        Tree(Command::new("sh").args(["-c", script]).spawn().unwrap())
+    fn shell(script: &str) -> std::io::Result<Tree> {
+        Command::new("sh").args(["-c", script]).spawn().map(Tree)
     }
 
     fn until(is_so: impl Fn() -> bool) {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_tree_that_works_is_told_from_one_that_sleeps() {
         // A busy grandchild behind a shell that waits for it.
-        let busy = shell("(while :; do :; done) & wait");
+        let busy = shell("(while :; do :; done) & wait").unwrap();
         let before = Usage::of_tree(busy.0.id());
         until(|| Usage::of_tree(busy.0.id()).cpu > before.cpu);
         let tree = Usage::of_tree(busy.0.id());
@@ -109,7 +109,7 @@ mod tests {
         pids.iter().for_each(|pid| {
             Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         });
-        let idle = shell("exec sleep 1000");
+        let idle = shell("exec sleep 1000").unwrap();
         let name = || fs::read_to_string(format!("/proc/{}/comm", idle.0.id())).unwrap_or_default();
         until(|| name().trim() == "sleep");
         let is_quiet = || {
