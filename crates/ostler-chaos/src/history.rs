@@ -161,6 +161,8 @@ pub enum Event {
 pub enum Occasion {
     /// In the middle of things: a zombie may be about to be reaped.
     Running,
+    /// While no caller asks for anything: nothing may be started.
+    Idle,
     /// Six seconds after the daemon was killed or ended: nothing may be left.
     Over,
 }

@@ -37,6 +37,8 @@ pub enum Sabotage {
     StayDown,
     /// Failures of one caller open the breaker for every caller.
     SharedBreaker,
+    /// Looking at lists after a start starts the server again.
+    RestlessRefresh,
 }
 
 /// Whether this process has that fault.
@@ -89,7 +91,7 @@ mod chosen {
 
     impl Sabotage {
         /// All of them.
-        pub const ALL: [Self; 13] = [
+        pub const ALL: [Self; 14] = [
             Self::LostAnswer,
             Self::SwappedAnswers,
             Self::RetryUnknown,
@@ -103,6 +105,7 @@ mod chosen {
             Self::StrayDescendant,
             Self::StayDown,
             Self::SharedBreaker,
+            Self::RestlessRefresh,
         ];
 
         /// Its name in the variable.
@@ -121,6 +124,7 @@ mod chosen {
                 Self::StrayDescendant => "stray-descendant",
                 Self::StayDown => "stay-down",
                 Self::SharedBreaker => "shared-breaker",
+                Self::RestlessRefresh => "restless-refresh",
             }
         }
     }

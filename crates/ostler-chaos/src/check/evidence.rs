@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::records::Records;
-use super::{Promise, cross_harm, private, probe, recovers};
+use super::{Promise, cross_harm, private, probe, quiet, recovers};
 use crate::history::{End, Event, Occasion, Purpose};
 use crate::ledger::Execution;
 
@@ -69,6 +69,7 @@ fn count(records: &Records<'_>, promise: Promise) -> (usize, &'static str) {
         }
         Promise::Recovers => (recovers::count(records), "calls in the calm"),
         Promise::NoCrossHarm => (cross_harm::count(records), "good calls beside an abusive caller"),
+        Promise::QuietWhenIdle => (quiet::count(records), "censuses while nobody calls"),
     }
 }
 
@@ -99,13 +100,13 @@ mod tests {
 
     #[test]
     fn without_records_nothing_is_tried() {
-        assert_eq!(counts(&Story::default()), [0; 10]);
+        assert_eq!(counts(&Story::default()), [0; 11]);
     }
 
     #[test]
     fn plain_calls_say_nothing_of_policy_cache_breaker_processes_or_recovery() {
         let story = Story::default().good(call(1, 0)).invoke(call(2, MS)).end(2, 2 * MS, refused());
-        assert_eq!(counts(&story), [2, 1, 1, 2, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(counts(&story), [2, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -133,8 +134,10 @@ mod tests {
             .end(3, 3 * MS, timed_out())
             .census(4 * MS, Occasion::Running, &[])
             .event(Event::Calm { at: 5 * MS })
-            .good(call(4, 6 * MS));
-        assert_eq!(counts(&story)[4..], [2, 1, 1, 1, 1, 0]);
+            .good(call(4, 6 * MS))
+            .census(7 * MS, Occasion::Idle, &[])
+            .census(8 * MS, Occasion::Idle, &[]);
+        assert_eq!(counts(&story)[4..], [2, 1, 1, 3, 1, 0, 1]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod own_answer;
 mod policy;
 mod private;
 mod probe;
+mod quiet;
 mod records;
 mod recovers;
 #[cfg(test)]
@@ -57,6 +58,8 @@ pub enum Promise {
     Recovers,
     /// An abusive caller or server takes no server from good callers.
     NoCrossHarm,
+    /// No process starts while no caller asks for anything.
+    QuietWhenIdle,
 }
 
 /// One broken promise.
@@ -96,13 +99,14 @@ pub fn check(history: &[Event], executions: &[Execution]) -> Vec<Violation> {
         left::check,
         recovers::check,
         cross_harm::check,
+        quiet::check,
     ];
     checks.iter().flat_map(|check| check(&records)).collect()
 }
 
 impl Promise {
     /// All of them, in the order in which they are checked.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::EveryCallEnds,
         Self::OwnAnswer,
         Self::AtMostOnce,
@@ -113,5 +117,6 @@ impl Promise {
         Self::NoneLeftBehind,
         Self::Recovers,
         Self::NoCrossHarm,
+        Self::QuietWhenIdle,
     ];
 }

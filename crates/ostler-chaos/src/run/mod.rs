@@ -41,6 +41,9 @@ mod world;
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Between two looks at all processes.
 const CENSUS: Duration = Duration::from_secs(5);
+/// How long no caller calls at the end, and the time between two looks at that.
+const IDLE: Duration = Duration::from_secs(2);
+const IDLE_CENSUS: Duration = Duration::from_millis(50);
 /// How long the last calls may take.
 const LAST_CALLS: Duration = Duration::from_secs(30);
 /// The history's name in the folder of a run.
@@ -254,19 +257,22 @@ async fn play(
         let slice = (Instant::now() + CENSUS).min(end);
         nemesis.run(slice).await;
         if let Ok(family) = nemesis.daemon.family() {
-            take_census(&recorder, &family);
+            take_census(&recorder, Occasion::Running, &family);
         }
     }
     sleep(options.settle).await;
     recorder.add(&Event::Calm { at: now() });
     sleep(options.calm).await;
     // What has been dead since the last act has had time to be waited for.
-    take_census(&recorder, &nemesis.daemon.family()?);
+    take_census(&recorder, Occasion::Running, &nemesis.daemon.family()?);
     vitals.end(&nemesis.daemon.family()?);
     is_over.send_replace(true);
     let last = timeout(LAST_CALLS, async { while callers.join_next().await.is_some() {} }).await;
     if last.is_err() {
         nemesis.mishaps.push("callers still wait long after the last call".into());
+    }
+    if last.is_ok() {
+        watch_idle(&recorder, &nemesis.daemon).await?;
     }
     if let Err(error) = nemesis.end_in_order().await {
         nemesis.mishaps.push(format!("{error:#}"));
@@ -278,9 +284,20 @@ async fn play(
     Ok(vitals)
 }
 
-fn take_census(recorder: &Recorder, family: &Family) {
+/// Looks on while nobody calls. What the last calls have begun has some time to come to its end.
+async fn watch_idle(recorder: &Recorder, daemon: &Daemon) -> anyhow::Result<()> {
+    sleep(IDLE).await;
+    let end = Instant::now() + IDLE;
+    while Instant::now() < end {
+        take_census(recorder, Occasion::Idle, &daemon.family()?);
+        sleep(IDLE_CENSUS).await;
+    }
+    Ok(())
+}
+
+fn take_census(recorder: &Recorder, occasion: Occasion, family: &Family) {
     let processes = family.census();
-    recorder.add(&Event::Census { at: now(), occasion: Occasion::Running, processes });
+    recorder.add(&Event::Census { at: now(), occasion, processes });
 }
 
 async fn show_progress(recorder: Arc<Recorder>) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::caller::Caller;
+use ostler_core::sabotage::{self, Sabotage};
 use ostler_wire::{Era, Outcome, Params};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -57,7 +58,10 @@ async fn look_again(slot: &Arc<Slot>) {
         let caller = known.owner().map_or_else(Caller::local, |owner| Caller::new(owner, ""));
         let Some(host) = slot.host.upgrade() else { return };
         // A server that can't be asked now is asked when its list is wanted.
-        let _ = host.refresh_live_list(slot, &caller, kind).await;
+        let _ = match sabotage::is_on(Sabotage::RestlessRefresh) {
+            true => host.fetch_list(slot, &caller, kind).await.map(drop),
+            false => host.refresh_live_list(slot, &caller, kind).await,
+        };
     }
 }
 

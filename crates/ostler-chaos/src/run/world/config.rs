@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Eager,
     /// One that ends when it is idle for a moment.
     Lazy,
+    /// One that ends as soon as it is idle.
+    Brief,
     /// One for each caller.
     PerCaller,
     /// A shell that starts it, with helpers that leave the group.
@@ -28,11 +30,12 @@ pub(crate) enum Kind {
 }
 
 /// Servers that are expected to work.
-pub(crate) const SERVERS: [Server; 7] = [
+pub(crate) const SERVERS: [Server; 8] = [
     Server { name: "a", kind: Kind::Eager },
     Server { name: HIDDEN, kind: Kind::Eager },
     Server { name: "c", kind: Kind::Eager },
     Server { name: "lazy", kind: Kind::Lazy },
+    Server { name: "brief", kind: Kind::Brief },
     Server { name: "own", kind: Kind::PerCaller },
     Server { name: "wrap", kind: Kind::Wrapped },
     Server { name: "web", kind: Kind::Web },
@@ -50,6 +53,10 @@ pub(crate) const SHARED: &str = "shared";
 pub(crate) const HOSTILE: &str = "hostile";
 /// Items of each of its lists.
 const HOSTILE_ITEMS: usize = 100_000;
+
+/// Milliseconds that a slow server computes or sleeps before it reads: published ones take seconds.
+const SLOW_IMPORT: &str = "400";
+const SLOW_START: &str = "1500";
 
 /// What edits change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -95,7 +102,10 @@ fn server_table(site: &Site, server: &Server, shape: Shape) -> String {
             table(name, &command(site, name, &["--tools", &tools]), "lazy = false\n")
         }
         Kind::Eager => table(name, &command(site, name, &[]), "lazy = false\n"),
-        Kind::Lazy => table(name, &command(site, name, &[]), "keep_alive = \"300ms\"\n"),
+        Kind::Lazy => {
+            table(name, &command(site, name, &["--start-work", SLOW_IMPORT]), "keep_alive = \"300ms\"\n")
+        }
+        Kind::Brief => table(name, &command(site, name, &[]), "keep_alive = \"0s\"\n"),
         Kind::PerCaller => table(name, &command(site, name, &[]), "isolation = \"caller\"\n"),
         Kind::Wrapped => table(name, &wrapped(site, name), ""),
         Kind::Web => table(name, &format!("url = \"http://127.0.0.1:{}/mcp\"\n", site.ports.web), ""),
@@ -157,7 +167,7 @@ fn wrapped(site: &Site, name: &str) -> String {
     let (fake, ledger) = (site.programs.fake.display(), site.ledger(name).display().to_string());
     let strays = site.folder.join("strays").display().to_string();
     let line = format!(
-        "sleep 100000 & '{fake}' --name {name} --executions '{ledger}' --fork-setsid '{strays}' --double-fork '{strays}'; exit $?"
+        "sleep 100000 & '{fake}' --name {name} --executions '{ledger}' --start-delay {SLOW_START} --fork-setsid '{strays}' --double-fork '{strays}'; exit $?"
     );
     format!("command = \"sh\"\nargs = [\"-c\", {line:?}]\n")
 }
