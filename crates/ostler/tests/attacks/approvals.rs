@@ -376,7 +376,11 @@ fn a_relay_worker_is_refused_what_nobody_has_approved() {
     let answer = agent.ask("tools/call", json!({"name": "fake__echo", "arguments": {}}));
     let code = answer["error"]["data"]["code"].as_str().unwrap_or_default();
     assert!(["definition-changed", "unknown-tool"].contains(&code), "{answer}");
-    let answer = agent.ask("tools/list", json!({}));
-    assert_eq!(answer["result"]["tools"], json!([]), "{answer}");
+    // Until it hears of the change the worker lists what was approved, and never anything else.
+    until("the worker has heard of it", || {
+        let answer = agent.ask("tools/list", json!({}));
+        assert!(!answer.to_string().contains("ui://evil"), "{answer}");
+        answer["result"]["tools"] == json!([])
+    });
     assert!(site.ledger().is_empty(), "nothing has reached the server");
 }
