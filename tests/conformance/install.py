@@ -23,7 +23,9 @@ NPM = {
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@modelcontextprotocol/server-memory": "2026.8.31",
 }
-PYPI = ["mcp==2.3.0", "mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.19"]
+PYPI = [
+    "mcp==2.3.0", "uv==0.13.8", "mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.19",
+]
 BIN = HOME / "node_modules" / ".bin"
 VENV = HOME / "venv" / "bin"
 SUITE = HOME / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"

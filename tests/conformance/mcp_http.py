@@ -21,12 +21,19 @@ MOST_ROUNDS = 10
 
 
 class Refused(Exception):
-    """The other side answered with an error."""
+    """The other side answered with an error, or not at all: then there is no `error`."""
+
+    def __init__(self, text, error=None):
+        super().__init__(text)
+        self.error = error
 
 
 class Client:
     """What the two eras have in common. `answer` is asked `(method, params)`
     whenever the server wants something from its client."""
+
+    # Seconds for anything to arrive.
+    patience = PATIENCE
 
     def __init__(self, url, answer):
         self.url = urlsplit(url)
@@ -35,7 +42,7 @@ class Client:
 
     def post(self, message, headers):
         """Yields every message of the answer; its headers are in `self.headers`."""
-        connection = http.client.HTTPConnection(self.url.netloc, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(self.url.netloc, timeout=self.patience)
         try:
             accept = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
             connection.request("POST", self.url.path, json.dumps(message).encode(), {**accept, **headers})
@@ -109,8 +116,8 @@ class LegacyClient(Client):
         super().__init__(url, answer)
         self.session = {}
         params = {"protocolVersion": LEGACY_VERSION, "capabilities": CAPABILITIES, "clientInfo": CLIENT}
-        opened = self.request("initialize", params)
-        self.session["MCP-Protocol-Version"] = opened["protocolVersion"]
+        self.opened = self.request("initialize", params)
+        self.session["MCP-Protocol-Version"] = self.opened["protocolVersion"]
         if self.headers["Mcp-Session-Id"]:
             self.session["Mcp-Session-Id"] = self.headers["Mcp-Session-Id"]
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -130,7 +137,7 @@ class LegacyClient(Client):
             pass
 
     def close(self):
-        connection = http.client.HTTPConnection(self.url.netloc, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(self.url.netloc, timeout=self.patience)
         connection.request("DELETE", self.url.path, headers=self.session)
         connection.getresponse().read()
         connection.close()
@@ -138,7 +145,7 @@ class LegacyClient(Client):
 
 def result_of(method, answer):
     if "error" in answer:
-        raise Refused(f"{method}: {answer['error']}")
+        raise Refused(f"{method}: {answer['error']}", answer["error"])
     return answer["result"]
 
 

@@ -1,5 +1,6 @@
 //! What operators do with servers: register, start, stop, reload, remove.
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,18 +10,19 @@ use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::name::ServerName;
 use ostler_core::spec::{ServerSpec, Transport};
 use ostler_core::supervisor::Phase;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::ServerEvent;
 use crate::happening::Act;
 use crate::host::{Host, Registry};
 use crate::server::slot::{Desk, Parts, Slot};
+use crate::server::start_news::StartNews;
 use crate::server::start_record::LastStart;
 use crate::server::state::shutting_down;
 use crate::server::{Binding, Fittings, Server};
 use crate::upstream::http::HttpConnector;
 use crate::upstream::stdio::StdioConnector;
-use crate::upstream::{Connector, Event};
+use crate::upstream::{Connector, Event, SharedVoice};
 
 /// How long calls may finish when the host shuts down. With the five seconds
 /// of the stop sequence everything is gone well within ten.
@@ -185,14 +187,22 @@ impl Host {
     }
 
     /// Waits while a server that the caller uses is being started, at most as long as a call may take. False if it is
-    /// not, or still is.
-    pub async fn wait_for_start(&self, caller: &Caller, name: &str) -> bool {
+    /// not, or still is. The voice hears how far it has come.
+    pub async fn wait_for_start(&self, caller: &Caller, name: &str, voice: Option<&SharedVoice>) -> bool {
         let server = self.visible_server(caller, name).ok();
         let Some(slot) = server.and_then(|server| server.existing_slot(caller)) else { return false };
         if !slot.is_coming_up() {
             return false;
         }
-        timeout(slot.spec.max_call_time, slot.until_started()).await.is_ok()
+        let (mut news, end) = (StartNews::new(voice), Instant::now() + slot.spec.max_call_time);
+        let mut started = pin!(slot.until_started());
+        while timeout_at(end.min(news.next), &mut started).await.is_err() {
+            if Instant::now() >= end {
+                return false;
+            }
+            news.tell(&slot);
+        }
+        true
     }
 
     /// Keeps a server up until the binding is dropped, starting it if needed.

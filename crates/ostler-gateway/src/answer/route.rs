@@ -6,11 +6,13 @@ use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::sabotage::{self, Sabotage};
+use ostler_host::upstream::SharedVoice;
 use ostler_host::{Kind, Refused, Unknown};
 use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND, is_name, is_uri};
 
 use super::relay::{self, Route};
 use super::state;
+use super::voice::ClientVoice;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
@@ -75,7 +77,7 @@ fn changed(params: &Params, key: &str, value: &[u8]) -> Params {
 async fn named(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
     let params = take(&mut exchange.params);
     let exposed = params.name().unwrap_or_default();
-    match find(gateway, exchange, kind, &exposed).await {
+    match find(gateway, exchange, (kind, &exposed), &params).await {
         Ok(Some((server, name))) => {
             let route = Route::to(server, params.with_name(&name));
             relay::relay(gateway, exchange, route).await
@@ -92,8 +94,8 @@ async fn named(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply 
 async fn find(
     gateway: &Gateway,
     exchange: &Exchange,
-    kind: Kind,
-    exposed: &str,
+    (kind, exposed): (Kind, &str),
+    params: &Params,
 ) -> Result<Option<(ServerName, String)>, CallError> {
     let (shared, caller) = (&gateway.0, &exchange.caller);
     if !is_name(exposed) {
@@ -121,7 +123,7 @@ async fn find(
             let server = error.server().filter(|_| error.is_start_under_way()).cloned();
             match server {
                 // The call waits for the start as one for a known name does.
-                Some(server) if shared.host.wait_for_start(caller, server.as_str()).await => continue,
+                Some(server) if wait_for_start(gateway, exchange, &server, params).await => continue,
                 _ => return Err(error),
             }
         }
@@ -133,6 +135,18 @@ async fn find(
         record_unfound(gateway, exchange, kind, exposed);
     }
     Ok(found)
+}
+
+/// Waits for a start that is under way, and tells the client how far it has come. False if it is not over in time.
+async fn wait_for_start(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    server: &ServerName,
+    params: &Params,
+) -> bool {
+    let route = Route::to(server.clone(), params.clone());
+    let voice = ClientVoice::of(gateway, exchange, &route).map(|(voice, _)| voice as SharedVoice);
+    gateway.0.host.wait_for_start(&exchange.caller, server.as_str(), voice.as_ref()).await
 }
 
 /// Lets the record know of a name that was not found: because a rule hides it,
@@ -310,7 +324,7 @@ async fn completion(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
         return Reply::invalid("`ref` has both `name` and `uri`");
     }
     if let Some(exposed) = ostler_wire::text_member(reference, "name") {
-        let (server, name) = match find(gateway, exchange, Kind::Prompts, &exposed).await {
+        let (server, name) = match find(gateway, exchange, (Kind::Prompts, &exposed), &params).await {
             Ok(Some(found)) => found,
             Ok(None) => return unknown(gateway, exchange, Kind::Prompts, &exposed),
             Err(error) => return Reply::failed(&error, exchange.client.era()),

@@ -42,6 +42,20 @@ async fn a_progress_token_comes_back_byte_for_byte() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_a_server_of_unknown_tools_hears_how_far_it_has_come() {
+    let script = Script::new().tool_that("t", Reply::text("done")).start_after(Duration::from_secs(40));
+    let world = World::new().server("a", script).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let meta = json!({"progressToken": "p"});
+    let answer = client.ask("tools/call", json!({"name": "a__t", "_meta": meta})).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "done");
+    let messages: Vec<&str> =
+        client.heard.iter().filter_map(|heard| heard["params"]["message"].as_str()).collect();
+    assert!(messages.len() >= 3, "{:?}", client.heard);
+    assert!(messages.iter().all(|message| message.contains("server `a` is starting")), "{messages:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_token_there_is_no_progress() {
     let world = World::new().server("a", script()).open().await;
     let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
