@@ -32,5 +32,6 @@ pub mod sabotage;
 pub mod secrets;
 pub mod spec;
 pub mod status;
+pub mod stderr_cause;
 pub mod supervisor;
 pub mod weigh;

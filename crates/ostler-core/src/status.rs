@@ -261,14 +261,27 @@ impl From<breaker::Circuit> for Circuit {
 /// What went wrong last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastError {
-    /// One line.
+    /// How it was noticed, in one line.
     pub message: String,
+    /// The line of stderr that tells the cause.
+    #[serde(default)]
+    pub cause: Option<String>,
     /// How the process ended, if it did.
     pub exit: Option<Exit>,
     /// Its last lines on stderr, control characters escaped.
     pub stderr: Vec<String>,
     /// How long ago.
     pub seconds_ago: u64,
+}
+
+impl fmt::Display for LastError {
+    /// The cause comes first, then how it was noticed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Some(cause) => write!(f, "\"{cause}\", {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
 }
 
 /// What ends a server's processes if the host can't.
@@ -311,6 +324,7 @@ mod tests {
             ejected: true,
             last_error: Some(LastError {
                 message: "the process ended (code 1)".into(),
+                cause: Some("missing GITHUB_TOKEN".into()),
                 exit: Some(Exit::Code(1)),
                 stderr: vec!["missing GITHUB_TOKEN".into()],
                 seconds_ago: 12,

@@ -110,6 +110,7 @@ fn retry_after(phase: &Phase, circuit: Circuit, now: std::time::Instant) -> Opti
 fn last_error(failure: &Failure, now: std::time::Instant) -> LastError {
     LastError {
         message: failure.kind.to_string(),
+        cause: failure.cause.clone(),
         exit: failure.exit,
         stderr: failure.stderr.clone(),
         seconds_ago: now.saturating_duration_since(failure.at).as_secs(),

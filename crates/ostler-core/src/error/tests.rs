@@ -27,7 +27,7 @@ fn samples() -> Vec<CallError> {
         unavailable(Starting, "", None),
         unavailable(Backoff, "the process ended (code 1)", Some(ms(800))),
         unavailable(BreakerOpen, "5 failures in a row", Some(Duration::from_micros(29_000_001))),
-        unavailable(Ejected, "it exited 6 times in 5m (last: code 1, \"missing GITHUB_TOKEN\")", None),
+        unavailable(Ejected, "it exited 6 times in 5m (last: \"missing GITHUB_TOKEN\", code 1)", None),
         unavailable(Stopped, "stopped by an operator", None),
         unavailable(NeedsAuth, "the server answered 401", None),
         unavailable(StartFailed, "could not start: no such program `mcp-github`", Some(ms(100))),

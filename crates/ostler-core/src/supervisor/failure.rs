@@ -4,6 +4,10 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::fault::{Exit, FaultKind};
+use crate::stderr_cause::telling_line;
+
+/// Lines of stderr that are kept of a failure.
+const KEPT_LINES: usize = 8;
 
 /// The end of a session, or a start that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +18,9 @@ pub struct Failure {
     pub at: Instant,
     /// How the process ended, if that is known.
     pub exit: Option<Exit>,
-    /// The server's last words on stderr, oldest first, control characters escaped.
+    /// The line of stderr that tells the cause.
+    pub cause: Option<String>,
+    /// Lines of stderr from around its end, oldest first, control characters escaped.
     pub stderr: Vec<String>,
 }
 
@@ -25,19 +31,42 @@ impl Failure {
             FaultKind::Exited(exit) => Some(*exit),
             _ => None,
         };
-        Self { kind, at, exit, stderr: Vec::new() }
+        Self { kind, at, exit, cause: None, stderr: Vec::new() }
+    }
+
+    /// Takes the cause from what the server wrote to stderr, and keeps a few lines: the last ones, or those that begin
+    /// with the cause where it stands further up.
+    pub fn quote(&mut self, mut stderr: Vec<String>) {
+        let told = telling_line(&stderr);
+        let first = stderr.len().saturating_sub(KEPT_LINES);
+        stderr.drain(..told.as_ref().map_or(first, |told| told.at.min(first)));
+        stderr.truncate(KEPT_LINES);
+        (self.cause, self.stderr) = (told.map(|told| told.text), stderr);
+    }
+
+    /// Returns whether the server itself gave up, so that its words tell more than how that was noticed.
+    fn is_own(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::Exited(_) | FaultKind::Closed | FaultKind::Write(_) | FaultKind::Handshake(_)
+        )
     }
 }
 
 impl fmt::Display for Failure {
+    /// The cause comes first, then how it was noticed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, after) = if self.is_own() { (&self.cause, &None) } else { (&None, &self.cause) };
+        if let Some(cause) = before {
+            write!(f, "\"{cause}\", ")?;
+        }
         match (&self.kind, self.exit) {
             (FaultKind::Exited(exit), _) => write!(f, "{exit}")?,
             (kind, Some(exit)) => write!(f, "{kind}, {exit}")?,
             (kind, None) => write!(f, "{kind}")?,
         }
-        match self.stderr.last() {
-            Some(line) => write!(f, ", \"{line}\""),
+        match after {
+            Some(cause) => write!(f, ", \"{cause}\""),
             None => Ok(()),
         }
     }

@@ -403,12 +403,28 @@ fn a_permit_from_before_a_trip_is_not_current() {
 }
 
 #[test]
-fn a_failure_is_told_with_its_exit_and_the_last_words() {
+fn a_failure_is_told_by_its_cause_and_then_by_its_exit() {
     let crash = Failure::new(FaultKind::Exited(Exit::Code(1)), at(0));
     assert_eq!(crash.to_string(), "code 1");
     let mut failure = Failure::new(FaultKind::Closed, at(0));
     assert_eq!(failure.to_string(), "the server closed the connection");
     failure.exit = Some(Exit::Signal(9));
-    failure.stderr = vec!["first".into(), "last".into()];
-    assert_eq!(failure.to_string(), "the server closed the connection, signal 9, \"last\"");
+    failure.quote(vec!["first".into(), "last".into()]);
+    assert_eq!(failure.to_string(), "\"last\", the server closed the connection, signal 9");
+    let mut failure = Failure::new(FaultKind::StartTimeout(Duration::from_secs(60)), at(0));
+    failure.quote(vec!["loading".into()]);
+    assert_eq!(failure.to_string(), "no handshake within 1m, \"loading\"");
+}
+
+#[test]
+fn the_lines_kept_of_a_failure_begin_with_its_cause() {
+    let mut failure = Failure::new(FaultKind::Exited(Exit::Code(1)), at(0));
+    let frames = (0..20).map(|n| format!("    at f{n} (/srv/x.js:1:{n})"));
+    let ends = ["}", "", "Node.js v20.20.2"].map(str::to_owned);
+    failure
+        .quote(["one", "Error: no token"].map(str::to_owned).into_iter().chain(frames).chain(ends).collect());
+    assert_eq!(failure.to_string(), "\"Error: no token\", code 1");
+    assert_eq!((failure.stderr.len(), &failure.stderr[0][..]), (8, "Error: no token"));
+    failure.quote(["one", "Error: no token"].map(str::to_owned).into());
+    assert_eq!(failure.stderr, ["one", "Error: no token"]);
 }

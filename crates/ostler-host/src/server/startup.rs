@@ -162,7 +162,7 @@ impl Startup {
             return Ok(());
         }
         let mut failure = Failure::new(FaultKind::StartTimeout(age), Instant::now().into_std());
-        failure.stderr = state.words();
+        failure.quote(state.process.as_ref().map(|it| it.stderr.end()).unwrap_or_default());
         Err(failure)
     }
 

@@ -244,7 +244,7 @@ impl Task {
         if missed == Missed::Hung {
             let generation = live.generation;
             let mut failure = Failure::new(FaultKind::Hung(MISSES), Instant::now().into_std());
-            failure.stderr = live.session.vitals().stderr;
+            failure.quote(live.session.vitals().stderr);
             tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server hangs");
             self.lose(generation, failure);
         }

@@ -153,7 +153,7 @@ impl Shown {
     /// A server that was not asked anything. One that is out of order or not up yet says why.
     fn seen(status: ServerStatus) -> Self {
         let is_out = matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
-        let failed = || status.last_error.as_ref().filter(|_| is_out).map(|error| error.message.clone());
+        let failed = || status.last_error.as_ref().filter(|_| is_out).map(ToString::to_string);
         let words = status.start.as_ref().map(ToString::to_string).or_else(failed);
         Self { status, start_ms: None, error: None, words }
     }

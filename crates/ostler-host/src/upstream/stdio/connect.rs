@@ -236,7 +236,7 @@ async fn post_mortem(process: Process, kind: FaultKind) -> Failure {
         Some(exit) => Failure::new(FaultKind::Exited(exit), Instant::now().into_std()),
         None => Failure::new(kind, Instant::now().into_std()),
     };
-    failure.stderr = process.handle.last_words(exit).await;
+    failure.quote(process.handle.last_words(exit).await);
     bury(process).await;
     failure
 }

@@ -140,7 +140,7 @@ impl Handle {
         if exit.is_some() {
             let _ = tokio::time::timeout(LAST_WORDS, self.drained.clone().changed()).await;
         }
-        self.words()
+        self.stderr.end()
     }
 
     /// Ends the process and everything it started; returns when nothing is

@@ -198,6 +198,6 @@ async fn watch_over(
     };
     line.finish(&kind);
     let mut failure = Failure::new(kind, Instant::now().into_std());
-    failure.stderr = handle.last_words(failure.exit).await;
+    failure.quote(handle.last_words(failure.exit).await);
     tell.send_replace(Some(failure));
 }

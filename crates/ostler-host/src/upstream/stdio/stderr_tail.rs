@@ -10,6 +10,9 @@ use crate::secrets::Veil;
 /// Lines that are shown as the last words of a server.
 const LAST_WORDS: usize = 8;
 
+/// Lines in which the cause of a failure is looked for: more than a runtime writes below it.
+const END: usize = 200;
+
 /// Bytes kept per server.
 pub(crate) const CAPACITY: usize = 64 << 10;
 
@@ -51,6 +54,11 @@ impl StderrTail {
     /// Returns the last few lines.
     pub(crate) fn last_words(&self) -> Vec<String> {
         self.last_lines(LAST_WORDS)
+    }
+
+    /// Returns the lines in which the cause of a failure stands.
+    pub(crate) fn end(&self) -> Vec<String> {
+        self.last_lines(END)
     }
 
     /// The whole lines that begin at or after a position, escaped as below,

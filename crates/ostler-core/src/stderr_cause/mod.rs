@@ -1,0 +1,347 @@
+//! Cause of a failure in a server's stderr: the line that a person would point at.
+//!
+//! Runtimes and package managers end their output with what helps least: stack frames, a closing brace, their version, the
+//! path of a log. The cause stands above, in a form that each of them keeps to. Output that fits no form is told by its
+//! last line that says anything.
+
+mod npm;
+
+use self::npm::NpmError;
+
+/// Characters of a cause; a longer one is cut.
+const MAX_CHARS: usize = 300;
+
+/// Ordinary lines after which an error is taken for an old one that the server survived.
+const STALE_AFTER: usize = 20;
+
+/// The telling line, and its place among the lines that were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TellingLine {
+    /// One line, with the causes and the code that stand below it.
+    pub text: String,
+    /// Index of the line it was taken from.
+    pub at: usize,
+}
+
+/// Finds the line that tells why a process ended. `None` if all lines are blank.
+pub fn telling_line<T: AsRef<str>>(lines: &[T]) -> Option<TellingLine> {
+    let mut reading = Reading::default();
+    for (at, line) in lines.iter().enumerate() {
+        reading.read(at, &without_colours(line.as_ref()));
+    }
+    reading.finish()
+}
+
+/// An error with what stands below it.
+#[derive(Debug, Clone, Default)]
+struct Headline {
+    at: usize,
+    text: String,
+    causes: Vec<String>,
+    /// As in Node's `code: 'ERR_…'`.
+    code: Option<String>,
+}
+
+/// Part of the output that is being read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Section {
+    #[default]
+    Text,
+    /// The frames of Python: indented lines before the exception.
+    Traceback,
+    /// Below a line that ends with a colon, which the next line completes.
+    Unfinished,
+    /// Below Rust's `thread 'main' panicked at src/main.rs:1:1:`.
+    Panic,
+    /// Below a `Caused by:` that stands alone.
+    Causes,
+    /// Below Go's `goroutine 1 [running]:`, to the end.
+    Goroutines,
+}
+
+/// The lines read so far.
+#[derive(Debug, Default)]
+struct Reading {
+    section: Section,
+    headline: Option<Headline>,
+    /// Ordinary lines since the headline.
+    since: usize,
+    /// The last record of a log with the level of an error.
+    report: Option<Headline>,
+    /// The last ordinary line.
+    plain: Option<Headline>,
+    summary: Option<Headline>,
+    any: Option<Headline>,
+    npm: Option<NpmError>,
+}
+
+impl Reading {
+    fn read(&mut self, at: usize, line: &str) {
+        let is_indented = line.starts_with([' ', '\t']);
+        // Python draws exception groups with bars.
+        let text = line.trim().trim_start_matches(['|', '+']).trim();
+        if text.is_empty() {
+            return;
+        }
+        let here = Headline { at, text: text.to_owned(), ..Headline::default() };
+        if let Some(rest) = npm::error_of(text) {
+            return self.npm.get_or_insert_with(|| NpmError::new(at)).read(rest);
+        }
+        self.any = Some(here.clone());
+        if self.section == Section::Goroutines {
+            return;
+        }
+        if text.ends_with("Traceback (most recent call last):") {
+            self.section = Section::Traceback;
+            return;
+        }
+        if is_panic(text) {
+            return self.on_panic(at, text);
+        }
+        match std::mem::take(&mut self.section) {
+            Section::Traceback if is_traceback_frame(line) => self.section = Section::Traceback,
+            Section::Traceback => self.begin(here),
+            Section::Panic => self.begin(here),
+            Section::Unfinished if !is_frame(text) => self.append(cause_of(text).unwrap_or(text)),
+            Section::Causes if is_indented => {
+                self.section = Section::Causes;
+                self.add_cause(
+                    text.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(": "),
+                );
+            }
+            _ => self.judge(here, is_indented),
+        }
+    }
+
+    fn judge(&mut self, here: Headline, is_indented: bool) {
+        let text = here.text.as_str();
+        if text.starts_with("goroutine ") && text.ends_with(':') {
+            self.section = Section::Goroutines;
+        } else if text == "Caused by:" {
+            self.section = Section::Causes;
+        } else if let Some(cause) = cause_of(text) {
+            self.add_cause(cause);
+        } else if let Some(code) = code_of(text) {
+            if let Some(headline) = &mut self.headline {
+                headline.code.get_or_insert_with(|| code.to_owned());
+            }
+        } else if is_summary(text) {
+            self.summary = Some(here);
+        } else if is_noise(text) {
+        } else if is_headline(text) {
+            self.begin(here);
+        } else if is_frame(text) {
+            self.adopt_frames(here.at);
+        } else if is_error_record(text) {
+            self.since += 1;
+            self.report = Some(here);
+        } else {
+            self.since += usize::from(!is_indented);
+            self.plain = Some(here);
+        }
+    }
+
+    /// A stack below a line that has no form of its own makes it a headline.
+    fn adopt_frames(&mut self, at: usize) {
+        if let Some(plain) = self.plain.take_if(|plain| plain.at + 1 == at) {
+            self.begin(plain);
+        }
+    }
+
+    fn begin(&mut self, headline: Headline) {
+        if headline.text.ends_with(':') {
+            self.section = Section::Unfinished;
+        }
+        (self.headline, self.since) = (Some(headline), 0);
+    }
+
+    fn append(&mut self, text: &str) {
+        if let Some(headline) = &mut self.headline {
+            headline.text = format!("{} {text}", headline.text);
+        }
+    }
+
+    fn add_cause(&mut self, cause: &str) {
+        if let Some(headline) = self.headline.as_mut().filter(|it| !it.text.contains(cause)) {
+            headline.causes.push(cause.to_owned());
+        }
+    }
+
+    fn on_panic(&mut self, at: usize, text: &str) {
+        // Up to Rust 1.72 the message stood on the same line: `panicked at 'no config', src/main.rs:1:5`.
+        let quoted = text.split_once(" panicked at '").and_then(|(_, rest)| rest.rsplit_once("', "));
+        match quoted {
+            Some((message, _)) => {
+                self.begin(Headline { at, text: message.to_owned(), ..Headline::default() })
+            }
+            None => self.section = Section::Panic,
+        }
+    }
+
+    fn finish(self) -> Option<TellingLine> {
+        let npm = self.npm.map(NpmError::finish);
+        let (own, relayed) = match npm {
+            Some((headline, true)) => (Some(headline), None),
+            Some((headline, false)) => (None, Some(headline)),
+            None => (None, None),
+        };
+        let fresh = self.headline.filter(|_| self.since <= STALE_AFTER);
+        let best = own.or(fresh).or(self.report).or(self.plain).or(relayed).or(self.summary).or(self.any)?;
+        Some(TellingLine { at: best.at, text: best.into_text() })
+    }
+}
+
+impl Headline {
+    fn into_text(self) -> String {
+        let mut text = match self.text.split_once("The promise rejected with the reason ") {
+            Some((_, reason)) => {
+                format!("unhandled promise rejection: {}", reason.trim_end_matches(['.', ']', '{', ' ']))
+            }
+            None => self.text.trim_end_matches(" {").to_owned(),
+        };
+        let whole: usize = self.causes.iter().map(String::len).sum();
+        let shown = if text.len() + whole > MAX_CHARS { self.causes.len().saturating_sub(1) } else { 0 };
+        for cause in &self.causes[shown..] {
+            text = format!("{}: {cause}", text.trim_end_matches([':', '.']));
+        }
+        if let Some(code) = self.code.filter(|code| !text.contains(code.as_str())) {
+            text = format!("{text} ({code})");
+        }
+        match text.char_indices().nth(MAX_CHARS) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    }
+}
+
+/// Removes colours, which arrive spelled out: the tail of stderr escapes control characters.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split("\\u{1b}[");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        text.push_str(rest.strip_prefix(['m', 'K', 'G']).unwrap_or(rest));
+    }
+    text
+}
+
+/// Tells the form of an error that ends a program.
+fn is_headline(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let begins = [
+        "error:",
+        "error[",
+        "fatal:",
+        "fatal error",
+        "panic:",
+        "php fatal error:",
+        "uncaught ",
+        "unhandled exception",
+    ];
+    begins.iter().any(|begin| lower.starts_with(begin))
+        || text.starts_with("× ")
+        || text.starts_with("Exception in thread ")
+        || is_exception(text)
+        // argparse, compilers: `mcp-server-git: error: …`.
+        || lower.split_once(": error: ").is_some_and(|(program, _)| !program.contains(' '))
+        || text.split_once(": ").is_some_and(|(_, rest)| rest.contains(": ") && is_exception(rest))
+}
+
+/// `TypeError: …`, `java.io.IOException: …`, `Error [ERR_MODULE_NOT_FOUND]: …`, `[UnhandledPromiseRejection: …`.
+fn is_exception(text: &str) -> bool {
+    let text = text.trim_start_matches('[');
+    let end =
+        text.find(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '_' | '$'))).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let kinds = ["Error", "Exception", "ExceptionGroup", "Interrupt", "Rejection", "Failure"];
+    let is_kind =
+        kinds.iter().any(|kind| name.ends_with(kind)) && name.starts_with(|c: char| c.is_alphabetic());
+    is_kind && (rest.starts_with(": ") || rest.ends_with(':') || rest.starts_with(" ["))
+}
+
+fn is_panic(text: &str) -> bool {
+    text.starts_with("thread '") && text.contains(" panicked at ")
+}
+
+/// A line of a Python traceback before the exception; those of exception groups are drawn behind bars.
+fn is_traceback_frame(line: &str) -> bool {
+    let inner = line.trim_start_matches([' ', '|', '+']);
+    let is_barred = line.trim_start().starts_with('|');
+    if is_barred { line.contains("|   ") || inner.starts_with('^') } else { line.starts_with(' ') }
+}
+
+/// A frame of a stack: `at main (x.js:1:1)`, `- /srv/x.js` of a require stack, `0: core::panicking`, `from x.rb:3`.
+fn is_frame(text: &str) -> bool {
+    let begins = ["at ", "from ", "... ", "- /"];
+    let numbered = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    begins.iter().any(|begin| text.starts_with(begin))
+        || (numbered.len() < text.len() && numbered.starts_with(": "))
+}
+
+/// `cause: …` of uv, `Caused by: …` of Java and anyhow, `╰─▶ …` of miette.
+fn cause_of(text: &str) -> Option<&str> {
+    ["cause: ", "Caused by: ", "╰─▶ ", "├─▶ "].iter().find_map(|begin| text.strip_prefix(begin))
+}
+
+/// `code: 'ECONNREFUSED',` of a Node error.
+fn code_of(text: &str) -> Option<&str> {
+    let code = text.strip_prefix("code: ")?.trim_end_matches(',');
+    code.strip_prefix('\'')?.strip_suffix('\'')
+}
+
+/// An error that only says that there were others.
+fn is_summary(text: &str) -> bool {
+    let begins = [
+        "error: could not compile ",
+        "error: aborting due to ",
+        "Error: Could not create the Java Virtual Machine",
+        "Error: A fatal exception has occurred",
+    ];
+    begins.iter().any(|begin| text.starts_with(begin))
+}
+
+/// A record of a log with the level of an error.
+fn is_error_record(text: &str) -> bool {
+    const LEVELS: [&str; 6] =
+        ["ERROR", "FATAL", "CRITICAL", "level=error", "level=fatal", "\"level\":\"error\""];
+    let mut words =
+        text.split(|c: char| c.is_whitespace() || matches!(c, '[' | ']' | ':' | '|' | '{' | ',')).take(12);
+    LEVELS.iter().any(|level| text.starts_with(level)) || words.any(|word| LEVELS.contains(&word))
+}
+
+/// Lines that programs write whatever happens.
+fn is_noise(text: &str) -> bool {
+    const BEGINS: [&str; 26] = [
+        "Node.js v",
+        "Bun v",
+        "note: ",
+        "stack backtrace:",
+        "Require stack:",
+        "npm warn ",
+        "npm WARN ",
+        "npm notice",
+        "(Use `node ",
+        "(node:",
+        "node:internal/",
+        "[notice]",
+        "[cause]:",
+        "exit status ",
+        "[signal ",
+        "For more information",
+        "Run 'docker ",
+        "See 'docker ",
+        "The above exception was",
+        "During handling of the above",
+        "Emitted 'error' event",
+        "warning: ",
+        "hint: ",
+        "help: ",
+        "throw ",
+        "thrown in ",
+    ];
+    let says_nothing = !text.contains(|c: char| c.is_alphanumeric());
+    says_nothing || BEGINS.iter().any(|begin| text.starts_with(begin))
+}
+
+#[cfg(test)]
+mod tests;
