@@ -71,6 +71,9 @@ pub struct ServerStatus {
     /// Items that were left out of its lists: bad ones, and those beyond `max_tools` and the like.
     #[serde(default)]
     pub left_out: usize,
+    /// Definitions in its last lists that the schema of MCP does not allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalid_definitions: Option<InvalidDefinitions>,
     /// Tools with an approved definition; `None` without a lock file.
     pub pinned: Option<usize>,
     /// Tools that differ from their approved definition; `None` without a lock file.
@@ -115,6 +118,7 @@ impl ServerStatus {
             cache: Stats::default(),
             tools: None,
             left_out: 0,
+            invalid_definitions: None,
             pinned: None,
             changed: None,
             new: None,
@@ -172,6 +176,30 @@ impl State {
             Self::NeedsAuth => "needs_auth",
         }
     }
+}
+
+/// Definitions that the schema of MCP does not allow, and what clients of `/mcp` get instead.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvalidDefinitions {
+    /// Listed in a form that the schema allows.
+    pub completed: usize,
+    /// Not listed.
+    pub left_out: usize,
+    /// The first ones of both.
+    pub first: Vec<InvalidDefinition>,
+}
+
+/// One definition that the schema of MCP does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvalidDefinition {
+    /// `tool`, `prompt`, `resource` or `resource template`.
+    pub kind: String,
+    /// The server's own name for it.
+    pub name: String,
+    /// Whether `/mcp` lists it in no form.
+    pub left_out: bool,
+    /// What the schema does not allow.
+    pub problem: String,
 }
 
 /// A start under way.

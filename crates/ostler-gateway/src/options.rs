@@ -42,8 +42,11 @@ pub struct GatewayOptions {
     pub max_per_caller: usize,
     /// A stream on which nothing was said for this long gets a comment.
     pub keep_alive: Duration,
-    /// Items on one page of a list over all servers.
+    /// Items on one page of a list of our own.
     pub page_size: usize,
+    /// Bytes of the definitions on one page of a list of our own; one definition always fits. Many clients read
+    /// only the first page.
+    pub page_bytes: usize,
     /// How long a list over all servers waits for one of them.
     pub list_patience: Duration,
     /// Calls that wait for an answer of a modern client, at once.
@@ -85,7 +88,8 @@ impl Default for GatewayOptions {
             max_streams: 1_024,
             max_per_caller: 512,
             keep_alive: Duration::from_secs(15),
-            page_size: 1_000,
+            page_size: 100_000,
+            page_bytes: 4 << 20,
             list_patience: Duration::from_secs(10),
             max_parked: 1_024,
             version: env!("CARGO_PKG_VERSION").into(),

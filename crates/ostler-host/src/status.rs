@@ -75,6 +75,7 @@ fn describe(slot: &Slot) -> ServerStatus {
         uptime_ms: live.map(|live| millis(live.since.elapsed())),
         tools: slot.known(Kind::Tools).map(|known| known.items.len()),
         left_out: Kind::ALL.into_iter().filter_map(|kind| slot.known(kind)).map(|known| known.left_out).sum(),
+        invalid_definitions: slot.invalid_definitions(),
         skipped_lines: vitals.skipped_lines,
         dropped_notifications: vitals.dropped_notifications,
         ..ServerStatus::registered(&slot.spec)

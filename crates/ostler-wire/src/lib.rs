@@ -25,6 +25,7 @@
 
 mod canonical;
 pub mod code;
+mod definition;
 mod edit;
 mod era;
 mod exact;
@@ -54,6 +55,7 @@ pub use code::{
     HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY,
     PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION,
 };
+pub use definition::{Conformance, DefinitionKind, conform};
 pub use edit::{Change, all_members, edit, member, push_text, text_member};
 pub use era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
 pub use frame::{Frame, LineSplitter, Oversize, READ_CHUNK};

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{Kind, Offer};
+use ostler_host::{Item as OfferedItem, Kind, Offer};
 use ostler_wire::{Change, Era, Item, ListPage, Scope};
 use serde_json::{Map, Value, json};
 
 use super::names::Tables;
 use super::relay::{self, Route};
 use crate::cursor::Cursor;
-use crate::exchange::{Client, Exchange, Reply};
+use crate::exchange::{Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
 
@@ -28,6 +28,12 @@ const SHADOWED: &str = "dev.ostler/shadowed";
 
 /// Shadowed resources that one list names; a server may list thousands.
 const MAX_SHADOWED: usize = 100;
+
+/// Under which key of `_meta` a list says which definitions clients get otherwise than their servers give them.
+const INVALID: &str = "dev.ostler/invalid";
+
+/// Such definitions that one list names.
+const MAX_INVALID: usize = 100;
 
 /// Answers a list.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
@@ -61,8 +67,16 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
     if let Some(error) = silence(&offers) {
         return Reply::failed(error, exchange.client.era());
     }
-    let page = Page::cut(gateway, (&exchange.face, kind), &offers, cursor);
-    Reply::result(page.write(gateway, exchange, kind, &offers))
+    let task = PageTask {
+        gateway: gateway.clone(),
+        face: exchange.face.clone(),
+        kind,
+        principal: exchange.caller.principal().to_owned(),
+        era: exchange.client.era(),
+        offers,
+        cursor,
+    };
+    task.run().await
 }
 
 /// Why there is nothing to show at all. An empty list would be a lie where
@@ -78,33 +92,68 @@ fn silence(offers: &[Offer]) -> Option<&CallError> {
     offers.first().and_then(|offer| offer.error.as_ref())
 }
 
+/// The making of one page of our own.
+struct PageTask {
+    gateway: Gateway,
+    face: Face,
+    kind: Kind,
+    principal: String,
+    era: Era,
+    offers: Vec<Offer>,
+    cursor: Option<Cursor>,
+}
+
+impl PageTask {
+    /// Makes the page, off the runtime's threads if it may be large.
+    async fn run(self) -> Reply {
+        let items = self.offers.iter().flat_map(|offer| &offer.items);
+        if items.map(|item| item.definition.len()).sum::<usize>() <= LARGE_PAGE {
+            return self.reply();
+        }
+        let unmade = || Reply::error(ostler_wire::INTERNAL_ERROR, "the list could not be made", None);
+        tokio::task::spawn_blocking(move || self.reply()).await.unwrap_or_else(|_| unmade())
+    }
+
+    fn reply(self) -> Reply {
+        Reply::result(Page::cut(&self).write(&self))
+    }
+}
+
 /// One page of our own.
+#[derive(Default)]
 struct Page {
     /// The texts of the items.
     items: Vec<Bytes>,
     /// The last of them, if more follow.
     next: Option<Cursor>,
+    /// Bytes of the items.
+    size: usize,
     /// Items that are left out: the URI or template, the server, the owner.
     shadowed: Vec<(Arc<str>, ServerName, ServerName)>,
+    /// Items that the schema of MCP does not allow as they are.
+    invalid: Vec<Value>,
 }
 
 impl Page {
     /// The items behind the cursor. A cursor names the item it stands behind;
     /// should that be gone, its server's items begin anew, and none is left out.
-    fn cut(gateway: &Gateway, (face, kind): (&Face, Kind), offers: &[Offer], cursor: Option<Cursor>) -> Self {
-        let shared = &gateway.0;
+    fn cut(task: &PageTask) -> Self {
+        let PageTask { kind, offers, cursor, era, .. } = task;
+        let (kind, shared) = (*kind, &task.gateway.0);
         let tables = shared.names.tables(&shared.host);
-        // One server's endpoint has the server's own names.
+        // One server's endpoint has the server's own names and definitions.
+        let is_all = task.face == Face::All;
         let table = match kind {
-            Kind::Tools if *face == Face::All => Some(&tables.tools),
-            Kind::Prompts if *face == Face::All => Some(&tables.prompts),
+            Kind::Tools if is_all => Some(&tables.tools),
+            Kind::Prompts if is_all => Some(&tables.prompts),
             _ => None,
         };
-        let mut page = Self { items: Vec::new(), next: None, shadowed: Vec::new() };
+        let mut page = Self::default();
+        let mut last: Option<Cursor> = None;
         let owners = owners(&tables, kind, offers);
         let mut seen = HashSet::new();
         for offer in offers {
-            let start = match &cursor {
+            let start = match cursor {
                 Some(position) if offer.server < position.server => offer.items.len(),
                 Some(position) if offer.server == position.server => {
                     offer.items.iter().position(|item| *item.name == *position.item).map_or(0, |at| at + 1)
@@ -119,34 +168,48 @@ impl Page {
                 if at < start {
                     continue;
                 }
-                if page.items.len() == shared.options.page_size {
-                    return page;
-                }
                 if let Some(owner) = owner {
                     page.shadowed.push((Arc::clone(&item.name), offer.server.clone(), owner.clone()));
                     continue;
                 }
+                let given = if is_all { item.conforming(*era) } else { Some(&item.definition) };
+                let Some(given) = given else {
+                    page.note_invalid(offer, item, true);
+                    continue;
+                };
                 let exposed = table.and_then(|table| table.exposed(&offer.server, &item.name));
-                page.items.push(match exposed {
-                    Some(exposed) => renamed(&item.definition, exposed),
-                    None => item.definition.clone(),
-                });
-                if page.items.len() == shared.options.page_size {
-                    let last = Cursor { server: offer.server.clone(), item: item.name.to_string() };
+                let text = exposed.map_or_else(|| given.clone(), |exposed| renamed(given, exposed));
+                let is_full = page.items.len() == shared.options.page_size
+                    || page.size + text.len() > shared.options.page_bytes;
+                if is_full && let Some(last) = last {
                     page.next = Some(last);
+                    return page;
                 }
+                if *given != item.definition {
+                    page.note_invalid(offer, item, false);
+                }
+                page.size += text.len() + 1;
+                page.items.push(text);
+                last = Some(Cursor { server: offer.server.clone(), item: item.name.to_string() });
             }
         }
-        // Nothing follows what was the last item of all.
-        page.next = None;
         page
     }
 
-    fn write(self, gateway: &Gateway, exchange: &Exchange, kind: Kind, offers: &[Offer]) -> Vec<u8> {
-        let size: usize = self.items.iter().map(|item| item.len() + 1).sum();
-        let mut out = Vec::with_capacity(size + 128);
+    /// Notes an item whose definition clients get otherwise than the server gives it, or not at all.
+    fn note_invalid(&mut self, offer: &Offer, item: &OfferedItem, is_left_out: bool) {
+        if self.invalid.len() < MAX_INVALID {
+            let (server, name, problem) = (offer.server.as_str(), &*item.name, item.problem());
+            let row = json!({"server": server, "name": name, "problem": problem, "leftOut": is_left_out});
+            self.invalid.push(row);
+        }
+    }
+
+    fn write(self, task: &PageTask) -> Vec<u8> {
+        let member = task.kind.member();
+        let mut out = Vec::with_capacity(self.size + 128);
         out.push(b'{');
-        ostler_wire::push_text(&mut out, kind.member());
+        ostler_wire::push_text(&mut out, member);
         out.extend_from_slice(b":[");
         for (at, item) in self.items.iter().enumerate() {
             if at > 0 {
@@ -157,15 +220,46 @@ impl Page {
         out.push(b']');
         if let Some(next) = &self.next {
             out.extend_from_slice(b",\"nextCursor\":");
-            let next = next.seal(gateway.0.host.sealer(), exchange.caller.principal(), kind.member());
+            let next = next.seal(task.gateway.0.host.sealer(), &task.principal, member);
             ostler_wire::push_text(&mut out, &next);
         }
-        if matches!(exchange.client, Client::Modern) {
-            push_hints(&mut out, offers);
+        if task.era == Era::Modern {
+            push_hints(&mut out, &task.offers);
         }
-        push_meta(&mut out, offers, &self.shadowed);
+        self.push_meta(&mut out, &task.offers);
         out.push(b'}');
         out
+    }
+
+    /// Says whose items are missing or old, which ones another server owns, and which ones the schema of MCP does
+    /// not allow.
+    fn push_meta(self, out: &mut Vec<u8>, offers: &[Offer]) {
+        let sick = offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?)));
+        let sick: Vec<Value> = sick
+            .map(|(offer, error)| {
+                let mut row = json!({"server": offer.server.as_str(), "code": error.code(), "message": error.to_string()});
+                if let CallError::Unavailable(why) = error {
+                    row["state"] = why.state.as_str().into();
+                }
+                row
+            })
+            .collect();
+        let shadowed: Vec<Value> = self
+            .shadowed
+            .iter()
+            .take(MAX_SHADOWED)
+            .map(|(uri, server, owner)| json!({"uri": &**uri, "server": server.as_str(), "owner": owner.as_str()}))
+            .collect();
+        let mut meta = Map::new();
+        for (key, rows) in [(UNAVAILABLE, sick), (SHADOWED, shadowed), (INVALID, self.invalid)] {
+            if !rows.is_empty() {
+                meta.insert(key.to_owned(), rows.into());
+            }
+        }
+        if !meta.is_empty() {
+            out.extend_from_slice(b",\"_meta\":");
+            out.extend_from_slice(Value::from(meta).to_string().as_bytes());
+        }
     }
 }
 
@@ -199,38 +293,6 @@ fn push_hints(out: &mut Vec<u8>, offers: &[Offer]) {
     out.extend_from_slice(b",\"cacheScope\":\"private\"");
 }
 
-/// Says whose items are missing or old, and which ones another server owns.
-fn push_meta(out: &mut Vec<u8>, offers: &[Offer], shadowed: &[(Arc<str>, ServerName, ServerName)]) {
-    let sick = offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?)));
-    let sick: Vec<Value> = sick
-        .map(|(offer, error)| {
-            let mut row =
-                json!({"server": offer.server.as_str(), "code": error.code(), "message": error.to_string()});
-            if let CallError::Unavailable(why) = error {
-                row["state"] = why.state.as_str().into();
-            }
-            row
-        })
-        .collect();
-    let shadowed: Vec<Value> = shadowed
-        .iter()
-        .take(MAX_SHADOWED)
-        .map(
-            |(uri, server, owner)| json!({"uri": &**uri, "server": server.as_str(), "owner": owner.as_str()}),
-        )
-        .collect();
-    let mut meta = Map::new();
-    for (key, rows) in [(UNAVAILABLE, sick), (SHADOWED, shadowed)] {
-        if !rows.is_empty() {
-            meta.insert(key.to_owned(), rows.into());
-        }
-    }
-    if !meta.is_empty() {
-        out.extend_from_slice(b",\"_meta\":");
-        out.extend_from_slice(Value::from(meta).to_string().as_bytes());
-    }
-}
-
 fn renamed(definition: &Bytes, name: &str) -> Bytes {
     let mut value = Vec::with_capacity(name.len() + 2);
     ostler_wire::push_text(&mut value, name);
@@ -238,7 +300,7 @@ fn renamed(definition: &Bytes, name: &str) -> Bytes {
         .map_or_else(|| definition.clone(), Bytes::from)
 }
 
-/// A page above this is filtered on a thread of its own: calls of other servers share the runtime's threads.
+/// A page above this is made or filtered on a thread of its own: calls of other servers share the runtime's threads.
 const LARGE_PAGE: usize = 256 << 10;
 
 /// Filters the page that one server has given.

@@ -7,6 +7,7 @@ mod completion;
 mod concealment;
 mod ending;
 mod hidden;
+mod invalid;
 mod legacy;
 mod listen;
 mod lists;

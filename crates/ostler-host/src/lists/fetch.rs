@@ -165,6 +165,7 @@ impl Host {
             known.outdate();
         }
         if slot.learn(kind, Arc::clone(&known)) {
+            slot.log_invalid(kind, &known);
             self.keep_lists(slot);
         }
         // Whoever was shown what is pinned was shown more than there is.

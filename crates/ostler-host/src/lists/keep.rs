@@ -55,6 +55,19 @@ impl Kept {
             Kind::Templates => &mut self.resource_templates,
         }
     }
+
+    fn into_lists(mut self) -> Vec<(Kind, Known)> {
+        let mut lists = Vec::new();
+        for kind in Kind::ALL {
+            let Some(items) = self.list(kind).take() else { continue };
+            let mut known = Known::remembered(items.into_iter().map(|kept| item(kind, kept)).collect());
+            if let Some(owner) = self.owners.remove(kind.member()) {
+                known = known.owned_by(owner);
+            }
+            lists.push((kind, known));
+        }
+        lists
+    }
 }
 
 impl Host {
@@ -76,9 +89,10 @@ impl Host {
         let Some(path) = self.kept_path(slot) else { return };
         let recall = async {
             let fingerprint = slot.spec.fingerprint().to_string();
-            let read = tokio::task::spawn_blocking(move || read(&path, &fingerprint)).await;
-            if let Ok(Some(kept)) = read {
-                put_back(slot, kept);
+            // Definitions are judged there too: a file may hold thousands.
+            let read = move || read(&path, &fingerprint).map(Kept::into_lists);
+            if let Ok(Some(lists)) = tokio::task::spawn_blocking(read).await {
+                put_back(slot, lists);
             }
         };
         slot.recalled.get_or_init(|| recall).await;
@@ -98,13 +112,8 @@ pub fn kept_names(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec
     Some(items.into_iter().map(|item| item.name).collect())
 }
 
-fn put_back(slot: &Slot, mut kept: Kept) {
-    for kind in Kind::ALL {
-        let Some(items) = kept.list(kind).take() else { continue };
-        let mut known = Known::remembered(items.into_iter().map(item).collect());
-        if let Some(owner) = kept.owners.remove(kind.member()) {
-            known = known.owned_by(owner);
-        }
+fn put_back(slot: &Slot, lists: Vec<(Kind, Known)>) {
+    for (kind, known) in lists {
         if slot.shelf(kind).learn_if_unknown(Arc::new(known)) {
             slot.bus.raise_version();
         }
@@ -136,9 +145,9 @@ fn kept(item: &Item) -> Result<KeptItem, serde_json::Error> {
     Ok(KeptItem { name: item.name.to_string(), definition: serde_json::from_slice(&item.definition)? })
 }
 
-fn item(kept: KeptItem) -> Item {
+fn item(kind: Kind, kept: KeptItem) -> Item {
     let definition = Bytes::from(Box::<str>::from(kept.definition).into_string());
-    Item { name: kept.name.into(), definition }
+    Item::new(kind, kept.name, definition)
 }
 
 fn read(path: &Path, fingerprint: &str) -> Option<Kept> {

@@ -2,6 +2,7 @@
 
 use ostler_core::pins::Section;
 use ostler_core::spec::ServerSpec;
+use ostler_wire::DefinitionKind;
 
 use crate::upstream::Event;
 
@@ -103,6 +104,16 @@ impl Kind {
             Self::Prompts => Section::Prompts,
             Self::Resources => Section::Resources,
             Self::Templates => Section::Templates,
+        }
+    }
+
+    /// What the schema of MCP calls a definition of it.
+    pub(super) fn definition_kind(self) -> DefinitionKind {
+        match self {
+            Self::Tools => DefinitionKind::Tool,
+            Self::Prompts => DefinitionKind::Prompt,
+            Self::Resources => DefinitionKind::Resource,
+            Self::Templates => DefinitionKind::ResourceTemplate,
         }
     }
 

@@ -7,6 +7,7 @@
 //! ```
 
 mod fetch;
+pub(crate) mod flaw;
 mod keep;
 mod kind;
 mod offer;

@@ -98,7 +98,7 @@ impl Pages {
             // Of items of one name on different pages the first counts.
             if self.names.insert(Arc::clone(&name)) {
                 // Definitions outlive the buffer that they were read into.
-                self.items.push(Item { name, definition: Bytes::copy_from_slice(&item.raw) });
+                self.items.push(Item::new(self.kind, name, Bytes::copy_from_slice(&item.raw)));
             } else {
                 self.left_out += 1;
                 self.repeated.insert(name);

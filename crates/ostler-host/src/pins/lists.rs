@@ -131,5 +131,5 @@ fn pinned_items(pins: &Pins, server: &ServerName, kind: Kind) -> Vec<Item> {
     }
     let locked = pins.lock.servers.get(server);
     let items = locked.and_then(|locked| locked.sections.get(&kind.section())).into_iter().flatten();
-    items.map(|(name, pin)| Item { name: name.as_str().into(), definition: pin.definition.clone() }).collect()
+    items.map(|(name, pin)| Item::new(kind, name.as_str(), pin.definition.clone())).collect()
 }

@@ -13,6 +13,7 @@ use ostler_core::pins::{Pins, Section, Standing};
 use tokio::time::Instant;
 
 use super::judgement::Judgement;
+use crate::lists::flaw::Flaw;
 
 /// How long a list of a server that does not announce changes is taken for
 /// complete; calls of unknown tools ask for it at most this often.
@@ -25,6 +26,8 @@ pub struct Item {
     pub name: Arc<str>,
     /// The whole definition, byte for byte.
     pub definition: Bytes,
+    /// Why validating clients refuse it as it is, if they do.
+    pub(crate) flaw: Option<Arc<Flaw>>,
 }
 
 /// One list of a server at the time it was last asked for.

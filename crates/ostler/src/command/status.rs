@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::error::CallError;
 use ostler_core::fault::Span;
 use ostler_core::name::ServerName;
-use ostler_core::status::{ServerStatus, State};
+use ostler_core::status::{InvalidDefinition, InvalidDefinitions, ServerStatus, State};
 use serde::Serialize;
 
 use super::tools::Reason;
@@ -219,6 +219,9 @@ impl Shown {
                 self.status.left_out
             ));
         }
+        if let Some(invalid) = &self.status.invalid_definitions {
+            text.push_str(&format!("\n{shown}: {}\n", clean(&told_invalid(invalid))));
+        }
         if self.status.held_back > 0 {
             text.push_str(&format!(
                 "\n{shown}: callers are held back at {} tools because their own calls keep failing\n",
@@ -243,6 +246,27 @@ impl Shown {
         }
         text
     }
+}
+
+/// Invalid definitions that are named to a person.
+const MAX_TOLD: usize = 5;
+
+fn told_invalid(invalid: &InvalidDefinitions) -> String {
+    let InvalidDefinitions { completed, left_out, first } = invalid;
+    let named = |item: &InvalidDefinition| {
+        let action = if item.left_out { "left out" } else { "completed" };
+        format!("{} `{}` is {action} because {}", item.kind, item.name, item.problem)
+    };
+    let mut names: Vec<String> = first.iter().take(MAX_TOLD).map(named).collect();
+    let count = completed + left_out;
+    if count > names.len() {
+        names.push(format!("and {} more", count - names.len()));
+    }
+    let definitions = if count == 1 { "1 definition".to_owned() } else { format!("{count} definitions") };
+    format!(
+        "the MCP schema does not allow {definitions}, so that validating clients would refuse the whole list at /mcp: {}",
+        names.join("; ")
+    )
 }
 
 /// The stable shape of `--json`.

@@ -140,3 +140,38 @@ fn calls_of_another_server_go_on_while_hostile_lists_are_read() {
         .collect();
     assert_eq!(kept, [2_000, 2_000, 10_000, 2_000]);
 }
+
+#[test]
+fn a_definition_that_validating_clients_refuse_is_completed_or_left_out_at_mcp_and_reported() {
+    let home = home(3, "");
+    let good = json!({"name": "good", "inputSchema": {"type": "object"}});
+    let odd = json!({"name": "odd", "inputSchema": "none"});
+    let catalog = json!({"tools": [good, {"name": "bare", "title": 5}, odd]});
+    home.write("catalog.json", &catalog.to_string());
+    let daemon = Daemon::start(&home);
+    for (entrance, mut client) in entrances(&daemon, "hostile", None) {
+        let found = names(&mut *client, "tools/list", "tools");
+        if entrance.contains("/servers/") {
+            assert_eq!(json!(found), catalog["tools"], "{entrance}");
+            continue;
+        }
+        let of_hostile =
+            |tool: &&Value| tool["name"].as_str().is_some_and(|name| name.starts_with("hostile__"));
+        let found: Vec<_> = found.iter().filter(of_hostile).collect();
+        let schema = json!({"type": "object"});
+        let bare = json!({"name": "hostile__bare", "inputSchema": schema});
+        assert_eq!(
+            json!(found),
+            json!([{"name": "hostile__good", "inputSchema": schema}, bare]),
+            "{entrance}"
+        );
+    }
+    let status = status(&home, "hostile");
+    let invalid = &status["invalid_definitions"];
+    assert_eq!((&invalid["completed"], &invalid["left_out"]), (&json!(1), &json!(1)), "{status}");
+    let told = home.run_wide(&["status", "hostile"]);
+    let expected = "hostile: the MCP schema does not allow 2 definitions, so that validating clients would refuse the \
+         whole list at /mcp: tool `bare` is completed because `title` is not a string, `inputSchema` is missing; \
+         tool `odd` is left out because `inputSchema` is not an object";
+    assert!(told.stdout.contains(expected), "{told}");
+}

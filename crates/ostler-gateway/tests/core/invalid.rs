@@ -1,0 +1,178 @@
+//! Definitions that the schema of MCP does not allow: at `/mcp` they are completed or left out, elsewhere they pass.
+
+use ostler_core::config::PinMode;
+use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
+use ostler_gateway::Face;
+use ostler_host::ServerName;
+use ostler_testkit::{Reply, Script, World};
+use serde_json::{Value, json};
+
+use crate::client::{Client, gateway, one};
+
+/// Good, completed and left out, in this order.
+const TOOLS: &str = concat!(
+    r#"[{"name": "good", "inputSchema":{"type":"object","x":1.50}, "later":[1, 2]},"#,
+    r#"{"name":"bare","description":5},{"name":"odd","inputSchema":{"type":"string"}},"#,
+    r#"{"name":"rows","inputSchema":{"type":"object"},"outputSchema":{"type":"array"}}]"#
+);
+
+fn script() -> Script {
+    let listed = format!(r#"{{"tools":{TOOLS}}}"#);
+    let list = Script::new().tool("good").tool("bare").tool("odd").tool("rows");
+    list.on("tools/list", move |_| Reply::result(listed.clone()))
+}
+
+fn named<'a>(answer: &'a Value, name: &str) -> Option<&'a Value> {
+    answer["result"]["tools"].as_array()?.iter().find(|tool| tool["name"] == name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_odd_tool_is_completed_or_left_out_and_a_good_one_stays_byte_for_byte() {
+    let world = World::new().server("a", script()).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut modern = Client::modern(&gateway, Face::All, json!({}));
+    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    for (client, is_modern) in [(&mut modern, true), (&mut legacy, false)] {
+        client.begin("tools/list", json!({})).await;
+        let line = client.line().await;
+        let good = r#"{"name":"a__good","inputSchema":{"type":"object","x":1.50},"later":[1, 2]}"#;
+        assert!(line.contains(good), "{line}");
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        let bare = json!({"name": "a__bare", "inputSchema": {"type": "object"}});
+        assert_eq!(named(&answer, "a__bare"), Some(&bare));
+        assert_eq!(named(&answer, "a__odd"), None);
+        // Only the modern schema allows results of other types.
+        let rows = named(&answer, "a__rows").unwrap();
+        assert_eq!(rows.get("outputSchema").is_some(), is_modern, "{rows}");
+        let told = answer["result"]["_meta"]["dev.ostler/invalid"].as_array().unwrap();
+        assert_eq!(told.len(), if is_modern { 2 } else { 3 }, "{told:?}");
+        let odd = json!({"server": "a", "name": "odd", "problem": "`inputSchema.type` is not \"object\"", "leftOut": true});
+        assert_eq!(told[1], odd);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_endpoint_of_one_server_gives_what_the_server_gives() {
+    let world = World::new().server("a", script()).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), one("a"), json!({}));
+    client.begin("tools/list", json!({})).await;
+    let line = client.line().await;
+    assert!(line.contains(TOOLS), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completed_tool_and_one_that_is_left_out_can_be_called() {
+    let world = World::new().server("a", script()).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    for tool in ["a__bare", "a__odd"] {
+        let answer = client.ask("tools/call", json!({"name": tool, "arguments": {}})).await;
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pins_compare_what_the_server_gives_and_not_what_was_completed() {
+    let tools: Vec<Value> = serde_json::from_str(TOOLS).unwrap();
+    let world = World::new().server("a", script()).open().await;
+    let bare = &tools[1];
+    let pin = |tool: &Value| Pin::of(tool.to_string().as_bytes()).unwrap();
+    let pins = |pin: Pin| {
+        let locked = LockedServer::of_tools("", [("bare".to_owned(), pin)].into());
+        let servers = [(ServerName::new("a").unwrap(), locked)].into();
+        Some(Pins::new(PinMode::Enforce, Lock { servers }))
+    };
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let call = json!({"name": "a__bare", "arguments": {}});
+    world.host.set_pins(pins(pin(bare)));
+    let answer = client.ask("tools/call", call.clone()).await;
+    assert!(answer["result"].is_object(), "{answer}");
+    let answer = client.ask("tools/list", json!({})).await;
+    assert!(named(&answer, "a__bare").is_some(), "{answer}");
+    world.host.set_pins(pins(pin(&json!({"name": "bare", "inputSchema": {"type": "object"}}))));
+    let answer = client.ask("tools/call", call).await;
+    assert_eq!(answer["error"]["code"], -31006, "{answer}");
+    let answer = client.ask("tools/list", json!({})).await;
+    assert_eq!(named(&answer, "a__bare"), None, "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_counts_and_names_invalid_definitions() {
+    let world = World::new().server("a", script()).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    client.ask("tools/list", json!({})).await;
+    let status = serde_json::to_value(world.host.status_of("a").unwrap()).unwrap();
+    let invalid = &status["invalid_definitions"];
+    assert_eq!((&invalid["completed"], &invalid["left_out"]), (&json!(2), &json!(1)), "{invalid}");
+    let names: Vec<_> =
+        invalid["first"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect();
+    assert_eq!(names, ["bare", "odd", "rows"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_prompts_and_templates_are_completed_too() {
+    let lists = [
+        ("resources/list", "resources", r#"[{"uri":"a:b","size":"5"}]"#),
+        ("prompts/list", "prompts", r#"[{"name":"p","arguments":null},{"name":"q","arguments":"x"}]"#),
+        ("resources/templates/list", "resourceTemplates", r#"[{"uriTemplate":"a:{b}","annotations":[]}]"#),
+    ];
+    let able = Script::echo().capabilities(r#"{"tools":{},"prompts":{},"resources":{}}"#);
+    let script = lists.into_iter().fold(able, |script, (method, member, items)| {
+        script.on(method, move |_| Reply::result(format!(r#"{{"{member}":{items}}}"#)))
+    });
+    let world = World::new().server("a", script).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let expected = [
+        json!([{"uri": "a:b", "name": "a:b"}]),
+        json!([{"name": "a__p"}]),
+        json!([{"uriTemplate": "a:{b}", "name": "a:{b}"}]),
+    ];
+    for ((method, member, _), expected) in lists.into_iter().zip(expected) {
+        let answer = client.ask(method, json!({})).await;
+        assert_eq!(answer["result"][member], expected, "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_page_holds_thousands_of_tools_and_is_cut_by_bytes_alone() {
+    let long = "x".repeat(1_000);
+    let tool =
+        |n: usize| json!({"name": format!("t{n}"), "description": long, "inputSchema": {"type": "object"}});
+    let many = (0..1_500).fold(Script::new(), |script, n| script.definition(tool(n)));
+    let world =
+        World::new().server("a", many.clone()).server("b", many.clone()).server("c", many).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let first = client.ask("tools/list", json!({})).await;
+    let tools = first["result"]["tools"].as_array().unwrap();
+    let size: usize = tools.iter().map(|tool| tool.to_string().len()).sum();
+    assert!(tools.len() > 3_500 && size <= 4 << 20, "{} tools of {size} bytes", tools.len());
+    let rest = client.ask("tools/list", json!({"cursor": first["result"]["nextCursor"]})).await;
+    assert_eq!(rest["result"]["nextCursor"], json!(null));
+    let mut names: Vec<_> = [&first, &rest]
+        .iter()
+        .flat_map(|page| page["result"]["tools"].as_array().unwrap())
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!((count, names.len()), (4_500, 4_500), "each tool comes once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_above_the_page_limit_has_a_page_of_its_own() {
+    let long = "x".repeat(200);
+    let tool =
+        |n: usize| json!({"name": format!("t{n}"), "description": long, "inputSchema": {"type": "object"}});
+    let script = (0..3).fold(Script::new(), |script, n| script.definition(tool(n)));
+    let world = World::new().server("a", script).open().await;
+    let mut client =
+        Client::modern(&gateway(&world, |options| options.page_bytes = 100), Face::All, json!({}));
+    let mut cursor = json!(null);
+    for page in 0..3 {
+        let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
+        let answer = client.ask("tools/list", params).await;
+        assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 1, "page {page}");
+        cursor = answer["result"]["nextCursor"].clone();
+    }
+    assert!(cursor.is_null());
+}
