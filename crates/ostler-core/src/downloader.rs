@@ -88,6 +88,7 @@ mod tests {
             let process = Process {
                 command: words.next().unwrap(),
                 args: words.collect(),
+                env_pass: Vec::new(),
                 env: Default::default(),
                 cwd: None,
             };

@@ -34,4 +34,5 @@ pub mod spec;
 pub mod status;
 pub mod stderr_cause;
 pub mod supervisor;
+pub mod variables;
 pub mod weigh;

@@ -72,7 +72,13 @@ impl ServerSpec {
     /// A server behind a child process, with every default of the
     /// documentation, that is started at once and stays up.
     pub fn stdio(name: ServerName, command: impl Into<String>) -> Self {
-        let process = Process { command: command.into(), args: Vec::new(), env: BTreeMap::new(), cwd: None };
+        let process = Process {
+            command: command.into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            env_pass: Vec::new(),
+            cwd: None,
+        };
         Self::with_transport(name, Transport::Stdio(process))
     }
 
@@ -228,6 +234,10 @@ pub struct Process {
     pub args: Vec<String>,
     /// Variables added to the cleared environment.
     pub env: BTreeMap<String, String>,
+    /// Variables of the host that are passed on beside the [usual ones](crate::variables::PASSED): names, or prefixes that
+    /// end in `*`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env_pass: Vec<String>,
     /// The working directory; the host's own when absent.
     pub cwd: Option<PathBuf>,
 }
@@ -250,6 +260,7 @@ impl fmt::Debug for Process {
             .field("command", &self.command)
             .field("args", &hide_in_args(&self.args))
             .field("env", &self.env.keys())
+            .field("env_pass", &self.env_pass)
             .field("cwd", &self.cwd)
             .finish()
     }

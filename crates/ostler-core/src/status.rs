@@ -294,6 +294,9 @@ pub struct LastError {
     /// The line of stderr that tells the cause.
     #[serde(default)]
     pub cause: Option<String>,
+    /// Advice that goes with it.
+    #[serde(default)]
+    pub hint: Option<String>,
     /// How the process ended, if it did.
     pub exit: Option<Exit>,
     /// Its last lines on stderr, control characters escaped.
@@ -306,8 +309,12 @@ impl fmt::Display for LastError {
     /// The cause comes first, then how it was noticed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Some(cause) => write!(f, "\"{cause}\", {}", self.message),
-            None => f.write_str(&self.message),
+            Some(cause) => write!(f, "\"{cause}\", {}", self.message)?,
+            None => f.write_str(&self.message)?,
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
         }
     }
 }
@@ -353,6 +360,7 @@ mod tests {
             last_error: Some(LastError {
                 message: "the process ended (code 1)".into(),
                 cause: Some("missing GITHUB_TOKEN".into()),
+                hint: None,
                 exit: Some(Exit::Code(1)),
                 stderr: vec!["missing GITHUB_TOKEN".into()],
                 seconds_ago: 12,

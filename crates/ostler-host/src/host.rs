@@ -30,6 +30,7 @@ use crate::server::Server;
 use crate::share::Readings;
 use crate::tally::Tally;
 use crate::turns::Turns;
+use crate::upstream::stdio::LoginPath;
 
 /// The registered servers at one moment. Calls read it without a lock;
 /// registering builds a new one.
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) room: Arc<Room>,
     /// What must not be read anywhere.
     pub(crate) veil: Arc<Veil>,
+    pub(crate) login_path: Arc<LoginPath>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) warden: Option<Arc<Warden>>,
     pub(crate) tally: Arc<Tally>,
@@ -107,6 +109,7 @@ impl Host {
             observer: ArcSwapOption::empty(),
             room: Room::new(options.max_processes),
             veil: Arc::default(),
+            login_path: Arc::new(LoginPath::new(options.login_path)),
             ledger: Arc::default(),
             warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
             tally: Tally::new(options.max_in_flight, options.max_per_caller),

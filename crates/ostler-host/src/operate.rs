@@ -245,6 +245,7 @@ impl Host {
                 self.options().identity.clone(),
                 self.shared().warden.clone(),
                 Arc::clone(&self.shared().veil),
+                Arc::clone(&self.shared().login_path),
             ))),
             Transport::Http(endpoint) => {
                 let identity = self.options().identity.clone();

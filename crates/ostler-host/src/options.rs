@@ -21,6 +21,9 @@ pub struct HostOptions {
     pub guard: Option<GuardCommand>,
     /// Where lists of sleeping servers are kept between runs; nowhere if absent.
     pub state_dir: Option<PathBuf>,
+    /// Whether servers are given the `PATH` of the login shell too, if the host has no terminal and only the directories of
+    /// the system: as a daemon that a desktop program has started.
+    pub login_path: bool,
     /// Live processes at once; 0 allows none.
     pub max_processes: usize,
     /// Calls in flight over all servers.
@@ -76,6 +79,7 @@ impl Default for HostOptions {
         Self {
             guard: None,
             state_dir: None,
+            login_path: false,
             max_processes: 16,
             max_in_flight: 4_096,
             max_per_caller: 2_048,

@@ -112,6 +112,7 @@ fn last_error(failure: &Failure, now: std::time::Instant) -> LastError {
     LastError {
         message: failure.kind.to_string(),
         cause: failure.cause.clone(),
+        hint: failure.hint.as_deref().map(Into::into),
         exit: failure.exit,
         stderr: failure.stderr.clone(),
         seconds_ago: now.saturating_duration_since(failure.at).as_secs(),

@@ -13,8 +13,8 @@ use super::scope::{Dialect, Scope};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{
-    Config, Format, Source, admin, audit, auth, bounds, clients, gateway, json, listen, pins, relay, role,
-    root, server, toml,
+    Config, Format, Source, admin, audit, auth, bounds, clients, defaults, gateway, json, listen, pins,
+    relay, role, root, server, toml,
 };
 use crate::catalog::slug;
 use crate::name::ServerName;
@@ -52,6 +52,9 @@ impl<'a> Loader<'a> {
     /// Reads the main file and what it includes.
     pub(crate) fn load(&mut self, file: &Path, text: &str, format: Format) {
         self.file(file, text, format, true);
+        for spec in &mut self.config.servers {
+            self.config.defaults.apply(spec);
+        }
     }
 
     fn file(&mut self, file: &Path, text: &str, format: Format, is_main: bool) {
@@ -106,6 +109,9 @@ impl<'a> Loader<'a> {
             if let Some(found) = Reader::of(scope, &role::SECTION, &path, entry) {
                 config.roles.insert(entry.key.clone(), role::read(found, &known));
             }
+        }
+        if let Some(found) = reader.section("defaults") {
+            config.defaults = defaults::read(found);
         }
         config.listen = read_listen(&reader).unwrap_or(config.listen);
         config.watch = reader.flag("watch").unwrap_or(config.watch);

@@ -45,6 +45,7 @@ mod audit;
 mod auth;
 mod bounds;
 mod clients;
+mod defaults;
 mod document;
 pub mod duration;
 mod field;
@@ -79,6 +80,7 @@ pub use admin::Admin;
 pub use audit::{Audit, AuditedArguments};
 pub use auth::{Algorithm, Auth, Jwks, Jwt};
 pub use bounds::{CacheBounds, Pool};
+pub use defaults::Defaults;
 pub use gateway::Gateway;
 pub use load::LARGEST_FILE;
 pub use pins::PinMode;
@@ -140,6 +142,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Whether an edit of the file applies by itself.
     pub watch: bool,
+    /// Settings of all servers; `env_pass` stands in their specs already.
+    pub defaults: Defaults,
     /// What callers may use, by role.
     pub roles: BTreeMap<String, Role>,
     /// Limits on what runs at once.
@@ -173,6 +177,7 @@ impl Config {
             servers,
             listen: listen::DEFAULT,
             watch: true,
+            defaults: Defaults::default(),
             roles: BTreeMap::new(),
             pool: Pool::default(),
             cache: CacheBounds::default(),

@@ -71,6 +71,7 @@ fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
     let differs = [
         ("listen", before.listen != after.listen),
         ("auth", before.auth != after.auth),
+        ("defaults.login_path", before.defaults.login_path != after.defaults.login_path),
         ("pool", before.pool != after.pool),
         ("cache", before.cache != after.cache),
         ("relay", before.relay != after.relay),

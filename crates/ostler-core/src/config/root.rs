@@ -1,7 +1,7 @@
 //! The top of Ostler's own file.
 
 use super::field::{Field, Kind, Preset, Section};
-use super::{admin, audit, auth, bounds, gateway, pins, relay, role, server};
+use super::{admin, audit, auth, bounds, defaults, gateway, pins, relay, role, server};
 
 pub(crate) static SECTION: Section = Section {
     name: "config",
@@ -36,6 +36,12 @@ pub(crate) static SECTION: Section = Section {
             kind: Kind::Named(&server::SECTION),
             preset: Preset::Nothing,
             doc: "The servers, by name.",
+        },
+        Field {
+            key: "defaults",
+            kind: Kind::Section(&defaults::SECTION),
+            preset: Preset::Nothing,
+            doc: "Settings of all servers.",
         },
         Field {
             key: "roles",

@@ -24,6 +24,12 @@ pub(crate) static SECTION: Section = Section {
         field("command", Kind::Text, Preset::Nothing, "The program: a name looked up in PATH, or a path."),
         field("args", Kind::Texts, Preset::Texts(&[]), "The program's arguments, one text each."),
         field("env", Kind::TextMap, Preset::Nothing, "Variables added to the program's cleared environment."),
+        field(
+            "env_pass",
+            Kind::Texts,
+            Preset::Texts(&[]),
+            "Variables of Ostler's environment that the program is given too: names, or prefixes such as AWS_*.",
+        ),
         field("cwd", Kind::Text, Preset::Nothing, "The program's working directory, relative to this file."),
         field("url", Kind::Text, Preset::Nothing, "The endpoint of a remote server, instead of a command."),
         field("headers", Kind::TextMap, Preset::Nothing, "Headers sent to a remote server."),

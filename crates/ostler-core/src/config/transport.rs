@@ -8,6 +8,7 @@ use super::reader::Reader;
 use super::scope::Dialect;
 use super::secret::{self, quote};
 use crate::spec::{Endpoint, Process, Transport};
+use crate::variables;
 
 /// Reads the keys of both kinds, so that everything wrong is said at once.
 pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
@@ -15,6 +16,7 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
     let command =
         reader.text("command").and_then(|(text, node)| read_command(reader, text, node, args.is_empty()));
     let env = read_map(reader, "env", check_variable);
+    let env_pass = read_env_pass(reader);
     let cwd = reader.text("cwd").and_then(|(text, node)| read_cwd(reader, text, node));
     let url = reader.text("url").and_then(|(text, node)| read_url(reader, text, node));
     let headers = read_map(reader, "headers", check_header);
@@ -37,14 +39,14 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
             return None;
         }
         (true, false) => (&["headers"], "a `command`"),
-        (false, true) => (&["args", "env", "cwd"], "a `url`"),
+        (false, true) => (&["args", "env", "env_pass", "cwd"], "a `url`"),
     };
     for key in strangers.iter().filter(|key| reader.has(key)) {
         let message = format!("`{key}` has no meaning for a server with {kind}");
         reader.scope.complain(reader.at_of(key), &reader.path_of(key), message, "leave it out");
     }
     match (command, url) {
-        (Some(command), _) => Some(Transport::Stdio(Process { command, args, env, cwd })),
+        (Some(command), _) => Some(Transport::Stdio(Process { command, args, env, env_pass, cwd })),
         (_, Some(url)) => Some(Transport::Http(Endpoint { url, headers })),
         (None, None) => None,
     }
@@ -88,6 +90,22 @@ fn read_args(reader: &Reader<'_>) -> Vec<String> {
         args.extend(read_value(reader, &path, text, node));
     }
     args
+}
+
+/// Reads `env_pass`; also that of `[defaults]`.
+pub(crate) fn read_env_pass(reader: &Reader<'_>) -> Vec<String> {
+    let path = reader.path_of("env_pass");
+    let mut patterns = Vec::new();
+    for (text, node) in reader.texts("env_pass").unwrap_or_default() {
+        match variables::check_pattern(text) {
+            Ok(()) => patterns.push(text.to_owned()),
+            Err(why) => {
+                let message = format!("{} in `{path}`: {why}", quote(text));
+                reader.scope.error(node.at, &path, message, "values stand in `env`");
+            }
+        }
+    }
+    patterns
 }
 
 fn read_cwd(reader: &Reader<'_>, text: &str, node: &Node) -> Option<PathBuf> {

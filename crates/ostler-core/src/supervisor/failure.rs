@@ -22,6 +22,8 @@ pub struct Failure {
     pub cause: Option<String>,
     /// Lines of stderr from around its end, oldest first, control characters escaped.
     pub stderr: Vec<String>,
+    /// Advice that only the place of the failure can give.
+    pub hint: Option<Box<str>>,
 }
 
 impl Failure {
@@ -31,7 +33,7 @@ impl Failure {
             FaultKind::Exited(exit) => Some(*exit),
             _ => None,
         };
-        Self { kind, at, exit, cause: None, stderr: Vec::new() }
+        Self { kind, at, exit, cause: None, stderr: Vec::new(), hint: None }
     }
 
     /// Takes the cause from what the server wrote to stderr, and keeps a few lines: the last ones, or those that begin
@@ -65,8 +67,11 @@ impl fmt::Display for Failure {
             (kind, Some(exit)) => write!(f, "{kind}, {exit}")?,
             (kind, None) => write!(f, "{kind}")?,
         }
-        match after {
-            Some(cause) => write!(f, ", \"{cause}\""),
+        if let Some(cause) = after {
+            write!(f, ", \"{cause}\"")?;
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
             None => Ok(()),
         }
     }

@@ -378,3 +378,20 @@ fn names_and_values_of_variables_and_headers_are_checked() {
     assert_eq!(endpoint(&good(&remote(r#"X-A = "a\tb""#)).servers[0]).headers["X-A"], "a\tb");
     assert_eq!(crate::world::process(&good(&process(r#"A = "a\u001bb""#)).servers[0]).env["A"], "a\u{1b}b");
 }
+
+#[test]
+fn variables_to_pass_are_those_of_the_server_and_of_the_defaults() {
+    let text = "[defaults]\nenv_pass = [\"AWS_*\", \"A\"]\nlogin_path = false\n\
+                [servers.a]\ncommand = \"x\"\nenv_pass = [\"A\", \"B\"]\n\
+                [servers.b]\nurl = \"http://localhost/mcp\"\n[servers.c]\ncommand = \"x\"\n";
+    let config = good(text);
+    assert_eq!(process(&config.servers[0]).env_pass, ["A", "B", "AWS_*"]);
+    assert_eq!(process(&config.servers[2]).env_pass, ["AWS_*", "A"]);
+    assert!(!config.defaults.login_path && good("").defaults.login_path);
+    for key in ["envPass", "env_pass"] {
+        let json = format!("{{\"mcpServers\": {{\"a\": {{\"command\": \"x\", \"{key}\": [\"A\"]}}}}}}");
+        assert_eq!(process(&parse("mcp.json", &json).unwrap().servers[0]).env_pass, ["A"]);
+    }
+    let wrong = bad("[servers.a]\ncommand = \"x\"\nenv_pass = [\"A=b\"]\n");
+    assert_eq!(wrong, ["\"A=b\" in `servers.a.env_pass`: it wants the name of a variable, and no value"]);
+}

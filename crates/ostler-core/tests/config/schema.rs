@@ -19,6 +19,7 @@ fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
         (vec!["roles", "r", "budget"], definition("budget")),
         (vec!["auth"], definition("auth")),
         (vec!["auth", "jwt"], definition("jwt")),
+        (vec!["defaults"], definition("defaults")),
         (vec!["pool"], definition("pool")),
         (vec!["cache"], definition("cache")),
         (vec!["gateway"], definition("gateway")),

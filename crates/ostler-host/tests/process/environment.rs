@@ -45,29 +45,41 @@ async fn a_server_gets_the_allowlist_and_its_own_variables() {
     assert_eq!(env["TZ"], "Mars/Olympus", "a server's own variable wins");
     assert_eq!(env["PATH"], std::env::var("PATH").unwrap());
     let is_expected = |key: &str| {
-        let passed_on = [
-            "PATH",
-            "HOME",
-            "USER",
-            "LOGNAME",
-            "LANG",
-            "TMPDIR",
-            "TERM",
-            "SHELL",
-            "TZ",
-            "HTTP_PROXY",
-            "HTTPS_PROXY",
-            "NO_PROXY",
-            "http_proxy",
-            "https_proxy",
-            "no_proxy",
-            "ALL_PROXY",
-        ];
         let own = ["PLAIN", "FROM_ENV", "FROM_FILE", "DEFAULTED"];
-        passed_on.contains(&key) || own.contains(&key) || key.starts_with("LC_") || key.starts_with("XDG_")
+        own.contains(&key) || ostler_core::variables::is_passed(key)
     };
     let strangers: Vec<&String> = env.keys().filter(|key| !is_expected(key)).collect();
     assert!(strangers.is_empty(), "{strangers:?}");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_server_gets_variables_that_it_names_and_nobody_reads_them() {
+    let stage = Stage::guarded();
+    let mut spec = fake_spec("fake", &[]);
+    process_of(&mut spec).env_pass = vec!["CARGO_PKG_NAME".into(), "CARGO_PKG_VERSION_*".into()];
+    stage.spawn(spec).await;
+    let env = structured(&stage, "env").await;
+    let name = std::env::var("CARGO_PKG_NAME").unwrap();
+    assert_eq!(env["CARGO_PKG_NAME"], name);
+    assert!(env.contains_key("CARGO_PKG_VERSION_MAJOR") && !env.contains_key("CARGO_MANIFEST_DIR"));
+    assert_eq!(stage.host.hide_secrets(&format!("it is {name}")), "it is [hidden env:CARGO_PKG_NAME]");
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_failed_start_names_the_variables_that_the_server_was_not_given() {
+    let stage = Stage::guarded();
+    let script = "echo 'Error: CARGO_PKG_NAME and OSTLER_TEST_UNSET are not set' >&2; exit 1";
+    let mut spec = ServerSpec::stdio(fake_spec("fake", &[]).name, "sh").args(["-c", script]);
+    let error = stage.host.spawn(&stage.me, spec.clone()).await.unwrap_err();
+    let cause = unavailable(&error).1;
+    assert!(cause.contains("`CARGO_PKG_NAME` is set here and not passed to the server"), "{cause}");
+    assert!(cause.contains("env_pass = [\"CARGO_PKG_NAME\"]"), "{cause}");
+    assert!(!cause.contains(&std::env::var("CARGO_PKG_NAME").unwrap()), "{cause}");
+    process_of(&mut spec).env_pass.push("CARGO_*".into());
+    let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
+    assert!(!unavailable(&error).1.contains("not passed"), "{}", error.render());
     stage.close().await;
 }
 

@@ -48,6 +48,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let guard = cfg!(target_os = "linux").then(|| descriptors.guard());
     let options = HostOptions {
         guard,
+        login_path: chosen.config.defaults.login_path,
         state_dir: folders::state(),
         pins: pins::file::pins(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),

@@ -91,6 +91,9 @@ fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
             if !process.env.is_empty() {
                 text.push_str(&format!(", with {}", describe_values(&process.env)));
             }
+            if !process.env_pass.is_empty() {
+                text.push_str(&format!(", with your {}", process.env_pass.join(" ")));
+            }
             if let Some(cwd) = &process.cwd {
                 text.push_str(&format!(", in {}", cwd.display()));
             }
@@ -155,6 +158,18 @@ mod tests {
         let shown = effects(&text).describe(Style::plain());
         assert!(!shown.contains('\u{1b}') && shown.contains("more characters"), "{shown}");
         assert!(shown.len() < 1_000);
+    }
+
+    #[test]
+    fn variables_that_are_passed_are_shown_and_need_consent() {
+        let server = "[servers.a]\ncommand = \"x\"\n";
+        let own = effects(&format!("{server}env_pass = [\"GITHUB_TOKEN\", \"AWS_*\"]\n"));
+        let shown = own.describe(Style::plain());
+        assert!(shown.contains("with your GITHUB_TOKEN AWS_*"), "{shown}");
+        assert_ne!(own.fingerprint, effects(server).fingerprint);
+        let default = effects(&format!("[defaults]\nenv_pass = [\"GITHUB_TOKEN\"]\n{server}"));
+        assert!(default.describe(Style::plain()).contains("with your GITHUB_TOKEN"));
+        assert_ne!(default.fingerprint, effects(server).fingerprint);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::environment;
+use super::login_path::LoginPath;
 use super::process::Process;
 use super::session::{Beginning, StdioSession};
 use super::usage::root_of;
@@ -36,6 +37,7 @@ pub struct StdioConnector {
     identity: ClientIdentity,
     warden: Option<Arc<Warden>>,
     veil: Arc<Veil>,
+    login_path: Arc<LoginPath>,
     /// The longest line.
     cap: usize,
     /// How much time a progress notification gives a call.
@@ -58,18 +60,24 @@ impl StdioConnector {
         identity: ClientIdentity,
         warden: Option<Arc<Warden>>,
         veil: Arc<Veil>,
+        login_path: Arc<LoginPath>,
     ) -> Self {
         let process = match &spec.transport {
             Transport::Stdio(process) => process.clone(),
-            Transport::Http(_) => {
-                ProcessSpec { command: String::new(), args: Vec::new(), env: Default::default(), cwd: None }
-            }
+            Transport::Http(_) => ProcessSpec {
+                command: String::new(),
+                args: Vec::new(),
+                env: Default::default(),
+                env_pass: Vec::new(),
+                cwd: None,
+            },
         };
         Self {
             process,
             identity,
             warden,
             veil,
+            login_path,
             cap: spec.max_line,
             patience: spec.call_timeout,
             era: Mutex::new(None),
@@ -78,8 +86,10 @@ impl StdioConnector {
     }
 
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, Failure> {
-        let order =
-            environment::order(&self.process, Pace::default(), &self.veil).await.map_err(cannot_start)?;
+        let path = self.login_path.get().await;
+        let order = environment::order(&self.process, path, Pace::default(), &self.veil)
+            .await
+            .map_err(cannot_start)?;
         let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone(), &self.veil)
             .await
             .map_err(|error| self.not_started(&error))?;
@@ -105,11 +115,12 @@ impl StdioConnector {
             // Strict legacy servers exit at a request before `initialize`, which the next start sends first.
             Shaken::ClosedAtProbe => {
                 self.remember(Some(Era::Legacy));
-                Err(post_mortem(process, FaultKind::Handshake(HandshakeError::Closed.to_string())).await)
+                let kind = FaultKind::Handshake(HandshakeError::Closed.to_string());
+                Err(self.with_hint(post_mortem(process, kind).await))
             }
             Shaken::Failed(kind) => {
                 self.remember(None);
-                Err(post_mortem(process, kind).await)
+                Err(self.with_hint(post_mortem(process, kind).await))
             }
         }
     }
@@ -122,6 +133,11 @@ impl StdioConnector {
             }
             _ => cannot_start(format!("`{}`: {error}", self.process.command)),
         }
+    }
+
+    fn with_hint(&self, mut failure: Failure) -> Failure {
+        failure.hint = environment::withheld(&self.process, &failure.stderr).map(Into::into);
+        failure
     }
 
     fn remembered(&self) -> Option<Era> {

@@ -6,45 +6,36 @@ use std::sync::Arc;
 
 use ostler_core::config::{Reference, Template};
 use ostler_core::spec::Process;
+use ostler_core::variables::{is_named, is_passed, names_in};
 
 use crate::guard::order::{Order, Pace};
 use crate::secrets::Veil;
 
-/// Variables of the host that every server gets; names ending in `*` are prefixes.
-const PASSED_ON: [&str; 18] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_*",
-    "TMPDIR",
-    "TERM",
-    "SHELL",
-    "TZ",
-    "XDG_*",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "ALL_PROXY",
-];
+/// Proxies, whose addresses may hold a password.
+const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "all_proxy"];
+
+/// Variables that are named to a user at most.
+const MOST_NAMED: usize = 3;
 
 /// A file that a value refers to holds a secret, not a library.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Makes the order for one start. References are resolved here and nowhere else.
-pub(crate) async fn order(process: &Process, pace: Pace, veil: &Arc<Veil>) -> Result<Order, String> {
+/// Makes the order for one start; `path` replaces the host's own `PATH`. References are resolved here and nowhere else.
+pub(crate) async fn order(
+    process: &Process,
+    path: Option<&str>,
+    pace: Pace,
+    veil: &Arc<Veil>,
+) -> Result<Order, String> {
     let mut argv = vec![resolve(&process.command, veil).await?];
     for argument in &process.args {
         argv.push(resolve(argument, veil).await?);
     }
-    let mut env: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(key, _)| is_passed_on(key) && !process.env.contains_key(key))
-        .collect();
+    let mut env = inherited(process, veil);
+    if let Some(path) = path.filter(|_| !process.env.contains_key("PATH")) {
+        env.retain(|(key, _)| key != "PATH");
+        env.push(("PATH".into(), path.into()));
+    }
     for (key, value) in &process.env {
         if key.is_empty() || key.contains(['=', '\0']) {
             return Err(format!("`{}` can't be the name of a variable", key.escape_debug()));
@@ -58,10 +49,59 @@ pub(crate) async fn order(process: &Process, pace: Pace, veil: &Arc<Veil>) -> Re
     Ok(Order { argv, env, cwd: process.cwd.clone(), pace })
 }
 
-fn is_passed_on(key: &str) -> bool {
-    PASSED_ON.iter().any(|name| match name.strip_suffix('*') {
-        Some(prefix) => key.starts_with(prefix),
-        None => key == *name,
+/// Variables of the host that a server is given. Values that it asked for by name, and passwords of proxies, are hidden from
+/// everybody who reads.
+fn inherited(process: &Process, veil: &Veil) -> Vec<(String, String)> {
+    let mut env = Vec::new();
+    for (key, value) in variables_of_host() {
+        let is_named = is_named(&process.env_pass, &key);
+        if process.env.contains_key(&key) || !(is_named || is_passed(&key)) {
+            continue;
+        }
+        if !is_passed(&key) {
+            veil.learn(&format!("env:{key}"), &value);
+        } else if PROXIES.contains(&key.to_lowercase().as_str())
+            && let Some(login) = login_of(&value)
+        {
+            veil.learn(&format!("env:{key}"), login);
+            veil.learn(&format!("env:{key}"), login.split_once(':').map_or(login, |(_, password)| password));
+        }
+        env.push((key, value));
+    }
+    env
+}
+
+/// Variables of the host's environment that are text.
+fn variables_of_host() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// `user:password` of an address.
+fn login_of(address: &str) -> Option<&str> {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let host = rest.split(['/', '?']).next().unwrap_or(rest);
+    host.rsplit_once('@').map(|(login, _)| login)
+}
+
+/// Tells which variables a failed server speaks of that are set here and were not passed to it; never their values.
+pub(crate) fn withheld(process: &Process, stderr: &[String]) -> Option<String> {
+    let text = stderr.join("\n");
+    let is_withheld = |name: &&str| {
+        std::env::var_os(name).is_some_and(|value| !value.is_empty())
+            && !process.env.contains_key(*name)
+            && !is_passed(name)
+            && !is_named(&process.env_pass, name)
+    };
+    let names: Vec<&str> = names_in(&text).into_iter().filter(is_withheld).take(MOST_NAMED).collect();
+    let list =
+        |quote: char| names.iter().map(|name| format!("{quote}{name}{quote}")).collect::<Vec<_>>().join(", ");
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} {verb} set here and not passed to the server; add env_pass = [{}] to it if it needs that",
+            list('`'),
+            list('"')
+        )
     })
 }
 
@@ -78,7 +118,7 @@ pub(crate) async fn resolve(text: &str, veil: &Arc<Veil>) -> Result<String, Stri
         let value = look_up(reference)?;
         match reference {
             // What every server is given anyway is no secret.
-            Reference::Env(name) if is_passed_on(name) => {}
+            Reference::Env(name) if is_passed(name) => {}
             Reference::Env(name) => veil.learn(&format!("env:{name}"), &value),
             Reference::File(path) => veil.learn(&format!("file:{}", path.display()), &value),
         }

@@ -15,6 +15,7 @@ mod connect;
 mod environment;
 mod guarded;
 mod line;
+mod login_path;
 #[cfg(fuzzing)]
 mod played;
 mod process;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use connect::StdioConnector;
 pub(crate) use environment::resolve;
+pub(crate) use login_path::LoginPath;
 #[cfg(fuzzing)]
 pub use played::played;
 pub(crate) use stderr_tail::StderrTail;
