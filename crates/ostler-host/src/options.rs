@@ -80,7 +80,7 @@ impl Default for HostOptions {
             guard: None,
             state_dir: None,
             login_path: false,
-            max_processes: 16,
+            max_processes: 64,
             max_in_flight: 4_096,
             max_per_caller: 2_048,
             limits: Limits::default(),

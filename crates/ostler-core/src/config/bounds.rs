@@ -8,7 +8,7 @@ use super::reader::Reader;
 /// Limits on what runs at once, over all servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// Live processes; 0 means none.
+    /// Live processes, above zero.
     pub max_processes: usize,
     /// Calls at all servers at once, above zero.
     pub max_in_flight: usize,
@@ -18,7 +18,7 @@ pub struct Pool {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { max_processes: 16, max_in_flight: 4096, max_per_caller: 2048 }
+        Self { max_processes: 64, max_in_flight: 4096, max_per_caller: 2048 }
     }
 }
 
@@ -52,9 +52,9 @@ pub(crate) static POOL: Section = Section {
     fields: &[
         Field {
             key: "max_processes",
-            kind: Kind::Count(0, u64::MAX),
-            preset: Preset::Count(16),
-            doc: "Live processes; the least recently used idle one makes room. 0 means none.",
+            kind: Kind::Count(1, u64::MAX),
+            preset: Preset::Count(64),
+            doc: "Live processes; the least recently used idle one makes room.",
         },
         Field {
             key: "max_in_flight",

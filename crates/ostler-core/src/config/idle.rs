@@ -62,7 +62,8 @@ const TABLE: &[Idle] = &[
 ];
 
 /// Keys whose place is asked for although they act.
-const ASKED_FOR: [&str; 10] = [
+const ASKED_FOR: [&str; 11] = [
+    "pool.max_processes",
     "pins.mode",
     "auth.jwt.jwks",
     "listen",

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::document::{Document, Place, Span};
 use super::idle::Places;
-use super::log::Log;
+use super::log::{Log, problem};
 use super::node::{Entry, Node, Table};
+use super::problem::Severity;
 use super::reader::Reader;
 use super::scope::{Dialect, Scope};
 use super::secret::quote;
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::catalog::slug;
 use crate::name::ServerName;
+use crate::spec::Transport;
 
 /// The largest file, in bytes; a config a person can oversee is far smaller.
 pub const LARGEST_FILE: u64 = 4 << 20;
@@ -54,6 +56,25 @@ impl<'a> Loader<'a> {
         self.file(file, text, format, true);
         for spec in &mut self.config.servers {
             self.config.defaults.apply(spec);
+        }
+        self.check_pool(file);
+    }
+
+    /// Warns of more servers than processes that may live at once: each use of one ends another.
+    fn check_pool(&self, file: &Path) {
+        let processes =
+            self.config.servers.iter().filter(|spec| matches!(spec.transport, Transport::Stdio(_)));
+        let (servers, places) = (processes.count(), self.config.pool.max_processes);
+        if servers > places && !self.log.has_error() {
+            let place = self.places.get("pool.max_processes").cloned();
+            let place = place.unwrap_or_else(|| Place { file: file.to_owned(), ..Place::default() });
+            let message = format!("there are {servers} servers with a process and room for {places} at once");
+            let hint = format!(
+                "set `pool.max_processes = {servers}`; until then the least recently used idle one ends for another"
+            );
+            self.log.add(Severity::Warning, || {
+                problem(Severity::Warning, place, "pool.max_processes", message, Some(hint))
+            });
         }
     }
 

@@ -203,7 +203,24 @@ fn a_zero_that_makes_no_sense_is_refused() {
         assert!(!bad(&server(line)).is_empty(), "{line}");
     }
     assert!(!bad("[pool]\nmax_in_flight = 0").is_empty());
-    assert_eq!(good("[pool]\nmax_processes = 0").pool.max_processes, 0, "none allowed, not one");
+    assert!(!bad("[pool]\nmax_processes = 0").is_empty());
+}
+
+#[test]
+fn more_servers_than_processes_that_may_live_at_once_are_warned_of() {
+    let servers = |count: usize| -> String {
+        (0..count).map(|number| format!("[servers.s{number}]\ncommand = \"x\"\n")).collect()
+    };
+    assert!(good(&servers(64)).notices.is_empty());
+    let crowded = good(&servers(65));
+    assert_eq!(
+        crowded.notices.iter().map(|notice| notice.message.as_str()).collect::<Vec<_>>(),
+        ["there are 65 servers with a process and room for 64 at once"]
+    );
+    let small = good(&format!("[pool]\nmax_processes = 1\n{}", servers(2)));
+    assert_eq!((small.notices[0].line, small.notices[0].path.as_str()), (2, "pool.max_processes"));
+    let remote = "[servers.r]\nurl = \"http://127.0.0.1:1/mcp\"\n[servers.s]\ncommand = \"x\"\n";
+    assert!(good(&format!("[pool]\nmax_processes = 1\n{remote}")).notices.is_empty());
 }
 
 #[test]
