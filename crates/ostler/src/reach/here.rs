@@ -203,7 +203,11 @@ impl Here {
         };
         let start = began.elapsed();
         let (binding, error) = match bound {
-            Ok(binding) => (Some(binding), self.host.tools(&self.operator, name).await.err()),
+            Ok(binding) => {
+                // A private list is kept for the first that asks for it, and commands list as the caller.
+                let _ = self.host.tools(&self.caller, name).await;
+                (Some(binding), self.host.tools(&self.operator, name).await.err())
+            }
             Err(error) => (None, Some(error)),
         };
         Probed { status: self.status(spec), start, error, _kept: binding.filter(|_| is_kept) }

@@ -55,6 +55,23 @@ fn a_probe_of_nothing_but_broken_servers_fails() {
 }
 
 #[test]
+fn warming_starts_each_server_once_and_later_lists_need_no_start() {
+    let home = Home::with_servers(&[
+        ("one", &["--starts", "one", "--start-delay", "300"]),
+        ("other", &["--starts", "other"]),
+    ]);
+    let warm = home.run(&["warm"]);
+    assert_eq!((warm.code, home.lines("one").len(), home.lines("other").len()), (Some(0), 1, 1), "{warm}");
+    let tools = home.run(&["tools"]);
+    assert!(tools.stdout.contains("one__echo") && tools.stdout.contains("other__echo"), "{tools}");
+    assert_eq!((home.lines("one").len(), home.lines("other").len()), (1, 1), "they are listed asleep");
+    let json: Value = serde_json::from_str(&home.run(&["warm", "one", "--json"]).stdout).unwrap();
+    assert_eq!((&json["servers"][0]["name"], json["servers"].as_array().unwrap().len()), (&"one".into(), 1));
+    assert_eq!((home.lines("one").len(), home.lines("other").len()), (2, 1));
+    assert_eq!(home.run(&["warm", "onw"]).code, Some(5));
+}
+
+#[test]
 fn a_watched_server_stays_up_until_the_watching_ends() {
     let home = Home::with_servers(&[("fake", &["--starts", "starts"])]);
     let mut child = home.command(&["status", "--probe", "--watch"]).spawn().unwrap();
