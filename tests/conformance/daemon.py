@@ -63,14 +63,15 @@ def fixture(folder, *switches):
     return program
 
 
-def ostler(folder, servers):
-    """`ostler serve` over these servers, with a state of its own."""
+def ostler(folder, servers, env=None):
+    """`ostler serve` over these servers, with a state of its own unless the environment has one."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers}, indent=2))
-    env = dict(os.environ)
-    for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
-        env[name] = str(folder / name)
-        Path(env[name]).mkdir(mode=0o700, exist_ok=True)
+    if env is None:
+        env = dict(os.environ)
+        for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
+            env[name] = str(folder / name)
+            Path(env[name]).mkdir(mode=0o700, exist_ok=True)
     return Program([OSTLER, "serve", "--config", config, "--listen", "127.0.0.1:0"], folder, env)

@@ -34,6 +34,7 @@ class Client:
 
     # Seconds for anything to arrive.
     patience = PATIENCE
+    capabilities = CAPABILITIES
 
     def __init__(self, url, answer):
         self.url = urlsplit(url)
@@ -93,7 +94,7 @@ class ModernClient(Client):
         meta = {
             META + "protocolVersion": MODERN_VERSION,
             META + "clientInfo": CLIENT,
-            META + "clientCapabilities": CAPABILITIES,
+            META + "clientCapabilities": self.capabilities,
         }
         headers = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": method, **mirrored(params, tool)}
         name = params.get("name", params.get("uri"))
@@ -115,7 +116,7 @@ class LegacyClient(Client):
     def __init__(self, url, answer):
         super().__init__(url, answer)
         self.session = {}
-        params = {"protocolVersion": LEGACY_VERSION, "capabilities": CAPABILITIES, "clientInfo": CLIENT}
+        params = {"protocolVersion": LEGACY_VERSION, "capabilities": self.capabilities, "clientInfo": CLIENT}
         self.opened = self.request("initialize", params)
         self.session["MCP-Protocol-Version"] = self.opened["protocolVersion"]
         if self.headers["Mcp-Session-Id"]:
