@@ -110,7 +110,7 @@ impl Host {
                 headers: &request.headers,
                 is_fit: Some(&is_fit),
             };
-            let result = lease.session().request(ask).await;
+            let result = lease.session().request(ask).await.and_then(in_shape);
             now = Instant::now();
             // Whose caller can be asked may have waited for the caller.
             let is_short = clock.is_short(lease.since(), now, slot.spec.call_timeout)
@@ -136,6 +136,17 @@ impl Host {
                 doubt = Some(fault);
             }
         }
+    }
+}
+
+/// Refuses a result that is no object: every result of MCP is one, and clients rely on that.
+fn in_shape(outcome: Outcome) -> Result<Outcome, Fault> {
+    match &outcome {
+        Outcome::Result(body) if !body.trim_ascii_start().starts_with(b"{") => {
+            let kind = FaultKind::Malformed("`result` is not an object".into());
+            Err(Fault { delivery: Delivery::Answered, kind })
+        }
+        _ => Ok(outcome),
     }
 }
 

@@ -132,6 +132,8 @@ impl Host {
 
     /// What is remembered, over all servers.
     pub fn cache_stats(&self) -> Stats {
+        let registry = self.0.registry.load();
+        registry.values().flat_map(|server| server.slots()).for_each(|slot| slot.settle_misses());
         self.cache().stats()
     }
 

@@ -15,11 +15,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::bus::ServerEvent;
 use crate::happening::Act;
 use crate::host::{Host, Registry};
+use crate::lists::Kind;
 use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::start_news::StartNews;
 use crate::server::start_record::LastStart;
 use crate::server::state::shutting_down;
 use crate::server::{Binding, Fittings, Server};
+use crate::tally::Errand;
 use crate::upstream::http::HttpConnector;
 use crate::upstream::stdio::StdioConnector;
 use crate::upstream::{Connector, Event, SharedVoice};
@@ -27,6 +29,8 @@ use crate::upstream::{Connector, Event, SharedVoice};
 /// How long calls may finish when the host shuts down. With the five seconds
 /// of the stop sequence everything is gone well within ten.
 const LAST_CALLS: Duration = Duration::from_secs(3);
+/// How long a reload waits for the lists of the new session.
+const RELIST: Duration = Duration::from_secs(5);
 /// Longest time [`Host::shutdown`] takes, whatever servers do.
 const SHUTDOWN: Duration = Duration::from_millis(9_500);
 
@@ -157,7 +161,29 @@ impl Host {
         server.reload();
         self.purge(&server);
         self.operated(name, Act::Reload, None);
-        settle(&server).await
+        settle(&server).await?;
+        self.relist(&server).await;
+        Ok(())
+    }
+
+    /// Asks a server that has just come up for its lists, whatever is known of them: what is ready can be listed and
+    /// called. Neither a list that fails nor one that takes long is the reload's failure.
+    async fn relist(&self, server: &Server) {
+        // Whoever looked for a name in vain looks again, also where nothing has changed.
+        self.shared().bus.raise_version();
+        let operator = Caller::operator();
+        let Ok(_in_flight) = self.count_in(&operator, Errand::Look) else { return };
+        let ask = async {
+            for slot in server.slots().iter().filter(|slot| slot.live().is_some()) {
+                for kind in Kind::ALL {
+                    // A list is asked for again only by somebody who wants it.
+                    if slot.known(kind).is_some() || kind == Kind::Tools {
+                        let _ = self.fetch_list(slot, &operator, kind).await;
+                    }
+                }
+            }
+        };
+        let _ = timeout(RELIST, ask).await;
     }
 
     /// Stops a server and forgets it. Returns when nothing of it is left.

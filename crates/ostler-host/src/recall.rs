@@ -1,6 +1,7 @@
 //! Remembered answers: what may be kept, for whom, and how it is found again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,13 @@ use crate::server::slot::Slot;
 impl Host {
     /// Looks for a remembered answer. A server that has none costs nothing here.
     pub(crate) fn recall(&self, slot: &Slot, request: &Request<'_>) -> Option<Answer> {
-        if !slot.has_memories() || request.params.is_continuation() || request.is_hidden {
+        if request.params.is_continuation() || request.is_hidden {
+            return None;
+        }
+        if !slot.has_memories() {
+            if has_key(request) {
+                slot.misses.fetch_add(1, Ordering::Relaxed);
+            }
             return None;
         }
         let key = cache_key(slot, request)?;
@@ -138,6 +145,12 @@ pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
         subject: Arc::from(request.wanted().ok()?.subject()),
         params,
     })
+}
+
+/// Whether [`cache_key`] finds a key, which it takes longer to make.
+fn has_key(request: &Request<'_>) -> bool {
+    let is_whole = request.method == "completion/complete" && request.headers.is_empty();
+    lasting(request.method).is_some() && (is_whole || request.is_plain())
 }
 
 fn canonical(raw: &[u8]) -> Bytes {

@@ -39,6 +39,7 @@ impl Host {
         let mut whole = each.reduce(merge).unwrap_or_else(|| ServerStatus::registered(&server.spec));
         whole.containment = server.connector.containment();
         self.count_pins(server, &mut whole);
+        slots.iter().for_each(|slot| slot.settle_misses());
         whole.cache = self.cache().stats_of(&server.spec.name);
         whole
     }

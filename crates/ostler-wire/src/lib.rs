@@ -71,7 +71,7 @@ pub use result::{
     Dropped, Item, ListPage, ResultError, ResultHead, ResultKind, Scope, may_be_error, may_carry_hints,
     may_carry_ttl,
 };
-pub use scan::salvage_id;
+pub use scan::{salvage_id, salvage_ids};
 pub use spans::is_alike;
 pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};
 pub use text::Text;

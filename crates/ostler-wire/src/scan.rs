@@ -26,6 +26,7 @@ use memchr::{memchr, memchr3};
 
 use self::nesting::Nesting;
 use crate::id::Id;
+use crate::object::{each_element, open};
 
 #[path = "scan_nesting.rs"]
 mod nesting;
@@ -36,6 +37,33 @@ pub fn salvage_id(line: &[u8]) -> Option<Id> {
     scan.feed(line);
     scan.answered().cloned()
 }
+
+/// Calls `take` with the id of each request that a line answers although it can't be read as a message: by a damaged
+/// answer, by one behind a byte order mark, by one with neither `result` nor `error`, and by each answer of a batch.
+pub fn salvage_ids(line: &[u8], mut take: impl FnMut(Id)) {
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+    let mut take_one = |answer: &[u8]| {
+        if let Some(id) = salvage_id(answer).or_else(|| bare_id(answer)) {
+            take(id);
+        }
+    };
+    match std::str::from_utf8(line) {
+        Ok(batch) if batch.trim_ascii_start().starts_with('[') => {
+            each_element(batch, |answer| take_one(answer.as_bytes()));
+        }
+        _ => take_one(line),
+    }
+}
+
+/// The id of an object that calls itself a JSON-RPC message and says nothing. Log lines may have an id as well.
+fn bare_id(answer: &[u8]) -> Option<Id> {
+    match open(answer, &["jsonrpc", "id", "method", "result", "error"]) {
+        Ok([Some(_), Some(id), None, None, None]) => Id::parse(Bytes::copy_from_slice(id.as_bytes())).ok(),
+        _ => None,
+    }
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Longest key or id that is looked at. Our own ids have at most 22 bytes.
 const TOKEN_LIMIT: usize = 256;

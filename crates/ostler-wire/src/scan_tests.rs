@@ -147,3 +147,26 @@ fn memory_stays_constant() {
     assert_eq!((0..10_000).map(|_| scan.feed(&[b'k'; 100])).sum::<usize>(), 1_000_000);
     assert!(scan.token.capacity() <= 2 * TOKEN_LIMIT);
 }
+
+#[test]
+fn answers_that_are_no_messages_name_their_calls() {
+    let table: [(&str, &[&str]); 12] = [
+        (r#"{"jsonrpc":"2.0","id":7}"#, &["7"]),
+        (r#" {"id":"a","jsonrpc":"2.0"} "#, &["\"a\""]),
+        ("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}", &["7"]),
+        ("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7}", &["7"]),
+        (r#"[{"id":1,"result":{}},{"method":"x","id":2},{"jsonrpc":"2.0","id":3}, 5]"#, &["1", "3"]),
+        ("[]", &[]),
+        ("[INFO] ready", &[]),
+        (r#"{"level":"info","id":7}"#, &[]),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, &[]),
+        (r#"{"jsonrpc":"2.0","id":null}"#, &[]),
+        (r#"{"jsonrpc":"2.0","id":7"#, &[]),
+        ("", &[]),
+    ];
+    for (line, expected) in table {
+        let mut ids = Vec::new();
+        salvage_ids(line.as_bytes(), |id| ids.push(String::from_utf8_lossy(id.raw()).into_owned()));
+        assert_eq!(ids, expected, "{line}");
+    }
+}

@@ -172,6 +172,12 @@ impl Cache {
         hit
     }
 
+    /// Counts requests of a server of which nothing is remembered, for which nothing was looked up.
+    pub fn count_misses(&mut self, server: &ServerName, misses: u64) {
+        self.shelf(server).stats.misses += misses;
+        self.total.misses += misses;
+    }
+
     /// Finds one address, drops it when it is stale, else makes it the most recently used.
     fn recall(&mut self, hash: u64, key: &Key, owner: Option<&str>, now: Instant) -> Option<Hit> {
         let entry = self.entries.get(&hash).filter(|entry| entry.address.is(key, owner))?;

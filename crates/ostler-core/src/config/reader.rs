@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::document::Span;
-use super::field::{Field, Kind, Section};
+use super::field::{Field, Kind, Preset, Section};
 use super::node::{Entry, Node, Table, Value};
 use super::scope::Scope;
 use super::secret::quote;
@@ -291,7 +291,8 @@ impl<'a> Reader<'a> {
     fn mistyped<T>(&self, field: &Field, node: &Node) -> Option<T> {
         let path = self.path_of(field.key);
         let message = format!("`{path}` wants {}, found {}", field.kind.wanted(), node.describe());
-        self.scope.error(node.at, &path, message, retyped(&field.kind, node));
+        let hint = retyped(&field.kind, node).or_else(|| too_small(field, node));
+        self.scope.error(node.at, &path, message, hint);
         None
     }
 
@@ -330,6 +331,21 @@ fn retyped(kind: &Kind, node: &Node) -> Option<String> {
             Some("put each member into quotes, inside [ ]".into())
         }
         (Kind::Texts, Value::Text(_)) => Some("put it into [ ]".into()),
+        _ => None,
+    }
+}
+
+/// What to write instead of a number that is below the least.
+fn too_small(field: &Field, node: &Node) -> Option<String> {
+    match (&field.kind, &node.value, &field.preset) {
+        (Kind::Count(least, _), Value::Integer(number), preset)
+            if i128::from(*number) < i128::from(*least) =>
+        {
+            Some(match preset {
+                Preset::Count(usual) => format!("write {least} or more, or leave it out for {usual}"),
+                _ => format!("write {least} or more, or leave it out"),
+            })
+        }
         _ => None,
     }
 }

@@ -203,7 +203,10 @@ fn a_zero_that_makes_no_sense_is_refused() {
         assert!(!bad(&server(line)).is_empty(), "{line}");
     }
     assert!(!bad("[pool]\nmax_in_flight = 0").is_empty());
-    assert!(!bad("[pool]\nmax_processes = 0").is_empty());
+    assert_eq!(
+        bad("[pool]\nmax_processes = 0"),
+        ["`pool.max_processes` wants a whole number, at least 1, found the number 0"],
+    );
 }
 
 #[test]

@@ -132,6 +132,7 @@ fn a_json_file_is_told_all_its_problems_at_once() {
     /proj/ostler.json:19:32: error: `servers.web.breaker.failures` wants a whole number from 0 to 4294967295, found the number -1
       19 |       "breaker": { "failures": -1, "reset": "soon" },
          |                                ^
+      hint: write 0 or more, or leave it out for 5
     /proj/ostler.json:19:45: error: `servers.web.breaker.reset` wants a duration, found "soon": a duration is made of whole numbers with units
       19 |       "breaker": { "failures": -1, "reset": "soon" },
          |                                             ^

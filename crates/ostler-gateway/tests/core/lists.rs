@@ -1,5 +1,7 @@
 //! Lists over all servers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ostler_gateway::Face;
@@ -89,4 +91,41 @@ async fn a_malformed_tool_is_left_out_alone() {
         let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
         assert_eq!(names, expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_ready_after_a_reload_is_listed_and_called_at_once() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let broken = Arc::clone(&is_broken);
+    let script = Script::echo().failing_starts(move |_| broken.load(Ordering::Relaxed));
+    let world = World::new().server("a", script).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let call = json!({"name": "a__echo", "arguments": {}});
+    let answer = client.ask("tools/call", call.clone()).await;
+    assert_eq!(answer["error"]["data"]["code"], "server-unavailable", "{answer}");
+    is_broken.store(false, Ordering::Relaxed);
+    world.host.reload("a").await.unwrap();
+    let answer = client.ask("tools/call", call).await;
+    assert!(answer["result"].is_object(), "{answer}");
+    let answer = client.ask("tools/list", json!({})).await;
+    assert_eq!(answer["result"]["tools"][0]["name"], "a__echo", "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_brings_the_new_list_whatever_the_old_one_was_good_for() {
+    let lists = AtomicUsize::new(0);
+    let script = Script::new().tool("one").tool("two").modern().on("tools/list", move |_| {
+        let name = if lists.fetch_add(1, Ordering::Relaxed) == 0 { "one" } else { "two" };
+        let tool = json!({"name": name, "inputSchema": {"type": "object"}});
+        Reply::result(json!({"tools": [tool], "ttlMs": 3_600_000, "cacheScope": "public"}).to_string())
+    });
+    let world = World::new().server("a", script).open().await;
+    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let answer = client.ask("tools/list", json!({})).await;
+    assert_eq!(answer["result"]["tools"][0]["name"], "a__one", "{answer}");
+    world.host.reload("a").await.unwrap();
+    let answer = client.ask("tools/call", json!({"name": "a__two", "arguments": {}})).await;
+    assert!(answer["result"].is_object(), "{answer}");
+    let answer = client.ask("tools/list", json!({})).await;
+    assert_eq!(answer["result"]["tools"][0]["name"], "a__two", "{answer}");
 }

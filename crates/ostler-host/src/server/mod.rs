@@ -224,6 +224,7 @@ impl Server {
 impl Slot {
     /// Ends it for good; its task finishes by itself.
     pub(crate) fn remove(&self) {
+        self.settle_misses();
         self.change(|desk| {
             desk.is_removed = true;
             desk.supervisor.on_stop();

@@ -90,6 +90,8 @@ pub(crate) struct Slot {
     pub(crate) epoch: AtomicU64,
     /// Some answer has been remembered; until then nobody looks for one.
     pub(crate) has_memories: AtomicBool,
+    /// Requests meanwhile whose answer could have been remembered, as far as the cache has not counted them.
+    pub(crate) misses: AtomicU64,
     /// Sessions of which something is left, live ones included.
     pub(crate) stays: AtomicUsize,
     /// The task has ended: the slot was removed and nothing of it is left.
@@ -165,6 +167,7 @@ impl Slot {
             has_several_users: Arc::default(),
             epoch: AtomicU64::new(0),
             has_memories: AtomicBool::new(false),
+            misses: AtomicU64::new(0),
             stays: AtomicUsize::new(0),
             gone: AtomicBool::new(false),
             spec,

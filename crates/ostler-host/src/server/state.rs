@@ -120,6 +120,15 @@ impl Slot {
         self.has_memories.load(Ordering::Acquire)
     }
 
+    /// Lets the cache count the requests for which nobody looked into it.
+    pub(crate) fn settle_misses(&self) {
+        let misses = self.misses.swap(0, Ordering::Relaxed);
+        if misses > 0 {
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.count_misses(&self.key.server, misses);
+        }
+    }
+
     pub(crate) fn note_memory(&self) {
         self.has_memories.store(true, Ordering::Release);
     }

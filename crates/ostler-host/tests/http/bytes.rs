@@ -37,6 +37,46 @@ async fn a_stream_that_is_cut_at_every_byte_says_the_same() {
     assert_eq!(stage.text("echo").await, "größe");
 }
 
+/// Answers that are none, with the call's id for `ID`.
+const UNUSABLE: [&str; 8] = [
+    r#"{"jsonrpc":"2.0","id":ID}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":[1]}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":"x"}"#,
+    "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
+    r#"[{"jsonrpc":"2.0","id":ID,"result":{}}]"#,
+    r#"[{"jsonrpc":"2.0","method":"notifications/message"}, {"jsonrpc":"2.0","id":ID}]"#,
+    r#"{"jsonrpc":"2.0","id":ID,"error":"x"}"#,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_the_wrong_shape_fails_its_call_at_once() {
+    for text in UNUSABLE {
+        let remote =
+            on_call(|got| raw(200, "application/json", text.replace("ID", &got.body["id"].to_string())));
+        let stage = Stage::of(&remote).await;
+        assert_eq!(code(&stage.call("echo").await), "upstream-protocol", "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_of_the_wrong_shape_fails_its_call_at_once() {
+    for text in UNUSABLE {
+        let remote = on_call(|got| {
+            let (feed, response) = stream();
+            let event = format!("data: {}\n\n", text.replace("ID", &got.body["id"].to_string()));
+            tokio::spawn(async move {
+                feed.write_bytes(event.into_bytes());
+                // The stream stays open: nothing else would end the call.
+                feed.unread().await;
+            });
+            response
+        });
+        let stage = Stage::of(&remote).await;
+        assert_eq!(code(&stage.call("echo").await), "upstream-protocol", "{text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compressed_answer_is_understood() {
     let remote = on_call(|got| zipped(got.message("squeezed").to_string().as_bytes()));

@@ -398,3 +398,20 @@ async fn a_private_list_that_changes_is_told_of_once_and_asked_for_by_everybody(
     assert_eq!((name(&ada()).await, name(&world.me).await), ("t4".into(), "t3".into()));
     assert!(events.try_recv().is_err(), "everybody has been told");
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_miss_is_counted_also_before_anything_is_remembered() {
+    let world = World::new().server("a", facts("public")).open().await;
+    let counts = || {
+        let cache = world.host.status_of("a").unwrap().cache;
+        (cache.hits, cache.misses)
+    };
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(counts(), (0, 1));
+    world.call("a", "fact").await.unwrap();
+    assert_eq!(counts(), (0, 2));
+    world.call("a", "fact").await.unwrap();
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(counts(), (1, 3));
+    assert_eq!(world.host.cache_stats().misses, 3);
+}

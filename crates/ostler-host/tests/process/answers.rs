@@ -31,6 +31,56 @@ async fn an_answer_given_twice_counts_once() {
     stage.close().await;
 }
 
+/// Answers that are none, with the call's id for `ID`.
+const UNUSABLE: [&str; 10] = [
+    r#"{"jsonrpc":"2.0","id":ID}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":[1]}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":"x"}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":5}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":{},"error":{"code":1,"message":"x"}}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"error":null}"#,
+    "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
+    r#"[{"jsonrpc":"2.0","id":ID,"result":{}}]"#,
+    r#"[{"jsonrpc":"2.0","method":"notifications/message"}, {"jsonrpc":"2.0","id":ID}]"#,
+];
+
+#[tokio::test]
+async fn an_answer_of_the_wrong_shape_fails_its_call_at_once_and_no_other() {
+    let stage = Stage::guarded();
+    let catalog = json!({"tools": [{"name": "raw"}, {"name": "echo"}]});
+    std::fs::write(stage.path("catalog"), catalog.to_string()).unwrap();
+    stage.spawn_fake("fake", &["--catalog", &stage.path("catalog")]).await;
+    for text in UNUSABLE {
+        let outcome = stage.call("fake", "raw", json!({ "text": text })).await;
+        assert_eq!(
+            outcome.as_ref().map_or_else(|error| error.code(), |_| "ok"),
+            "upstream-protocol",
+            "{text}"
+        );
+        assert_eq!(stage.text("fake", "echo", json!({"n": 1})).await, json!({"n": 1}).to_string());
+    }
+    let status = stage.status("fake");
+    assert_eq!(
+        (status.generation, status.consecutive_failures),
+        (1, 0),
+        "the server stays, and is not blamed"
+    );
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_log_line_with_an_id_is_not_an_answer() {
+    let stage = Stage::guarded();
+    let catalog = json!({"tools": [{"name": "raw"}]});
+    std::fs::write(stage.path("catalog"), catalog.to_string()).unwrap();
+    stage.spawn_fake("fake", &["--catalog", &stage.path("catalog")]).await;
+    let text = "{\"level\":\"info\",\"id\":ID}\n{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"content\":[]}}";
+    let answer = stage.call("fake", "raw", json!({ "text": text })).await.unwrap();
+    assert_eq!(&answer.body[..], br#"{"content":[]}"#);
+    stage.close().await;
+}
+
 #[tokio::test]
 async fn an_answer_to_nobody_is_skipped() {
     let stage = Stage::guarded();

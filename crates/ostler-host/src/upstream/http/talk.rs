@@ -266,7 +266,8 @@ fn take(
         Ok(message) => message,
         Err(error) => {
             link.road.tally.skip();
-            let is_ours = ostler_wire::salvage_id(&data).and_then(|id| id.number()) == Some(id);
+            let mut is_ours = false;
+            ostler_wire::salvage_ids(&data, |answered| is_ours |= answered.number() == Some(id));
             return if is_ours { Err(unusable(error.to_string())) } else { Ok(None) };
         }
     };

@@ -63,9 +63,11 @@ pub(crate) async fn read(link: Arc<Link>, out: Road, mut stream: Box<EventStream
             }
             Err(error) => {
                 link.road.tally.skip();
-                if let Some(id) = ostler_wire::salvage_id(&data).and_then(|id| id.number()) {
-                    link.calls.answer(id, Err(super::talk::unusable(error.to_string())));
-                }
+                ostler_wire::salvage_ids(&data, |id| {
+                    if let Some(id) = id.number() {
+                        link.calls.answer(id, Err(super::talk::unusable(error.to_string())));
+                    }
+                });
             }
         }
     };

@@ -181,11 +181,12 @@ impl Reader {
         }
     }
 
-    /// A line that is no message fails the call it names, if it names one;
+    /// A line that is no message fails the calls it names, if it names any;
     /// log lines and blank lines name none.
     fn take_malformed(&mut self, line: &Bytes, error: &ostler_wire::Malformed) {
         self.skip();
-        self.fail(ostler_wire::salvage_id(line).as_ref(), FaultKind::Malformed(error.to_string()));
+        let kind = FaultKind::Malformed(error.to_string());
+        ostler_wire::salvage_ids(line, |id| self.fail(Some(&id), kind.clone()));
     }
 
     fn fail(&mut self, id: Option<&Id>, kind: FaultKind) {

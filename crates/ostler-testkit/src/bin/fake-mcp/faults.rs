@@ -36,6 +36,7 @@ pub(crate) fn run(server: &Server, call: &Call<'_>, tool: Tool) {
             server.delivery.answer(call.id, call.text("flooded"));
         }
         Tool::HugeLine { bytes, id, has_newline } => huge_line(server, call, bytes, id, has_newline),
+        Tool::Raw(text) => server.delivery.answer(call.id, (text.replace("ID", call.id) + "\n").into_bytes()),
         Tool::Quirk(quirk) => odd_answer(server, call, quirk),
         Tool::StopSelf => {
             server.delivery.flush();

@@ -65,6 +65,8 @@ pub(crate) enum Tool {
         has_newline: bool,
     },
     Quirk(Quirk),
+    /// Writes this instead of an answer, with the call's id for `ID`.
+    Raw(String),
     /// `id` and `params` are raw JSON.
     Ask {
         method: String,
@@ -146,6 +148,8 @@ impl Tool {
             "add" | "text" | "sleep" | "blob" | "fail" | "rpc_error" | "hint" | "progress"
             | "list_changed" => given()?.into_plain(name)?,
             "deed" | "misdeed" | "sick" | "secret" => Self::Deed(given()?.into_deed(name)?),
+            // Only a list of `--catalog` has it.
+            "raw" => Self::Raw(required(given()?.text, "text")?),
             "task" if listing.has_tasks => Self::Task(required(given()?.text, "text")?),
             "crash"
             | "crash_safe"
