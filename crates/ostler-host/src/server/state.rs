@@ -280,10 +280,11 @@ impl Slot {
     /// The error for a list that was not there in time.
     pub(crate) fn list_timed_out(&self, after: Duration) -> CallError {
         match self.live() {
-            Some(_) => {
+            // A session that began meanwhile has taken part of the time for its start.
+            Some(live) if live.since.elapsed() >= after => {
                 CallError::TimedOut { server: self.key.server.clone(), after, delivery: Delivery::Unknown }
             }
-            None => self.late(),
+            _ => self.late(),
         }
     }
 

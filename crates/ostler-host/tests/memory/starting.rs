@@ -1,6 +1,7 @@
 //! Starting is shared, supervised and bounded.
 
 use ostler_core::error::UnavailableState;
+use ostler_host::{Caller, Kind};
 use ostler_testkit::{Reply, Script, World};
 
 use crate::{codes, ms, secs, state_of};
@@ -122,4 +123,21 @@ async fn after_a_crash_callers_wait_for_the_servers_own_start_and_no_longer() {
         world.call("a", "echo").await.unwrap();
         assert!(began.elapsed() < secs(1) + ms(20), "{:?}", began.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_waits_for_a_start_never_says_that_something_may_have_run() {
+    // The session begins while the list is waited for, and its first list takes long.
+    let hanging = Script::echo().start_after(secs(5)).on("tools/list", |_| Reply::text("").after(secs(100)));
+    let world = World::new()
+        .server("slow", Script::echo().start_after(secs(50)))
+        .server("just", hanging)
+        .open()
+        .await;
+    for offer in world.host.offers(&Caller::local(), Kind::Tools, secs(7)).await {
+        let error = offer.error.unwrap();
+        assert_eq!(state_of(&error), UnavailableState::Starting);
+        assert!(!error.render().contains("may have been executed"), "{}", error.render());
+    }
+    assert_eq!((world.stage("slow").connects(), world.stage("just").connects()), (1, 1));
 }

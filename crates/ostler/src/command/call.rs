@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use ostler_core::catalog::{Table, exposed_name};
-use ostler_core::error::CallError;
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
+use ostler_core::status::State;
 use ostler_host::{ListedTool, Tool};
 use ostler_wire::{ResultHead, ResultKind};
 
@@ -24,7 +26,10 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
             Ok(tool) => tool,
             Err(trouble) => match namesake(reach, &typed.tool, &trouble).await {
                 Some(tool) => tool,
-                None => return Err(Failure::of_list(trouble, deadline)),
+                None => {
+                    let starting = starting(reach, &trouble).await;
+                    return Err(starting.unwrap_or_else(|| Failure::of_list(trouble, deadline)));
+                }
             },
         };
         let arguments = given.for_tool(&tool.tool.definition)?;
@@ -33,9 +38,28 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
             Err(Trouble::Call(error @ CallError::OutcomeUnknown { .. })) => {
                 Err(Failure::Lost { error, last_words: reach.last_words(&tool.server).await })
             }
-            Err(other) => Err(Failure::of_call(other, deadline)),
+            Err(other) => {
+                let starting = starting(reach, &other).await;
+                Err(starting.unwrap_or_else(|| Failure::of_call(other, deadline)))
+            }
         }
     })
+}
+
+/// Tells of the start that a call has waited for in vain. Nothing was sent.
+async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
+    let Trouble::Call(CallError::TimedOut { server, delivery: Delivery::NotSent, .. }) = trouble else {
+        return None;
+    };
+    let statuses = reach.statuses().await.ok()?;
+    let status = statuses.into_iter().find(|status| status.name == *server)?;
+    let state = match status.state {
+        State::Fetching => UnavailableState::Fetching,
+        _ => UnavailableState::Starting,
+    };
+    let cause = format!("it {}", status.start?);
+    let unavailable = Unavailable { server: server.clone(), state, cause, retry_after: None };
+    Some(Failure::Late(CallError::Unavailable(unavailable)))
 }
 
 /// Asks the servers that a name can belong to what it means.

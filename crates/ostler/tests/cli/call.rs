@@ -108,7 +108,12 @@ fn a_call_that_takes_too_long_is_given_up() {
     assert!(run.stderr.contains("did not answer within 500ms"), "{run}");
     insta::assert_snapshot!(run.without_times());
     let slow = Home::with_servers(&[("fake", &["--hang-at-start"])]);
-    insta::assert_snapshot!(slow.run(&["call", "fake__echo", "--timeout", "500ms"]));
+    let run = slow.run(&["call", "fake__echo", "--timeout", "500ms"]);
+    assert!(
+        run.stderr.contains("error: server `fake` is still starting\n  cause: it is starting for 1s, pid "),
+        "{run}"
+    );
+    assert!(run.stderr.contains("\n  hint: try again with a longer --timeout"), "{run}");
 }
 
 #[test]
