@@ -19,6 +19,7 @@ NPM = {
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "@modelcontextprotocol/inspector": "2.12.0",
     "@modelcontextprotocol/client": "2.4.0",
+    "@modelcontextprotocol/sdk": "1.32.2",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@modelcontextprotocol/server-memory": "2026.8.31",
@@ -26,8 +27,15 @@ NPM = {
 PYPI = [
     "mcp==2.3.0", "uv==0.13.8", "mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.19",
 ]
+# Client libraries that validate lists, on both major versions of the SDK.
+STRICT_PYPI = {
+    "strict": ["mcp==2.3.0", "fastmcp==4.1.2", "pydantic-ai-slim[mcp]==2.66.0", "openai-agents==0.24.0"],
+    "strict-1": ["mcp==1.30.0", "langchain-mcp-adapters==0.3.2"],
+}
 BIN = HOME / "node_modules" / ".bin"
 VENV = HOME / "venv" / "bin"
+STRICT = HOME / "strict" / "bin"
+STRICT_1 = HOME / "strict-1" / "bin"
 SUITE = HOME / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 # A registry that can't be reached makes both installers wait for a long time.
 TIMEOUT = 600
@@ -35,7 +43,7 @@ TIMEOUT = 600
 
 def install():
     """Installs again only when the lists above have changed."""
-    wanted = json.dumps([NPM, PYPI], sort_keys=True)
+    wanted = json.dumps([NPM, PYPI, STRICT_PYPI], sort_keys=True)
     stamp = HOME / "installed"
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -45,8 +53,9 @@ def install():
     (HOME / "package.json").write_text(json.dumps({"private": True, "type": "module"}))
     packages = [f"{name}@{version}" for name, version in NPM.items()]
     run("npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--prefix", HOME, *packages)
-    run("python3", "-m", "venv", HOME / "venv")
-    run(VENV / "pip", "install", "--quiet", "--disable-pip-version-check", *PYPI)
+    for venv, packages in {"venv": PYPI, **STRICT_PYPI}.items():
+        run("python3", "-m", "venv", HOME / venv)
+        run(HOME / venv / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
     stamp.write_text(wanted)
 
 

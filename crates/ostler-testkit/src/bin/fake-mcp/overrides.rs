@@ -4,10 +4,11 @@
 //! `resourceTemplates`. A list that it holds replaces the built-in one, in one page. Every URI can be read,
 //! every prompt got, and a tool without behaviour of its own echoes its arguments.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::era::Era;
 use crate::message::Params;
@@ -31,13 +32,13 @@ pub(crate) fn answer(script: &Script, method: &str, params: &Params<'_>, era: Er
         }
         _ => return None,
     };
-    let items = load(file).get(member)?.to_string();
+    let items = load(file, member)?;
     Some(format!(r#""{member}":{items}{}"#, reply::hint_or_default(ttl, era)))
 }
 
 /// The member `instructions` with a leading comma; empty if there are none.
 pub(crate) fn instructions(script: &Script) -> String {
-    let text = script.catalog.as_deref().and_then(|file| load(file).get("instructions").cloned());
+    let text = script.catalog.as_deref().and_then(|file| load(file, "instructions"));
     text.map_or(String::new(), |text| format!(r#","instructions":{text}"#))
 }
 
@@ -49,7 +50,9 @@ fn read(script: &Script, params: &Params<'_>, era: Era) -> String {
     format!(r#""contents":[{{"uri":{},"mimeType":"text/plain","text":{text}}}]{hint}"#, quote(uri))
 }
 
-/// A file that is missing or no JSON says nothing.
-fn load(file: &Path) -> Value {
-    fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+/// One member as it is written, on one line. A file that is missing or no JSON says nothing.
+fn load(file: &Path, member: &str) -> Option<String> {
+    let text = fs::read(file).ok()?;
+    let mut members: HashMap<String, Box<RawValue>> = serde_json::from_slice(&text).ok()?;
+    Some(members.remove(member)?.get().replace(['\n', '\r'], " "))
 }
