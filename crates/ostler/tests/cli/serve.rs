@@ -142,3 +142,33 @@ fn a_daemon_that_was_started_for_somebody_ends_by_itself() {
     until("it has ended", || home.left().is_empty());
     drop(daemon);
 }
+
+/// A shell whose start-up files greet and know one more directory.
+fn login_shell(home: &Home) -> std::path::PathBuf {
+    std::fs::create_dir(home.path("bin")).unwrap();
+    std::os::unix::fs::symlink(ostler_testkit::fake_mcp(), home.path("bin/only-in-login-path")).unwrap();
+    let shell = home.path("shell");
+    let script =
+        format!("#!/bin/sh\necho hello\nexport PATH=\"{}:$PATH\"\neval \"$4\"\n", home.path("bin").display());
+    std::fs::write(&shell, script).unwrap();
+    std::fs::set_permissions(&shell, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    shell
+}
+
+#[test]
+fn a_daemon_that_a_desktop_program_starts_finds_what_the_login_shell_finds() {
+    for is_on in [true, false] {
+        let home = Home::new();
+        let shell = login_shell(&home);
+        let text =
+            format!("[defaults]\nlogin_path = {is_on}\n[servers.fake]\ncommand = \"only-in-login-path\"\n");
+        home.write("ostler.toml", &text);
+        let daemon = Daemon::start_as(&home, |command| {
+            command.env("PATH", "/usr/bin:/bin").env("SHELL", &shell).stderr(Stdio::null());
+        });
+        let run = home.run(&["call", "fake__env"]);
+        assert_eq!(run.stdout.contains("\"PATH\":\"/usr/bin:/bin:[HOME]/bin\""), is_on, "{run}");
+        assert_eq!(run.code, Some(if is_on { 0 } else { 6 }), "{run}");
+        daemon.end();
+    }
+}
