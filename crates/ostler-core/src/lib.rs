@@ -29,6 +29,7 @@ pub mod pool;
 pub mod repeat;
 pub mod restart;
 pub mod sabotage;
+pub mod schema;
 pub mod secrets;
 pub mod spec;
 pub mod status;

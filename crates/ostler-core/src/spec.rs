@@ -56,6 +56,8 @@ pub struct ServerSpec {
     pub trust: bool,
     /// Whether the server is believed when it calls an answer public.
     pub cache_scope: CacheScopeRule,
+    /// Whether arguments are checked against the schemas of the server's tools before they are sent.
+    pub validate: bool,
     /// Which of the server's tools exist as far as anybody here is concerned.
     pub tools: Filter,
     /// Rules for single tools, by the server's own tool names.
@@ -105,6 +107,7 @@ impl ServerSpec {
             breaker: BreakerSettings::default(),
             trust: false,
             cache_scope: CacheScopeRule::default(),
+            validate: true,
             tools: Filter::everything(),
             tool: BTreeMap::new(),
             card: None,

@@ -65,6 +65,9 @@ impl Host {
             return Ok(answer);
         }
         let result = self.ask(server, slot, request).await;
+        if let Err(error @ CallError::InvalidArguments { .. }) = &result {
+            recording.detail(|| error.cause().unwrap_or_default());
+        }
         if result.as_ref().is_err_and(has_not_left) {
             self.refund(request.caller, charge);
         }
@@ -107,6 +110,7 @@ impl Host {
         if self.is_restricted(request.caller) {
             Box::pin(self.check_listed(slot, request)).await?;
         }
+        self.check_arguments(slot, request).await?;
         self.redeem_state(request)?;
         if !self.may_share(slot, request) {
             return self.perform_and_remember(slot, request).await;

@@ -31,6 +31,7 @@ use crate::share::Readings;
 use crate::tally::Tally;
 use crate::turns::Turns;
 use crate::upstream::stdio::LoginPath;
+use crate::validate::Schemas;
 
 /// The registered servers at one moment. Calls read it without a lock;
 /// registering builds a new one.
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) limits: ArcSwap<Limits>,
     pub(crate) budgets: Budgets,
     readings: Readings,
+    schemas: Schemas,
     seals: Seals,
     /// Tells this host's calls from those of every other.
     instance: u64,
@@ -116,6 +118,7 @@ impl Host {
             limits: ArcSwap::from_pointee(options.limits.clone()),
             budgets: Budgets::new(options.budget_file.clone()),
             readings: Readings::default(),
+            schemas: Schemas::default(),
             seals: Seals::new(&options.seal_key, instance),
             instance,
             chance: Mutex::new(chance),
@@ -164,6 +167,10 @@ impl Host {
 
     pub(crate) fn readings(&self) -> &Readings {
         &self.0.readings
+    }
+
+    pub(crate) fn schemas(&self) -> &Schemas {
+        &self.0.schemas
     }
 
     pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {

@@ -60,6 +60,7 @@ mod tally;
 mod tools;
 mod turns;
 pub mod upstream;
+mod validate;
 
 pub use answer::Answer;
 pub use budgets::BudgetStatus;

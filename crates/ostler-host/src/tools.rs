@@ -119,7 +119,7 @@ impl Host {
 }
 
 /// Bounds what comes before a request is sent.
-async fn within<T>(
+pub(crate) async fn within<T>(
     request: &Request<'_>,
     slot: &Slot,
     work: impl Future<Output = Result<T, CallError>>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ostler_core::error::{BudgetOf, CallError, RpcAnswer, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
+use ostler_core::schema::Mistake;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -51,6 +52,9 @@ pub(crate) struct Told {
     /// What was probably meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nearest: Option<String>,
+    /// What is wrong with arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    mistakes: Vec<Mistake>,
     /// The server's own JSON-RPC error, byte for byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rpc: Option<Box<RawValue>>,
@@ -88,6 +92,7 @@ impl From<&CallError> for Told {
             after_ms: None,
             subject: None,
             nearest: None,
+            mistakes: Vec::new(),
             rpc: None,
         };
         match error {
@@ -102,6 +107,9 @@ impl From<&CallError> for Told {
             CallError::Unavailable(it) => told.state = Some(it.state.as_str().to_owned()),
             CallError::OutcomeUnknown { tool, .. } => told.tool.clone_from(tool),
             CallError::DefinitionChanged { tool, .. } => told.tool = Some(tool.clone()),
+            CallError::InvalidArguments { tool, mistakes, .. } => {
+                (told.tool, told.mistakes) = (Some(tool.clone()), mistakes.clone());
+            }
             CallError::TimedOut { after, .. } => told.after_ms = Some(millis(*after)),
             CallError::Overloaded { what, .. } | CallError::Invalid { what, .. } => {
                 told.subject = Some(what.clone());
@@ -148,6 +156,9 @@ impl Told {
             }
             "overloaded" => CallError::Overloaded { what: self.subject?, retry_after: retry_after? },
             "definition-changed" => CallError::DefinitionChanged { server: server?, tool: self.tool? },
+            "invalid-arguments" => {
+                CallError::InvalidArguments { server: server?, tool: self.tool?, mistakes: self.mistakes }
+            }
             "upstream-protocol" => CallError::UpstreamProtocol { server: server?, detail: cause },
             "upstream-error" => CallError::Rpc(answer(server?, &self.rpc?)?),
             "invalid-argument" => {
@@ -210,6 +221,11 @@ mod tests {
             CallError::OutcomeUnknown { server: server(), tool: None, cause: String::new() },
             CallError::Overloaded { what: "64 calls".into(), retry_after: Duration::from_secs(1) },
             CallError::DefinitionChanged { server: server(), tool: "t".into() },
+            CallError::InvalidArguments {
+                server: server(),
+                tool: "t".into(),
+                mistakes: vec![Mistake { path: "/a".into(), expected: "the value is not a number".into() }],
+            },
             CallError::UpstreamProtocol { server: server(), detail: "rubbish".into() },
             CallError::Invalid { what: "w".into(), hint: "h".into() },
             CallError::Rpc(RpcAnswer {

@@ -127,6 +127,12 @@ pub(crate) static SECTION: Section = Section {
             Preset::Text("server"),
             "Whether the server is believed when it calls an answer public; private shares nothing between callers.",
         ),
+        field(
+            "validate",
+            Kind::Flag,
+            Preset::Flag(true),
+            "Whether arguments are checked against a tool's schema before they are sent.",
+        ),
         field("tools", Kind::Section(&tools::TOOLS), Preset::Nothing, "Which of the server's tools exist."),
         field("tool", Kind::Named(&tools::TOOL), Preset::Nothing, "Rules for single tools, by name."),
         field(
@@ -186,6 +192,7 @@ fn read_settings(reader: &Reader<'_>, spec: &mut ServerSpec) {
     set(&mut spec.breaker, reader.section("breaker").map(restart::read_breaker));
     set(&mut spec.trust, reader.flag("trust"));
     set(&mut spec.cache_scope, reader.choice("cache_scope").map(cache_scope));
+    set(&mut spec.validate, reader.flag("validate"));
     set(&mut spec.is_pinned, reader.choice("pins").map(|word| word == "on"));
     set(&mut spec.tools, reader.section("tools").map(tools::read_filter));
     spec.card = read_card(reader);

@@ -18,6 +18,7 @@ pub use self::unavailable::{Unavailable, UnavailableState};
 use crate::catalog::nearest;
 use crate::fault::{Delivery, Span};
 use crate::name::ServerName;
+use crate::schema::Mistake;
 
 /// Why a call did not bring a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,6 +106,16 @@ pub enum CallError {
         /// The server's own name for it.
         tool: String,
     },
+    /// The arguments do not fit the tool's own schema; nothing was sent.
+    #[error("the arguments of tool `{}` on server `{server}` do not fit its schema", Shown(.tool))]
+    InvalidArguments {
+        /// Whose tool it is.
+        server: ServerName,
+        /// The server's own name for it.
+        tool: String,
+        /// What is wrong; at least one.
+        mistakes: Vec<Mistake>,
+    },
     /// An answer came that is none: malformed, too long, of the wrong shape.
     #[error("server `{server}` answered outside the protocol")]
     UpstreamProtocol {
@@ -174,6 +185,9 @@ pub struct RpcAnswer {
     pub raw: Bytes,
 }
 
+/// The entry of a result's `_meta` that says which error of ours it tells of.
+const ERROR_META: &str = "dev.ostler/error";
+
 /// The first thing to do about a request that may have been executed.
 const CHECK_FIRST: &str = "check whether it took effect before trying again";
 
@@ -208,6 +222,7 @@ impl CallError {
             Self::TimedOut { .. } => "timed-out",
             Self::Overloaded { .. } => "overloaded",
             Self::DefinitionChanged { .. } => "definition-changed",
+            Self::InvalidArguments { .. } => "invalid-arguments",
             Self::UpstreamProtocol { .. } => "upstream-protocol",
             Self::Rpc(_) => "upstream-error",
             Self::Invalid { .. } => "invalid-argument",
@@ -221,6 +236,7 @@ impl CallError {
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
             | Self::UnknownResource { .. }
+            | Self::InvalidArguments { .. }
             | Self::Invalid { .. } => -32602,
             Self::UnknownMethod { .. } => -32601,
             Self::OverBudget { .. } => -31001,
@@ -240,7 +256,7 @@ impl CallError {
     /// malformed answers included: a script must know that before it tries again.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Invalid { .. } => 2,
+            Self::Invalid { .. } | Self::InvalidArguments { .. } => 2,
             Self::UnknownTool { .. }
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
@@ -261,6 +277,11 @@ impl CallError {
     /// Why it happened, where that is more than what happened.
     pub fn cause(&self) -> Option<String> {
         let cause = match self {
+            Self::InvalidArguments { mistakes, .. } => {
+                let told: Vec<String> =
+                    mistakes.iter().map(|mistake| Shown(&mistake.to_string()).to_string()).collect();
+                return Some(told.join("; ")).filter(|told| !told.is_empty());
+            }
             Self::Unavailable(Unavailable { cause, .. }) | Self::OutcomeUnknown { cause, .. } => cause,
             Self::UpstreamProtocol { detail, .. } => detail,
             Self::TimedOut { delivery, .. } => match delivery {
@@ -320,6 +341,9 @@ impl CallError {
             Self::DefinitionChanged { server, tool } => {
                 format!("review `{}` of `{server}`, then approve it", Shown(tool))
             }
+            Self::InvalidArguments { .. } => {
+                "correct the arguments and call again; the tool was not called".into()
+            }
             Self::UpstreamProtocol { .. } => format!("{CHECK_FIRST}; the fault is the server's"),
             Self::Rpc(_) => return None,
             Self::Invalid { hint, .. } => Shown(hint).to_string(),
@@ -334,6 +358,7 @@ impl CallError {
             | Self::OutcomeUnknown { server, .. }
             | Self::TimedOut { server, .. }
             | Self::DefinitionChanged { server, .. }
+            | Self::InvalidArguments { server, .. }
             | Self::UpstreamProtocol { server, .. }
             | Self::Rpc(RpcAnswer { server, .. }) => Some(server),
             Self::UnknownTool { .. }
@@ -361,6 +386,7 @@ impl CallError {
             | Self::OutcomeUnknown { .. }
             | Self::TimedOut { .. }
             | Self::DefinitionChanged { .. }
+            | Self::InvalidArguments { .. }
             | Self::UpstreamProtocol { .. }
             | Self::Rpc(_)
             | Self::Invalid { .. } => None,
@@ -397,6 +423,7 @@ impl CallError {
             | Self::Unavailable(_)
             | Self::Overloaded { .. }
             | Self::DefinitionChanged { .. }
+            | Self::InvalidArguments { .. }
             | Self::Invalid { .. } => None,
         }
     }
@@ -405,11 +432,13 @@ impl CallError {
     pub fn data(&self) -> Value {
         let state = if let Self::Unavailable(it) = self { Some(it.state.as_str()) } else { None };
         let budget = if let Self::OverBudget { of, .. } = self { Some(of.as_str()) } else { None };
+        let mistakes = if let Self::InvalidArguments { mistakes, .. } = self { Some(mistakes) } else { None };
         let fields = [
             ("code", Some(json!(self.code()))),
             ("server", self.server().map(|server| json!(server))),
             ("state", state.map(Value::from)),
             ("budget", budget.map(Value::from)),
+            ("mistakes", mistakes.map(|mistakes| json!(mistakes))),
             ("retryAfterMs", self.retry_after().map(|wait| json!(whole_millis(wait)))),
             ("delivery", self.delivery().map(|delivery| json!(delivery))),
             ("hint", self.hint().map(Value::from)),
@@ -430,6 +459,20 @@ impl CallError {
         };
         let data = self.data().to_string();
         ostler_wire::error_object(self.rpc_code(), &message, Some(data.as_bytes()))
+    }
+
+    /// The result of a `tools/call` that tells of the error, where it is the model that made it and can correct it:
+    /// models see results, and rarely errors.
+    pub fn tool_result(&self) -> Option<Vec<u8>> {
+        let Self::InvalidArguments { .. } = self else { return None };
+        let lines = [Some(self.to_string()), self.cause(), self.hint()];
+        let text = lines.into_iter().flatten().collect::<Vec<_>>().join("\n");
+        let result = json!({
+            "content": [{ "type": "text", "text": text }],
+            "isError": true,
+            "_meta": { ERROR_META: self.data() },
+        });
+        Some(result.to_string().into_bytes())
     }
 
     /// What happened, why, and what to do next, on up to three lines for people.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::clock::ms;
+use crate::schema::Mistake;
 
 fn github() -> ServerName {
     ServerName::new("github").unwrap()
@@ -52,6 +53,14 @@ fn samples() -> Vec<CallError> {
             retry_after: ms(250),
         },
         CallError::DefinitionChanged { server: github(), tool: "create_issue".into() },
+        CallError::InvalidArguments {
+            server: github(),
+            tool: "create_issue".into(),
+            mistakes: vec![
+                Mistake { path: String::new(), expected: "\"title\" is a required property".into() },
+                Mistake { path: "/labels/0".into(), expected: "the value is not of type \"string\"".into() },
+            ],
+        },
         CallError::UpstreamProtocol { server: github(), detail: "answer longer than 16777216 bytes".into() },
         CallError::Rpc(RpcAnswer {
             server: github(),
@@ -91,6 +100,7 @@ fn the_samples_hold_every_code_of_the_contract() {
         "timed-out",
         "overloaded",
         "definition-changed",
+        "invalid-arguments",
         "upstream-protocol",
         "upstream-error",
         "invalid-argument",
@@ -137,4 +147,17 @@ fn foreign_text_can_not_write_lines_of_its_own() {
     assert_eq!(error.render().lines().count(), 3);
     let error = CallError::unknown_tool("x\nerror: y", std::iter::empty());
     assert_eq!(error.render().lines().count(), 2);
+}
+
+#[test]
+fn wrong_arguments_are_told_as_a_result_that_the_model_sees() {
+    for error in samples() {
+        let result = error.tool_result().map(|text| serde_json::from_slice::<Value>(&text).unwrap());
+        assert_eq!(result.is_some(), matches!(error, CallError::InvalidArguments { .. }), "{error}");
+        let Some(result) = result else { continue };
+        assert_eq!(result["isError"], true);
+        assert_eq!(result["_meta"]["dev.ostler/error"]["mistakes"][1]["path"], "/labels/0");
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("\"title\" is a required property; /labels/0: "), "{text}");
+    }
 }

@@ -78,7 +78,12 @@ pub(crate) fn finish_modern(exchange: &Exchange, result: Result<Answer, CallErro
     static TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"resultType\""));
     let answer = match result {
         Ok(answer) => answer,
-        Err(error) => return Reply::failed(&error, Era::Modern),
+        Err(error) => {
+            return match error.tool_result() {
+                Some(result) => Reply::Result(ostler_wire::to_modern(&result.into(), false)),
+                None => Reply::failed(&error, Era::Modern),
+            };
+        }
     };
     let method = exchange.method.as_str();
     let body = answer.as_of_now();
@@ -107,7 +112,12 @@ async fn legacy(gateway: &Gateway, exchange: &Exchange, session: &Arc<Session>, 
         let request = speak(request.from_session(session.meta()), voice.clone());
         let answer = match gateway.0.host.send(request).await {
             Ok(answer) => answer,
-            Err(error) => return Reply::failed(&error, Era::Legacy),
+            Err(error) => {
+                return match error.tool_result() {
+                    Some(result) => Reply::Result(result.into()),
+                    None => Reply::failed(&error, Era::Legacy),
+                };
+            }
         };
         if !rounds::asks(&answer) {
             return Reply::Result(ostler_wire::to_legacy(&answer.body));

@@ -21,5 +21,6 @@ mod rounds;
 mod shadowing;
 mod states;
 mod tasks;
+mod validation;
 mod voices;
 mod wording;

@@ -182,8 +182,10 @@ impl Post {
 
     /// Tells the host. A host that is gone needs no report.
     fn report(&mut self, report: &Report) {
+        // Worded without a host too: the rehearsal, which loses its host early, must come by here.
+        let line = format!("{report}\n");
         if let Some(lifeline) = &mut self.lifeline {
-            let _ = lifeline.write_all(format!("{report}\n").as_bytes());
+            let _ = lifeline.write_all(line.as_bytes());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a server offers, as far as is known.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -10,6 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use ostler_core::caller::Caller;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Pins, Section, Standing};
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::judgement::Judgement;
@@ -57,7 +58,12 @@ pub(crate) struct Known {
     is_stale: AtomicBool,
     /// What the pins say of it, once somebody wanted to know.
     judgement: ArcSwapOption<Judgement>,
+    /// The hash of each definition that was asked for.
+    hashes: OnceLock<Box<[OnceLock<DefinitionHash>]>>,
 }
+
+/// The SHA-256 of a definition's text.
+pub(crate) type DefinitionHash = [u8; 32];
 
 impl Known {
     /// A list that was just received.
@@ -81,6 +87,7 @@ impl Known {
             is_announced: false,
             is_stale: AtomicBool::new(false),
             judgement: ArcSwapOption::empty(),
+            hashes: OnceLock::new(),
         }
     }
 
@@ -192,6 +199,14 @@ impl Known {
     /// The definition of an item.
     pub(crate) fn definition(&self, name: &str) -> Option<Bytes> {
         self.names.get(name).and_then(|at| self.items.get(*at)).map(|item| item.definition.clone())
+    }
+
+    /// The hash of an item's definition.
+    pub(crate) fn definition_hash(&self, name: &str) -> Option<DefinitionHash> {
+        let at = *self.names.get(name)?;
+        let hashes = self.hashes.get_or_init(|| self.items.iter().map(|_| OnceLock::new()).collect());
+        let hash = || Sha256::digest(&self.items[at].definition).into();
+        Some(*hashes.get(at)?.get_or_init(hash))
     }
 
     /// Whether a change was announced since it was asked for.

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ostler_host::Request;
+use ostler_host::{Request, ServerSpec};
 use ostler_wire::Params;
 use serde_json::{Value, json};
 
 use crate::remote::{Remote, modern};
-use crate::stage::{Stage, code, spec_with};
+use crate::stage::{Stage, code, spec, spec_with};
 
 fn annotated(header: &str) -> Value {
     json!({"name": "route", "inputSchema": {"type": "object", "properties": {
@@ -48,7 +48,7 @@ async fn marked_arguments_are_in_the_headers() {
         "tools/list" => Some(got.result(json!({"tools": [annotated("Region")]}))),
         _ => None,
     }));
-    let stage = Stage::of(&remote).await;
+    let stage = Stage::with(ServerSpec { validate: false, ..spec(&remote.url()) }).await;
     let arguments = json!({"region": "Köln", "priority": 42, "deep": {"on": true}, "plain": "no"});
     stage.call_with("route", arguments).await.unwrap();
     stage.call_with("route", json!({"region": null, "priority": 1})).await.unwrap();

@@ -28,6 +28,7 @@ mod sealing;
 mod spawning;
 mod starting;
 mod subscriptions;
+mod validation;
 
 use std::time::Duration;
 

@@ -134,6 +134,7 @@ async fn an_answer_that_comes_after_its_caller_left_is_nobodys() {
     let stage = Stage::guarded();
     // Answers wait for their group here, and no cancellation takes one back.
     stage.spawn_fake("fake", &["--shuffle", "--ledger", &stage.path("ledger")]).await;
+    assert_eq!(stage.text("fake", "echo", json!({})).await, "{}");
     let mut late = 0;
     for n in 0..50 {
         let request = Request::tool(&stage.me, "fake", "echo", json!({ "n": n }).into()).unwrap();

@@ -15,7 +15,10 @@ pub(super) enum Said {
 
 impl From<&CallError> for Said {
     fn from(error: &CallError) -> Self {
-        Self::Error(error.rpc_object().into())
+        match error.tool_result() {
+            Some(result) => Self::Result(result.into()),
+            None => Self::Error(error.rpc_object().into()),
+        }
     }
 }
 

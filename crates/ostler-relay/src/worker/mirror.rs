@@ -158,6 +158,7 @@ fn spec(worker: &Worker, name: ServerName, listed: &Listed) -> ServerSpec {
         max_call_time: drain,
         max_in_flight: table::MOST,
         drain,
+        validate: false,
         breaker: BreakerSettings { failures: 0, ..BreakerSettings::default() },
         restart: RestartSettings {
             max: 1_000,

@@ -121,8 +121,11 @@ fn calls_parked_on_a_question_leave_the_server_to_the_others() {
     let mut abuser = abuser(&daemon);
     for nth in 0..8 {
         let params = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});
-        let answer =
-            call(&mut abuser, "ask", json!({"method": "elicitation/create", "id": nth, "params": params}));
+        let answer = call(
+            &mut abuser,
+            "ask",
+            json!({"method": "elicitation/create", "id": nth.to_string(), "params": params}),
+        );
         assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
     }
     the_good_caller_is_served(&daemon);

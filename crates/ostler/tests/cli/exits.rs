@@ -11,9 +11,10 @@ fn every_exit_code_is_reached() {
     let home =
         Home::with_servers(&[("fake", &[]), ("broken", &["--exit-at-start", "1"]), ("endless", endless)]);
     home.write("wrong.toml", "nonsense = 1\n");
-    let table: [(i32, &[&str]); 10] = [
+    let table: [(i32, &[&str]); 11] = [
         (0, &["call", "fake__echo"]),
         (2, &["call", "fake__echo", "novalue"]),
+        (2, &["call", "fake__text", "text:=7"]),
         (2, &["nothing"]),
         (3, &["tools", "--config", "wrong.toml"]),
         (5, &["call", "fake__nothing"]),

@@ -138,7 +138,7 @@ struct Failed {
 /// A call's error.
 fn fail(error: &CallError) -> Response {
     let status = match error {
-        CallError::Invalid { .. } => StatusCode::BAD_REQUEST,
+        CallError::Invalid { .. } | CallError::InvalidArguments { .. } => StatusCode::BAD_REQUEST,
         CallError::UnknownTool { .. }
         | CallError::UnknownServer { .. }
         | CallError::UnknownPrompt { .. }
