@@ -45,7 +45,7 @@ impl Host {
     /// Leaves out instructions that the pins keep back.
     fn without_unapproved(&self, server: &str, hello: &Hello) -> Hello {
         let mut hello = hello.clone();
-        hello.instructions = hello.instructions.filter(|text| self.may_instruct(server, text));
+        hello.instructions = hello.instructions.filter(|advice| self.may_instruct(server, &advice.text()));
         hello
     }
 

@@ -128,8 +128,16 @@ impl Script {
     /// The server tells clients this about its use, also when it is discovered.
     #[must_use]
     pub fn instructions(mut self, text: &str) -> Self {
-        self.hello.instructions = Some(text.to_owned());
+        self.hello.instructions = Some(ostler_wire::Instructions::of_text(text));
         let said = json!({"instructions": text}).to_string();
+        self.on("server/discover", move |_| Reply::result(said.clone()))
+    }
+
+    /// The same, as the text of a JSON string.
+    #[must_use]
+    pub fn written_instructions(mut self, raw: &str) -> Self {
+        self.hello.instructions = ostler_wire::Instructions::read(raw);
+        let said = format!(r#"{{"instructions":{raw}}}"#);
         self.on("server/discover", move |_| Reply::result(said.clone()))
     }
 

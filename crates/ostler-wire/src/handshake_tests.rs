@@ -64,7 +64,7 @@ fn a_modern_server_is_open_after_its_discovery() {
     let Step::Done(hello) = talk.answers(MODERN) else { panic!("a modern hello") };
     assert_eq!((hello.era, hello.version.as_str()), (Era::Modern, "2026-07-28"));
     assert!(hello.has_capability("tools") && hello.session_meta.is_some());
-    assert_eq!(hello.instructions.as_deref(), Some("be kind"));
+    assert_eq!(hello.instructions.unwrap().text(), "be kind");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
 use crate::meta::SessionMeta;
 use crate::object::{is_object, members, open};
-use crate::text::decode_lossy;
+use crate::text::{decode, decode_lossy, push_string};
 
 /// Where modern servers put their identity in a result's `_meta`.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
@@ -22,9 +22,51 @@ pub struct Hello {
     /// The raw `serverInfo`, if the server says who it is. Never a source of names.
     pub server: Option<Bytes>,
     /// The server's advice on how to use it.
-    pub instructions: Option<String>,
+    pub instructions: Option<Instructions>,
     /// What every request to this server says in `_meta`; `Some` in the modern era.
     pub session_meta: Option<SessionMeta>,
+}
+
+/// A server's advice on how to use it, as the server has written it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instructions(Bytes);
+
+impl Instructions {
+    /// Takes the text of a JSON value; `None` if it is no string.
+    pub fn read(raw: &str) -> Option<Self> {
+        decode_lossy(raw).map(|_| Self(Bytes::copy_from_slice(raw.as_bytes())))
+    }
+
+    /// Writes a text as a JSON string.
+    pub fn of_text(text: &str) -> Self {
+        let mut raw = Vec::new();
+        push_string(&mut raw, text);
+        Self(raw.into())
+    }
+
+    /// The JSON string, quotes included, byte for byte.
+    pub fn raw(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The text, for people and for pins. Half a surrogate pair becomes U+FFFD.
+    pub fn text(&self) -> String {
+        self.as_str().and_then(decode_lossy).unwrap_or_default()
+    }
+
+    /// What stands between the quotes, good for a part of another JSON string. Written anew only where no client could
+    /// read it.
+    pub fn inner(&self) -> Bytes {
+        let inner = |raw: &Bytes| raw.slice(1..raw.len() - 1);
+        match self.as_str().and_then(decode) {
+            Some(_) => inner(&self.0),
+            None => inner(&Self::of_text(&self.text()).0),
+        }
+    }
+
+    fn as_str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
 }
 
 impl Hello {
@@ -78,7 +120,7 @@ pub(crate) fn read_discovery(raw: &[u8], capabilities: &str, client: &ClientIden
         version: MODERN_VERSION.to_owned(),
         capabilities: object_or_empty(offered),
         server: server.and_then(object),
-        instructions: instructions.and_then(decode_lossy),
+        instructions: instructions.and_then(Instructions::read),
         session_meta: Some(SessionMeta::modern(MODERN_VERSION, capabilities, client)),
     })
 }
@@ -107,7 +149,7 @@ pub(crate) fn read_initialized(raw: &[u8]) -> Initialized {
         version,
         capabilities: object_or_empty(offered),
         server: server.and_then(object),
-        instructions: instructions.and_then(decode_lossy),
+        instructions: instructions.and_then(Instructions::read),
         session_meta: None,
     })
 }
@@ -168,5 +210,26 @@ mod tests {
             assert_eq!(hello.server.unwrap(), r#"{"name":"s"}"#);
             assert_eq!(hello.capabilities, "{}");
         }
+    }
+
+    #[test]
+    fn instructions_keep_the_bytes_of_the_server() {
+        let hello = |raw: &str| {
+            let text =
+                format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{{}},"instructions":{raw}}}"#);
+            match read_initialized(text.as_bytes()) {
+                Initialized::Legacy(hello) => hello.instructions,
+                _ => panic!("a hello"),
+            }
+        };
+        let raw = r#""caf\u00e9 \/ \ud83d\ude00""#;
+        let advice = hello(raw).unwrap();
+        assert_eq!((&advice.raw()[..], advice.text().as_str()), (raw.as_bytes(), "café / 😀"));
+        assert_eq!(advice.inner(), raw.trim_matches('"'));
+        let half = hello(r#""a\ud800""#).unwrap();
+        assert_eq!(half.raw(), r#""a\ud800""#);
+        assert!(half.inner().starts_with("a\u{fffd}".as_bytes()), "{half:?}");
+        assert_eq!(Instructions::of_text("a\"b").raw(), r#""a\"b""#);
+        assert_eq!((hello("5"), hello("null")), (None, None));
     }
 }

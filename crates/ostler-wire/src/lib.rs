@@ -60,7 +60,7 @@ pub use edit::{Change, all_members, edit, member, push_text, text_member};
 pub use era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
 pub use frame::{Frame, LineSplitter, Oversize, READ_CHUNK};
 pub use handshake::{FIRST_SESSION_ID, Handshake, HandshakeError, PROBE_SILENCE, Step};
-pub use hello::{Hello, has_capability};
+pub use hello::{Hello, Instructions, has_capability};
 pub use id::Id;
 pub use message::{Malformed, Message, Outcome, RpcError};
 pub use meta::{Meta, MetaKey, SessionMeta};

@@ -95,7 +95,8 @@ struct Said {
     capabilities: Bytes,
     /// `serverInfo`, an object.
     server: Bytes,
-    instructions: Option<String>,
+    /// A JSON string.
+    instructions: Option<Bytes>,
 }
 
 async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, Reply> {
@@ -112,7 +113,7 @@ async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, R
             let Hello { capabilities, server, instructions, .. } =
                 hello.map_err(|error| Reply::failed(&error, Era::Legacy))?;
             let capabilities = if is_shared { without_list(capabilities) } else { capabilities };
-            let instructions = instructions.filter(|_| !is_silent);
+            let instructions = instructions.filter(|_| !is_silent).map(|advice| advice.raw().clone());
             Ok(Said { capabilities, server: server.unwrap_or_else(|| identity(gateway)), instructions })
         }
     }
@@ -151,9 +152,9 @@ fn identity(gateway: &Gateway) -> Bytes {
 }
 
 /// Which servers there are, and what those that have been met say of
-/// themselves. Their own words may name what is hidden from the caller, so
+/// themselves, as a JSON string in which their words stand as they wrote them. Their own words may name what is hidden from the caller, so
 /// they are for those who may use all of a server.
-fn instructions(gateway: &Gateway, caller: &Caller) -> Option<String> {
+fn instructions(gateway: &Gateway, caller: &Caller) -> Option<Bytes> {
     let host = &gateway.0.host;
     let servers = host.servers(caller);
     let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
@@ -164,19 +165,23 @@ fn instructions(gateway: &Gateway, caller: &Caller) -> Option<String> {
         count => format!("{count} servers"),
     };
     let names = names.join(", ");
-    let mut text = format!("Tools and prompts of {count}, named server__name. Servers: {names}.");
+    let mut text =
+        format!("\"Tools and prompts of {count}, named server__name. Servers: {names}.").into_bytes();
     for server in servers.iter().filter(|server| !host.is_restricted_at(caller, server.as_str())) {
         let advice = host.known_hello(caller, server.as_str()).and_then(|hello| hello.instructions);
+        let advice = advice.map(|advice| advice.inner());
         if let Some(advice) = advice.filter(|advice| text.len() + advice.len() < ADVICE) {
-            text.push_str(&format!("\n\n{server}: {advice}"));
+            text.extend_from_slice(format!("\\n\\n{server}: ").as_bytes());
+            text.extend_from_slice(&advice);
         }
     }
-    Some(text)
+    text.push(b'"');
+    Some(text.into())
 }
 
-fn push_instructions(out: &mut Vec<u8>, instructions: Option<&str>) {
+fn push_instructions(out: &mut Vec<u8>, instructions: Option<&[u8]>) {
     if let Some(instructions) = instructions {
         out.extend_from_slice(b",\"instructions\":");
-        ostler_wire::push_text(out, instructions);
+        out.extend_from_slice(instructions);
     }
 }

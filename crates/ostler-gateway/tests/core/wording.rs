@@ -1,5 +1,6 @@
 //! What clients of each era are told by servers of the other.
 
+use ostler_core::caller::Caller;
 use ostler_gateway::Face;
 use ostler_testkit::{Reply, Script, World};
 use serde_json::json;
@@ -81,4 +82,23 @@ async fn what_the_gateway_does_not_know_has_the_code_of_the_table() {
     }
     let removed = modern.ask("ping", json!({})).await;
     assert_eq!(removed["error"]["data"]["code"], "unknown-method", "{removed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn instructions_pass_byte_for_byte() {
+    let words = r#"caf\u00e9 \/ \ud83d\ude00 \"x\" !"#;
+    let written = format!("\"{words}\"");
+    for script in [Script::echo(), Script::echo().modern()] {
+        let world = World::new().server("a", script.written_instructions(&written)).open().await;
+        let gateway = gateway(&world, |_| {});
+        let mut client = Client::modern(&gateway, one("a"), json!({}));
+        client.begin("server/discover", json!({})).await;
+        let discovered = client.line().await;
+        assert!(discovered.contains(&format!(r#""instructions":{written}"#)), "{discovered}");
+        let opened = Client::opening(Caller::local(), &gateway, one("a")).await;
+        assert!(opened.contains(&format!(r#""instructions":{written}"#)), "{opened}");
+        // Among the words of others they stand as they were written.
+        let opened = Client::opening(Caller::local(), &gateway, Face::All).await;
+        assert!(opened.contains(&format!(r#"\n\na: {words}""#)), "{opened}");
+    }
 }

@@ -157,11 +157,11 @@ impl Definitions {
 
     /// A server that says nothing has instructions that are none.
     fn add_instructions(&mut self, hello: Option<&Hello>) {
-        let text = hello.and_then(|hello| hello.instructions.as_deref());
+        let text = hello.and_then(|hello| hello.instructions.as_ref()).map(|advice| advice.text());
         let item = |text: &str| Tool {
             name: INSTRUCTIONS.to_owned(),
             definition: instructions_definition(text).into(),
         };
-        self.sections.insert(Section::Instructions, text.map(item).into_iter().collect());
+        self.sections.insert(Section::Instructions, text.as_deref().map(item).into_iter().collect());
     }
 }

@@ -121,7 +121,7 @@ fn word(standing: Standing) -> &'static str {
 
 /// Instructions of the last session, if they are not approved.
 fn instructions_of(slot: &Slot, pins: &Pins) -> Option<(Bytes, Standing)> {
-    let definition = instructions_definition(slot.hello()?.instructions.as_deref()?);
+    let definition = instructions_definition(&slot.hello()?.instructions.as_ref()?.text());
     let item = (Section::Instructions, INSTRUCTIONS);
     let standing = pins.standing(slot.key.server.as_str(), item, &definition);
     is_unapproved(standing).then(|| (definition.into(), standing))
