@@ -72,24 +72,28 @@ impl Hosts {
         self.since = Some(now);
     }
 
-    /// A host says that it lives; `ours` is what our clock shows.
-    pub(super) fn on_beat(&mut self, name: &Name, beat: &Beat, ours: u64, now: Instant) {
+    /// A host says that it lives; `ours` is what our clock shows. Returns whether a host that was heard before has
+    /// begun another life.
+    pub(super) fn on_beat(&mut self, name: &Name, beat: &Beat, ours: u64, now: Instant) -> bool {
         let sample = difference(beat.time, ours);
         let known = self.heard.iter_mut().find(|heard| heard.name == *name);
         let Some(known) = known else {
-            return self.add(Heard {
+            self.add(Heard {
                 name: name.clone(),
                 generation: beat.generation,
                 at: now,
                 is_draining: beat.is_draining,
                 ahead: Ahead::new(sample, now),
             });
+            return false;
         };
-        match known.generation == beat.generation {
-            true => known.ahead.add(sample, now),
-            false => known.ahead = Ahead::new(sample, now),
+        let is_new_life = known.generation != beat.generation;
+        match is_new_life {
+            true => known.ahead = Ahead::new(sample, now),
+            false => known.ahead.add(sample, now),
         }
         (known.generation, known.at, known.is_draining) = (beat.generation, now, beat.is_draining);
+        is_new_life
     }
 
     fn add(&mut self, heard: Heard) {

@@ -177,7 +177,10 @@ impl Core {
             Ok(beat) => beat,
             Err(error) => return tracing::debug!(%host, %error, "a heartbeat can't be read"),
         };
-        self.hosts().on_beat(host, &beat, self.clock.now(), Instant::now());
+        if self.hosts().on_beat(host, &beat, self.clock.now(), Instant::now()) {
+            // Its config, and what its servers list, may be others.
+            self.asking.changed();
+        }
         self.table.beat(host, beat.generation);
         if !beat.is_draining {
             self.beat.notify_waiters();

@@ -93,8 +93,7 @@ impl Missing {
     }
 }
 
-/// Asks whenever there is a new connection or something has changed, and
-/// every minute.
+/// Asks whenever there is a new connection, something has changed or a host has begun another life, and every minute.
 pub(super) async fn run(core: Arc<Core>) {
     let mut ready = core.ready.subscribe();
     let (mut asked, mut pause) = (0, PAUSE.0);

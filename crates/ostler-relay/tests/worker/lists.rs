@@ -3,6 +3,7 @@
 use ostler_core::error::CallError;
 use ostler_host::upstream::Event;
 use ostler_host::{Caller, Kind};
+use ostler_relay::Instance;
 
 use crate::kit::*;
 
@@ -102,6 +103,27 @@ async fn what_may_be_used_is_asked_every_minute_and_after_every_reconnect() {
     stage.broker.cut("worker");
     tokio::time::sleep(secs(6)).await;
     assert_eq!(registrar.asked(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_life_of_a_host_makes_the_worker_ask_at_once() {
+    let stage = Stage::new().await;
+    let peer = Peer::beating(&stage.broker, "h").await;
+    let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a"])]).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a"]);
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(registrar.asked(), 1, "heartbeats of the same life ask nothing");
+
+    registrar.set(Ok(vec![listed("s", &["a", "b"])]));
+    drop(peer);
+    let mut peer = Peer::enter(&stage.broker, "h").await;
+    peer.generation = Instance(peer.generation.0 + 1);
+    peer.start_beating();
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(registrar.asked(), 2);
+    assert_eq!(tools(&stage).await.unwrap(), ["a", "b"]);
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(registrar.asked(), 2, "a life is asked about once");
 }
 
 #[tokio::test(start_paused = true)]

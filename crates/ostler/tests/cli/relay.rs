@@ -62,6 +62,25 @@ fn a_worker_has_exactly_the_tools_of_its_role() {
 }
 
 #[test]
+fn a_worker_has_what_a_restarted_host_has_long_before_it_would_ask_by_itself() {
+    let broker = Broker::open();
+    let (home, far) = (home(&broker.url(), "host = \"mill\"\n"), Home::new());
+    let daemon = Daemon::start(&home);
+    let mut agent = worker(&far, &broker.url(), "ci");
+    agent.hello();
+    assert_eq!(agent.tools(), ["fake__echo", "fake__sleep", "fake__progress"]);
+    daemon.end();
+    let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &config.replace("\"fake/sleep\"", "\"fake/pid\""));
+    let _daemon = Daemon::start(&home);
+    // A worker asks once a minute without a reason, which is longer than this waits.
+    until("the worker has the new tools", || {
+        let tools = agent.tools();
+        tools.contains(&"fake__pid".to_owned()) && !tools.contains(&"fake__sleep".to_owned())
+    });
+}
+
+#[test]
 fn progress_comes_before_the_answer() {
     let broker = Broker::open();
     let (home, far) = (home(&broker.url(), ""), Home::new());
