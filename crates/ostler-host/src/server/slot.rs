@@ -52,6 +52,7 @@ pub(crate) struct Slot {
     pub(crate) cache: Arc<Mutex<Cache>>,
     pub(crate) room: Arc<Room>,
     desk: Mutex<Desk>,
+    pub(crate) created: Instant,
     /// Wakes the task.
     pub(crate) bell: Notify,
     /// Tells everyone who waits that the phase may have changed.
@@ -148,6 +149,7 @@ impl Slot {
             cache,
             room,
             desk: Mutex::new(desk),
+            created: Instant::now(),
             bell: Notify::new(),
             moved: Notify::new(),
             places,

@@ -23,14 +23,15 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Idle time after which a start that is over its limit is hung; a quarter of shorter limits.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// The same for a command that may be downloading: what it reads from a socket does not show, and a slow download is
+/// written to disk once in a while.
+const DOWNLOAD_QUIET: Duration = Duration::from_secs(60);
+
 /// How much longer a busy start may take than an idle one.
 const BUSY_FACTOR: u32 = 5;
 
 /// Longest time for which one start keeps others waiting for a turn: a server that spins must not hold up the rest.
 const LONGEST_TURN: Duration = Duration::from_secs(30);
-
-/// Idle time after which a download is taken for over, or for stuck.
-const DOWNLOAD_QUIET: Duration = Duration::from_secs(20);
 
 /// One start under way.
 pub struct Startup {
@@ -157,7 +158,8 @@ impl Startup {
     fn check(&self) -> Result<(), Failure> {
         let state = self.lock();
         let (age, quiet) = (state.since.elapsed(), state.active.elapsed());
-        let is_idle = state.process.is_none() || quiet >= QUIET.min(state.limit / 4);
+        let idle_time = if self.downloader.is_some() { DOWNLOAD_QUIET } else { QUIET };
+        let is_idle = state.process.is_none() || quiet >= idle_time.min(state.limit / 4);
         if age < state.limit || (!is_idle && age < state.limit.saturating_mul(BUSY_FACTOR)) {
             return Ok(());
         }

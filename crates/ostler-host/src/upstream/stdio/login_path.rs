@@ -200,11 +200,17 @@ mod tests {
         let hung = ask(&shell, Duration::from_millis(300)).await;
         assert!(hung.is_err());
         let text = std::fs::read_to_string(&pids).unwrap_or_default();
-        for pid in text.split_whitespace() {
-            // Orphans are reaped by init; until then they are zombies.
+        // A killed process takes a moment to end, and orphans are zombies until init reaps them.
+        let has_ended = |pid: &str| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            assert!(stat.is_empty() || stat.contains(") Z") || stat.contains(") X"), "{stat}");
-        }
+            stat.is_empty() || stat.contains(") Z") || stat.contains(") X")
+        };
+        let all_ended = async {
+            while !text.split_whitespace().all(has_ended) {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(timeout(Duration::from_secs(60), all_ended).await.is_ok(), "{text}");
     }
 
     #[tokio::test]
