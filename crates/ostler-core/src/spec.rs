@@ -84,6 +84,11 @@ impl ServerSpec {
         Self::with_transport(name, Transport::Stdio(process))
     }
 
+    /// A server behind a URL, with every default of the documentation, that is connected to at once.
+    pub fn http(name: ServerName, url: impl Into<String>) -> Self {
+        Self::with_transport(name, Transport::Http(Endpoint { url: url.into(), headers: BTreeMap::new() }))
+    }
+
     /// A server with every default of the documentation, that is started at
     /// once and stays up. (Servers of a config file are lazy unless it says
     /// otherwise: a file lists what may be needed, code what is.)
@@ -121,6 +126,94 @@ impl ServerSpec {
         if let Transport::Stdio(process) = &mut self.transport {
             process.args.extend(args.into_iter().map(Into::into));
         }
+        self
+    }
+
+    /// Adds a variable to the cleared environment of a stdio server; no effect on others. The value may hold
+    /// references such as `${env:TOKEN}`.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        if let Transport::Stdio(process) = &mut self.transport {
+            process.env.insert(name.into(), value.into());
+        }
+        self
+    }
+
+    /// Passes variables of the host on to a stdio server, by name or by prefix such as `AWS_*`; no effect on others.
+    #[must_use]
+    pub fn env_pass<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        if let Transport::Stdio(process) = &mut self.transport {
+            process.env_pass.extend(names.into_iter().map(Into::into));
+        }
+        self
+    }
+
+    /// Sets the working directory of a stdio server; no effect on others.
+    #[must_use]
+    pub fn cwd(mut self, folder: impl Into<PathBuf>) -> Self {
+        if let Transport::Stdio(process) = &mut self.transport {
+            process.cwd = Some(folder.into());
+        }
+        self
+    }
+
+    /// Sends a header with every request to a remote server; no effect on others. The value may hold references such
+    /// as `${env:TOKEN}`.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        if let Transport::Http(endpoint) = &mut self.transport {
+            endpoint.headers.insert(name.into(), value.into());
+        }
+        self
+    }
+
+    /// Sets how long a lazy server outlives its last use.
+    #[must_use]
+    pub fn keep_alive(mut self, time: Duration) -> Self {
+        self.keep_alive = time;
+        self
+    }
+
+    /// Sets how often and how fast the server is started again when it fails.
+    #[must_use]
+    pub fn restart(mut self, settings: RestartSettings) -> Self {
+        self.restart = settings;
+        self
+    }
+
+    /// Sets who shares a process of the server.
+    #[must_use]
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Sets how long a start may take while its processes are idle.
+    #[must_use]
+    pub fn start_timeout(mut self, time: Duration) -> Self {
+        self.start_timeout = time;
+        self
+    }
+
+    /// Sets the same for a command that may have to download the server first.
+    #[must_use]
+    pub fn fetch_timeout(mut self, time: Duration) -> Self {
+        self.fetch_timeout = time;
+        self
+    }
+
+    /// Sets how long one call may take; `max_call_time` grows with it.
+    #[must_use]
+    pub fn call_timeout(mut self, time: Duration) -> Self {
+        self.call_timeout = time;
+        self.max_call_time = self.max_call_time.max(time);
+        self
+    }
+
+    /// Sets whether arguments are checked against the schemas of the server's tools.
+    #[must_use]
+    pub fn validate(mut self, validate: bool) -> Self {
+        self.validate = validate;
         self
     }
 

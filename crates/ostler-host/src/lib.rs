@@ -83,8 +83,25 @@ pub use server::known::Item;
 pub use subscribe::Subscription;
 pub use tools::{ListedTool, Tool};
 
-pub use ostler_core::caller::Caller;
-pub use ostler_core::error::CallError;
-pub use ostler_core::name::ServerName;
-pub use ostler_core::policy::{Explanation, Rules, Verdict};
-pub use ostler_core::spec::ServerSpec;
+// All that a program names which embeds the host, so that it depends on this crate alone.
+pub use ostler_core::caller::{Caller, Window};
+pub use ostler_core::config::{Config, PinMode, Problem, Report, Severity};
+pub use ostler_core::error::{BudgetOf, CallError, RpcAnswer, Unavailable, UnavailableState};
+pub use ostler_core::fault::Delivery;
+pub use ostler_core::name::{NameError, ServerName};
+pub use ostler_core::pins::{Lock, Pins};
+pub use ostler_core::policy::{Explanation, Filter, Hook, RoleRules, Rules, Verdict};
+pub use ostler_core::schema::Mistake;
+pub use ostler_core::spec::{
+    BreakerSettings, CacheRule, CacheScopeRule, Endpoint, Fingerprint, Isolation, ListCaps, Process,
+    RestartSettings, RetryRule, ServerSpec, ToolRules, Transport,
+};
+pub use ostler_core::status::{
+    Circuit, Containment, LastError, Restarts, ServerStatus, Stage, StartStatus, State,
+};
+pub use ostler_wire::Params;
+
+/// The guide, whose code is compiled with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embedding.md")]
+struct Guide;

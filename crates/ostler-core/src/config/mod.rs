@@ -72,6 +72,7 @@ mod secret;
 mod server;
 pub mod size;
 mod slug;
+mod spec_json;
 mod toml;
 mod tools;
 mod transport;
