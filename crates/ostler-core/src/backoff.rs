@@ -7,9 +7,9 @@
 //!     └──────────────next───────────────┘
 //! ```
 //!
-//! These are ceilings, and that of a rested one is `first`. The wait itself is drawn evenly from nothing up to the
-//! ceiling ("full jitter"), so that servers which failed together do not come
-//! back together.
+//! These are ceilings, and that of a rested one is `first`. The wait itself is drawn evenly from the upper half of the
+//! ceiling ("equal jitter"): servers that failed together do not come back together, and a series of waits
+//! takes at least half of its ceilings.
 
 use std::time::Duration;
 
@@ -33,14 +33,27 @@ impl Backoff {
         Self { first, max: max.max(first), ceiling: first, is_rested: true }
     }
 
-    /// The wait before the next start.
+    /// Draws the wait before the next start.
     pub fn next(&mut self, rng: &mut fastrand::Rng) -> Duration {
         self.is_rested = false;
         let ceiling = self.ceiling;
         self.ceiling = ceiling.saturating_mul(2).min(self.max);
-        // Saturates at 584 years, which nobody waits for.
+        // Saturates at 584 years, which no server waits for.
         let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(rng.u64(0..=nanos))
+        Duration::from_nanos(rng.u64(nanos / 2..=nanos))
+    }
+
+    /// The same with a ceiling of at least `times` the first.
+    pub fn next_from(&mut self, times: u32, rng: &mut fastrand::Rng) -> Duration {
+        self.ceiling = self.ceiling.max(self.first.saturating_mul(times)).min(self.max);
+        self.next(rng)
+    }
+
+    /// Returns the longest wait, whole: the last try that is left waits as long as any may.
+    pub fn longest(&mut self) -> Duration {
+        self.is_rested = false;
+        self.ceiling = self.max;
+        self.max
     }
 
     /// Whether nothing has failed since the last reset.
@@ -74,7 +87,8 @@ mod tests {
         let mut backoff = Backoff::new(ms(100), ms(5_000));
         for expected in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
             assert_eq!(backoff.ceiling, ms(expected));
-            assert!(backoff.next(&mut rng) <= ms(expected));
+            let wait = backoff.next(&mut rng);
+            assert!(wait <= ms(expected) && wait >= ms(expected) / 2, "{wait:?} of {expected} ms");
         }
         backoff.reset();
         assert_eq!(backoff.ceiling, ms(100));
@@ -93,14 +107,27 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_spread_over_the_whole_range() {
+    fn a_higher_start_and_the_longest_wait_move_the_ceiling() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut backoff = Backoff::new(ms(100), ms(5_000));
+        assert!(backoff.next_from(5, &mut rng) >= ms(250));
+        assert_eq!(backoff.ceiling, ms(1_000));
+        assert!(backoff.next_from(5, &mut rng) >= ms(500));
+        assert_eq!((backoff.longest(), backoff.ceiling), (ms(5_000), ms(5_000)));
+        let mut short = Backoff::new(ms(100), ms(200));
+        assert!(short.next_from(5, &mut rng) <= ms(200));
+    }
+
+    #[test]
+    fn draws_are_spread_over_the_upper_half() {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut backoff = Backoff::new(ms(1_000), ms(1_000));
         let mut quarters = [0; 4];
         for _ in 0..4_000 {
             quarters[usize::try_from(backoff.next(&mut rng).as_millis() / 250).unwrap().min(3)] += 1;
         }
-        assert!(quarters.iter().all(|&hits| (850..1_150).contains(&hits)), "{quarters:?}");
+        assert_eq!(quarters[..2], [0, 0]);
+        assert!(quarters[2..].iter().all(|&hits| (1_850..2_150).contains(&hits)), "{quarters:?}");
     }
 
     #[test]
@@ -134,7 +161,8 @@ mod tests {
             let mut ceiling = first;
             for is_failure in events {
                 if is_failure {
-                    prop_assert!(backoff.next(&mut rng) <= ms(ceiling));
+                    let wait = backoff.next(&mut rng);
+                    prop_assert!(wait <= ms(ceiling) && wait >= ms(ceiling) / 2);
                     ceiling = (ceiling * 2).min(max.max(first));
                 } else {
                     backoff.reset();

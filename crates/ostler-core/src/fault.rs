@@ -71,8 +71,11 @@ impl Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
     /// The process could not be started, or the connection not made.
-    #[error("could not start: {0}")]
+    #[error("{0}")]
     Start(String),
+    /// The server can't be used until something is changed.
+    #[error("{0}")]
+    Permanent(Box<PermanentCause>),
     /// The server did not finish its handshake in time.
     #[error("no handshake within {}", Span(*.0))]
     StartTimeout(Duration),
@@ -82,6 +85,9 @@ pub enum FaultKind {
     /// The process ended.
     #[error("the process ended ({0})")]
     Exited(Exit),
+    /// The process ended when it was asked for what only modern servers know.
+    #[error("the process ended at the probe for its protocol ({0})")]
+    EndedAtProbe(Exit),
     /// The server closed its output.
     #[error("the server closed the connection")]
     Closed,
@@ -110,7 +116,7 @@ pub enum FaultKind {
     /// The session has no room for the request.
     #[error("the server does not take more requests")]
     Congested,
-    /// A remote endpoint can't be reached: its name, its port, or its certificate.
+    /// A remote endpoint can't be reached: its name is not known, or its port refuses.
     #[error("could not connect: {0}")]
     Connect(String),
     /// The connection to a remote endpoint broke during a request.
@@ -167,8 +173,16 @@ impl FaultKind {
                     *text = hidden;
                 }
             }
+            Self::Permanent(cause) => {
+                if let Some(text) = cause.text_mut()
+                    && let Cow::Owned(hidden) = secrets.hide(text)
+                {
+                    *text = hidden;
+                }
+            }
             Self::StartTimeout(_)
             | Self::Exited(_)
+            | Self::EndedAtProbe(_)
             | Self::Closed
             | Self::Oversize(_)
             | Self::TimedOut(_)
@@ -179,6 +193,91 @@ impl FaultKind {
             | Self::Paused { .. } => {}
         }
         self
+    }
+}
+
+/// A cause that trying again does not remove.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PermanentCause {
+    /// There is no such program.
+    #[error("program `{program}` was not found{}", Searched(.path))]
+    ProgramMissing {
+        /// As the config names it.
+        program: String,
+        /// The `PATH` that was searched; `None` for a program that is named by its path.
+        path: Option<String>,
+    },
+    /// The program can't be executed by this user or on this machine.
+    #[error("program `{program}` can't be executed: {why}")]
+    NotExecutable {
+        /// As the config names it.
+        program: String,
+        /// The kernel's word for it.
+        why: String,
+    },
+    /// The config holds a value that can't be used, such as a reference to an unset variable.
+    #[error("{0}")]
+    Config(String),
+    /// The process ended with a usage text before it spoke MCP.
+    #[error("it does not take the arguments it is given ({0})")]
+    Usage(Exit),
+    /// No TLS connection can be made: the certificate is not accepted, or the endpoint speaks no TLS.
+    #[error(
+        "its `url` can't be reached over TLS: {0}; if its certificate is a private one, name the file with it in \
+         `SSL_CERT_FILE` in Ostler's environment"
+    )]
+    Certificate(String),
+    /// A remote endpoint answered the handshake with a status that says that there is nothing.
+    #[error("its `url` is no MCP endpoint: it answered HTTP {code}{}", Remark(.text))]
+    NoEndpoint {
+        /// The status.
+        code: u16,
+        /// What it said about it, shortened.
+        text: String,
+    },
+    /// A remote endpoint answered the handshake with something else than MCP, such as a web page.
+    #[error("its `url` does not speak MCP: {0}")]
+    NotMcp(String),
+}
+
+impl PermanentCause {
+    /// Returns whether the cause lies at a remote endpoint, where it may pass by itself.
+    pub fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::NoEndpoint { .. } | Self::NotMcp(_) => true,
+            Self::ProgramMissing { .. }
+            | Self::NotExecutable { .. }
+            | Self::Config(_)
+            | Self::Usage(_)
+            | Self::Certificate(_) => false,
+        }
+    }
+
+    fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::ProgramMissing { program: text, .. }
+            | Self::NotExecutable { program: text, .. }
+            | Self::Config(text)
+            | Self::Certificate(text)
+            | Self::NoEndpoint { text, .. }
+            | Self::NotMcp(text) => Some(text),
+            Self::Usage(_) => None,
+        }
+    }
+}
+
+impl From<PermanentCause> for FaultKind {
+    fn from(cause: PermanentCause) -> Self {
+        Self::Permanent(Box::new(cause))
+    }
+}
+
+/// Where a program was looked for.
+struct Searched<'a>(&'a Option<String>);
+
+impl fmt::Display for Searched<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |path| write!(f, " in PATH ({path})"))
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub enum Decision {
     /// Start it again, after the backoff.
     Restart,
-    /// Leave it out until an operator reloads it.
+    /// Leave it out until it is readmitted.
     Eject,
 }
 
@@ -61,6 +61,11 @@ impl Budget {
         u32::try_from(used).unwrap_or(self.max)
     }
 
+    /// Returns whether the next failure now would eject.
+    pub fn is_spent(&self, now: Instant) -> bool {
+        self.used(now) >= self.max
+    }
+
     /// Restarts allowed in a window.
     pub fn max(&self) -> u32 {
         self.max
@@ -89,7 +94,7 @@ mod tests {
         for i in 0..5 {
             assert_eq!(budget.on_failure(at(i)), Decision::Restart);
         }
-        assert_eq!(budget.used(at(5)), 5);
+        assert_eq!((budget.used(at(5)), budget.is_spent(at(5))), (5, true));
         assert_eq!(budget.on_failure(at(5)), Decision::Eject);
         assert_eq!(budget.on_failure(at(299_999)), Decision::Eject);
     }

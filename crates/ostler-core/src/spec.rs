@@ -395,7 +395,7 @@ pub struct RestartSettings {
     pub first_delay: Duration,
     /// The longest delay.
     pub max_delay: Duration,
-    /// How long an ejected server stays out; `None` leaves it to an operator.
+    /// How long an ejected server stays out the first time; doubles up to ten times that. `None` leaves it to an operator.
     pub readmit_after: Option<Duration>,
 }
 
@@ -406,7 +406,7 @@ impl Default for RestartSettings {
             window: Duration::from_secs(300),
             first_delay: Duration::from_millis(100),
             max_delay: Duration::from_secs(5),
-            readmit_after: None,
+            readmit_after: Some(Duration::from_secs(60)),
         }
     }
 }

@@ -64,9 +64,11 @@ pub fn weigh(outcome: &Outcome<'_>) -> Weight {
 fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
     match kind {
         FaultKind::Start(_)
+        | FaultKind::Permanent(_)
         | FaultKind::StartTimeout(_)
         | FaultKind::Handshake(_)
         | FaultKind::Exited(_)
+        | FaultKind::EndedAtProbe(_)
         | FaultKind::Closed
         | FaultKind::Write(_)
         | FaultKind::Connect(_)
@@ -89,7 +91,7 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::Exit;
+    use crate::fault::{Exit, PermanentCause};
 
     #[test]
     fn each_outcome_has_its_row_in_the_table() {
@@ -98,9 +100,11 @@ mod tests {
         let second = Duration::from_secs(1);
         let faults = [
             (FaultKind::Start(text()), M::Failure, E::Restart),
+            (FaultKind::from(PermanentCause::Config(text())), M::Failure, E::Restart),
             (FaultKind::StartTimeout(second), M::Failure, E::Restart),
             (FaultKind::Handshake(text()), M::Failure, E::Restart),
             (FaultKind::Exited(Exit::Code(0)), M::Failure, E::Restart),
+            (FaultKind::EndedAtProbe(Exit::Code(1)), M::Failure, E::Restart),
             (FaultKind::Closed, M::Failure, E::Restart),
             (FaultKind::Write(text()), M::Failure, E::Restart),
             (FaultKind::Hung(3), M::Failure, E::Restart),

@@ -234,7 +234,8 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
         }
         (FaultKind::Unreachable(why) | FaultKind::Denied(why), Delivery::NotSent | Delivery::Rejected) => {
             let (state, cause) = (UnavailableState::OutOfReach, why.clone());
-            CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })
+            let action = String::new();
+            CallError::Unavailable(Unavailable { server, state, cause, action, retry_after: None })
         }
         (_, Delivery::Unknown) if request.kind() == MethodKind::Call => {
             let tool = request.tool_name().map(|name| name.into_owned());

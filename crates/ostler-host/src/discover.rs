@@ -53,7 +53,13 @@ impl Host {
             return Ok(self.show(caller, server, &known));
         }
         let _in_flight = self.count_in(caller, Errand::Look)?;
-        let listing = self.current_list(&slot, caller, Kind::Tools);
+        let listing = async {
+            tokio::select! {
+                biased;
+                listed = self.current_list(&slot, caller, Kind::Tools) => listed,
+                error = slot.until_start_failed() => Err(error),
+            }
+        };
         tokio::pin!(listing);
         loop {
             match timeout(PATIENCE, &mut listing).await {

@@ -73,7 +73,7 @@ pub use limits::{Limits, RoleLimits};
 pub use lists::{Kind, Offer, kept_names};
 pub use logs::LogReader;
 pub use operate::Spawned;
-pub use options::HostOptions;
+pub use options::{HostOptions, StartPatience};
 pub use pins::Definitions;
 pub use record::{Record, Recorder, Refused, Unknown};
 pub use request::{Arguments, Request, check_naming};

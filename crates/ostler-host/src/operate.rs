@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
-use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::spec::{ServerSpec, Transport};
 use ostler_core::supervisor::Phase;
@@ -16,6 +16,7 @@ use crate::bus::ServerEvent;
 use crate::happening::Act;
 use crate::host::{Host, Registry};
 use crate::lists::Kind;
+use crate::options::StartPatience;
 use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::start_news::StartNews;
 use crate::server::start_record::LastStart;
@@ -36,6 +37,8 @@ const SHUTDOWN: Duration = Duration::from_millis(9_500);
 
 /// Longer times are taken for mistakes: a clock could not count to their end.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// Longest delay before the second start in a host that serves one command: a person waits for it.
+const ONE_SHOT_DELAY: Duration = Duration::from_millis(500);
 
 /// What became of a spawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -285,7 +288,11 @@ impl Host {
         }
     }
 
-    fn prepare(&self, spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
+    fn prepare(&self, mut spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
+        if self.options().start_patience == StartPatience::Once {
+            spec.restart.max = spec.restart.max.min(1);
+            spec.restart.max_delay = spec.restart.max_delay.min(ONE_SHOT_DELAY);
+        }
         let registration = self.shared().registrations.fetch_add(1, Ordering::Relaxed);
         let spec = Arc::new(spec);
         let (room, ledger) = (Arc::clone(&self.shared().room), Arc::clone(&self.shared().ledger));
@@ -298,6 +305,7 @@ impl Host {
         let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
         let chance = Mutex::new(self.chance());
         let last_start = LastStart::new(&spec, self.options().state_dir.as_ref());
+        let start_patience = self.options().start_patience;
         let furnish = move || Parts {
             spec: Arc::clone(&slot_spec),
             connector: Arc::clone(&slot_connector),
@@ -308,6 +316,7 @@ impl Host {
             level: Arc::clone(&slot_level),
             host: host.clone(),
             last_start: Arc::clone(&last_start),
+            start_patience,
             rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
         };
         Arc::new(Server::new(
@@ -460,15 +469,13 @@ pub(crate) async fn settled(slot: &Arc<Slot>) -> Result<(), CallError> {
 
 /// What came of a start, if it is over.
 fn outcome(slot: &Slot, desk: &Desk) -> Option<Result<(), CallError>> {
-    let state = match desk.supervisor.phase() {
-        Phase::Idle | Phase::Starting { .. } => return None,
-        Phase::Ready { .. } => return Some(Ok(())),
-        Phase::Backoff { .. } => UnavailableState::StartFailed,
-        Phase::Ejected { .. } => UnavailableState::Ejected,
-        Phase::NeedsAuth { .. } => UnavailableState::NeedsAuth,
-        Phase::Stopped | Phase::Draining { .. } => UnavailableState::Stopped,
-    };
-    let cause = desk.supervisor.failure().map_or_else(String::new, |failure| failure.to_string());
-    let server = slot.key.server.clone();
-    Some(Err(CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })))
+    match desk.supervisor.phase() {
+        Phase::Idle | Phase::Starting { .. } => None,
+        Phase::Ready { .. } => Some(Ok(())),
+        Phase::Backoff { .. }
+        | Phase::Ejected { .. }
+        | Phase::NeedsAuth { .. }
+        | Phase::Stopped
+        | Phase::Draining { .. } => Some(Err(slot.failed(desk))),
+    }
 }

@@ -48,6 +48,8 @@ pub struct HostOptions {
     /// Where all chance of this host comes from: the spread of delays and what
     /// tells its calls from another host's. Only a simulation sets it.
     pub seed: Option<u64>,
+    /// How long servers that do not start are tried.
+    pub start_patience: StartPatience,
     /// What servers are told about their client.
     pub identity: ClientIdentity,
     /// Seals task ids and request states, and the cursors of a gateway. By default
@@ -55,6 +57,18 @@ pub struct HostOptions {
     pub seal_key: [u8; 32],
     /// The approved definitions of tools; without any, every tool is taken as it is.
     pub pins: Option<Pins>,
+}
+
+/// How long a host tries servers that do not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartPatience {
+    /// Once more: the host lives as long as one command, and a person waits for it.
+    Once,
+    /// Within the restart budget. A remote server that can't be reached is waited for if it ever was reached.
+    #[default]
+    Budget,
+    /// Like `Budget`, and a remote server is waited for even if it never was reached: the host is a way to that server.
+    UntilReached,
 }
 
 impl HostOptions {
@@ -90,6 +104,7 @@ impl Default for HostOptions {
             cache_max_ttl: Duration::from_secs(24 * 60 * 60),
             rules: Rules::open(),
             seed: None,
+            start_patience: StartPatience::default(),
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
             seal_key: random_key(),
             pins: None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::breaker::Circuit;
 use ostler_core::error::CallError;
 use ostler_core::status::{LastError, Restarts, ServerStatus, Stage, StartStatus, State};
-use ostler_core::supervisor::{Failure, Phase};
+use ostler_core::supervisor::{Failure, Phase, Supervisor};
 use tokio::time::Instant;
 
 use crate::host::Host;
@@ -69,7 +69,7 @@ fn describe(slot: &Slot) -> ServerStatus {
         consecutive_failures: supervisor.consecutive_failures(),
         circuit: circuit.into(),
         held_back: supervisor.held_back(),
-        retry_after_ms: retry_after(supervisor.phase(), circuit, now),
+        retry_after_ms: retry_after(supervisor, circuit, now),
         ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
         start,
         last_error: supervisor.failure().map(|failure| last_error(failure, now)),
@@ -99,10 +99,10 @@ fn state_of(phase: &Phase, start: Option<&StartStatus>) -> State {
     }
 }
 
-fn retry_after(phase: &Phase, circuit: Circuit, now: std::time::Instant) -> Option<u64> {
-    match (phase, circuit) {
-        (Phase::Backoff { until } | Phase::NeedsAuth { until, .. }, _) => {
-            Some(millis(until.saturating_duration_since(now)))
+fn retry_after(supervisor: &Supervisor, circuit: Circuit, now: std::time::Instant) -> Option<u64> {
+    match (supervisor.phase(), circuit) {
+        (Phase::Backoff { .. } | Phase::NeedsAuth { .. } | Phase::Ejected { .. }, _) => {
+            supervisor.next_wake().map(|until| millis(until.saturating_duration_since(now)))
         }
         (_, Circuit::Open { retry_after }) => Some(millis(retry_after)),
         _ => None,

@@ -49,6 +49,9 @@ pub(crate) struct Told {
     /// What was asked for and is unknown, what is wrong, or which limit is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
+    /// What is done about a server that is unavailable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    action: Option<String>,
     /// What was probably meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nearest: Option<String>,
@@ -61,11 +64,13 @@ pub(crate) struct Told {
 }
 
 /// Every state that keeps a server from being called.
-const STATES: [UnavailableState; 9] = [
+const STATES: [UnavailableState; 11] = [
     UnavailableState::Starting,
+    UnavailableState::Fetching,
     UnavailableState::Backoff,
     UnavailableState::BreakerOpen,
     UnavailableState::Ejected,
+    UnavailableState::CannotStart,
     UnavailableState::Stopped,
     UnavailableState::NeedsAuth,
     UnavailableState::StartFailed,
@@ -91,6 +96,7 @@ impl From<&CallError> for Told {
             retry_after_ms: error.retry_after().map(millis),
             after_ms: None,
             subject: None,
+            action: None,
             nearest: None,
             mistakes: Vec::new(),
             rpc: None,
@@ -104,7 +110,11 @@ impl From<&CallError> for Told {
             | CallError::UnknownMethod { method: subject } => {
                 told.subject = Some(subject.clone());
             }
-            CallError::Unavailable(it) => told.state = Some(it.state.as_str().to_owned()),
+            CallError::Unavailable(it) => {
+                told.state = Some(it.state.as_str().to_owned());
+                told.subject = Some(it.cause.clone());
+                told.action = Some(it.action.clone()).filter(|action| !action.is_empty());
+            }
             CallError::OutcomeUnknown { tool, .. } => told.tool.clone_from(tool),
             CallError::DefinitionChanged { tool, .. } => told.tool = Some(tool.clone()),
             CallError::InvalidArguments { tool, mistakes, .. } => {
@@ -142,7 +152,8 @@ impl Told {
             "server-unavailable" => {
                 let word = self.state?;
                 let state = STATES.into_iter().find(|state| state.as_str() == word)?;
-                Unavailable { server: server?, state, cause, retry_after }.into()
+                let (cause, action) = (self.subject.unwrap_or(cause), self.action.unwrap_or_default());
+                Unavailable { server: server?, state, cause, action, retry_after }.into()
             }
             "outcome-unknown" => CallError::OutcomeUnknown { server: server?, tool: self.tool, cause },
             "timed-out" => {
@@ -203,7 +214,8 @@ mod tests {
 
     fn unavailable(state: UnavailableState) -> CallError {
         let retry_after = Some(Duration::from_millis(1_500));
-        Unavailable { server: server(), state, cause: "it said \u{1b}no".into(), retry_after }.into()
+        let (cause, action) = ("it said \u{1b}no".into(), "it waits".into());
+        Unavailable { server: server(), state, cause, action, retry_after }.into()
     }
 
     /// One of each, and of each kind within.

@@ -52,6 +52,8 @@ pub(crate) enum Kind {
     Size(u64),
     /// A duration, or `false`.
     DurationOrFalse,
+    /// A duration above zero, or `"never"`.
+    DurationOrNever,
     /// Another section.
     Section(&'static Section),
     /// Sections by a name that the operator chooses.
@@ -114,6 +116,7 @@ impl Kind {
             Self::Duration(_) => "a duration such as \"30s\"".into(),
             Self::Size(_) => "a size such as \"64MiB\"".into(),
             Self::DurationOrFalse => "a duration such as \"30s\", or false".into(),
+            Self::DurationOrNever => "a duration such as \"30s\", or \"never\"".into(),
             Self::Section(_) | Self::Named(_) => "a table".into(),
         }
     }

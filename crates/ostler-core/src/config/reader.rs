@@ -189,6 +189,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A duration above zero, or `None` for `"never"`.
+    pub(crate) fn duration_or_never(&self, key: &'static str) -> Option<Option<Duration>> {
+        let (field, entry) = self.take(key)?;
+        match entry.node.as_text() {
+            Some("never") => Some(None),
+            _ => self.duration_in(field, &entry.node, Duration::from_millis(1)).map(Some),
+        }
+    }
+
     fn duration_in(&self, field: &Field, node: &Node, least: Duration) -> Option<Duration> {
         let path = self.path_of(field.key);
         let Some(text) = node.as_text() else { return self.mistyped(field, node) };
@@ -196,8 +205,11 @@ impl<'a> Reader<'a> {
             Ok(found) if found < least => {
                 let message =
                     format!("`{path}` is at least {}, found {}", crate::fault::Span(least), quote(text));
-                let hint =
-                    matches!(field.kind, Kind::DurationOrFalse).then(|| "write false to forbid it".into());
+                let hint = match field.kind {
+                    Kind::DurationOrFalse => Some("write false to forbid it".into()),
+                    Kind::DurationOrNever => Some("write \"never\" to leave it to an operator".into()),
+                    _ => None,
+                };
                 self.scope.error(node.at, &path, message, hint);
                 None
             }
@@ -311,7 +323,9 @@ impl<'a> Reader<'a> {
 /// What to write instead of a value of the wrong type.
 fn retyped(kind: &Kind, node: &Node) -> Option<String> {
     match (kind, &node.value) {
-        (Kind::Duration(_) | Kind::DurationOrFalse, Value::Integer(number)) if *number > 0 => {
+        (Kind::Duration(_) | Kind::DurationOrFalse | Kind::DurationOrNever, Value::Integer(number))
+            if *number > 0 =>
+        {
             Some(format!("write \"{number}s\" for seconds, or \"{number}ms\" for milliseconds"))
         }
         (Kind::DurationOrFalse, Value::Flag(true)) => Some("say for how long, such as \"30s\"".into()),

@@ -27,7 +27,7 @@ pub(crate) static RESTART: Section = Section {
             key: "first_delay",
             kind: Kind::Duration(1),
             preset: Preset::Text("100ms"),
-            doc: "The first delay before a restart; doubles from there.",
+            doc: "The first delay before a restart, five times that before the server has come up; doubles from there.",
         },
         Field {
             key: "max_delay",
@@ -37,9 +37,9 @@ pub(crate) static RESTART: Section = Section {
         },
         Field {
             key: "readmit_after",
-            kind: Kind::Duration(1),
-            preset: Preset::Nothing,
-            doc: "How long an ejected server stays out; without it, until somebody reloads it.",
+            kind: Kind::DurationOrNever,
+            preset: Preset::Text("60s"),
+            doc: "How long an ejected server stays out before it is tried once; doubles up to ten times that. With \"never\", until it is reloaded.",
         },
     ],
 };
@@ -70,7 +70,7 @@ pub(crate) fn read(reader: Reader<'_>) -> RestartSettings {
         window: reader.duration("window").unwrap_or(default.window),
         first_delay: reader.duration("first_delay").unwrap_or(default.first_delay),
         max_delay: reader.duration("max_delay").unwrap_or(default.max_delay),
-        readmit_after: reader.duration("readmit_after"),
+        readmit_after: reader.duration_or_never("readmit_after").unwrap_or(default.readmit_after),
     };
     if settings.first_delay > settings.max_delay {
         let key = if reader.has("first_delay") { "first_delay" } else { "max_delay" };

@@ -66,6 +66,9 @@ fn kind(kind: &Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::DurationOrFalse => {
             json!({"anyOf": [{"type": "string", "pattern": DURATION}, {"const": false}]})
         }
+        Kind::DurationOrNever => {
+            json!({"anyOf": [{"type": "string", "pattern": DURATION}, {"const": "never"}]})
+        }
         Kind::Section(section) => define(section, definitions),
         Kind::Named(section) => {
             json!({"type": "object", "additionalProperties": define(section, definitions)})

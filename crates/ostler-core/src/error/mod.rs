@@ -282,7 +282,8 @@ impl CallError {
                     mistakes.iter().map(|mistake| Shown(&mistake.to_string()).to_string()).collect();
                 return Some(told.join("; ")).filter(|told| !told.is_empty());
             }
-            Self::Unavailable(Unavailable { cause, .. }) | Self::OutcomeUnknown { cause, .. } => cause,
+            Self::Unavailable(unavailable) => unavailable.second_line(),
+            Self::OutcomeUnknown { cause, .. } => cause,
             Self::UpstreamProtocol { detail, .. } => detail,
             Self::TimedOut { delivery, .. } => match delivery {
                 Delivery::NotSent => "the request was not sent",
@@ -302,6 +303,14 @@ impl CallError {
             | Self::Invalid { .. } => return None,
         };
         Some(Shown(cause).to_string()).filter(|cause| !cause.is_empty())
+    }
+
+    /// Says why it happened in one piece, without the server that it is about.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Unavailable(Unavailable { cause, .. }) if !cause.is_empty() => Shown(cause).to_string(),
+            other => other.cause().unwrap_or_else(|| other.to_string()),
+        }
     }
 
     /// What to do next.
@@ -454,6 +463,7 @@ impl CallError {
         }
         let message = self.to_string();
         let message = match self.cause() {
+            Some(action) if self.has_cause_in_headline() => format!("{message}; {action}"),
             Some(cause) => format!("{message}: {cause}"),
             None => message,
         };
@@ -473,6 +483,10 @@ impl CallError {
             "_meta": { ERROR_META: self.data() },
         });
         Some(result.to_string().into_bytes())
+    }
+
+    fn has_cause_in_headline(&self) -> bool {
+        matches!(self, Self::Unavailable(unavailable) if unavailable.has_cause_in_headline())
     }
 
     /// What happened, why, and what to do next, on up to three lines for people.

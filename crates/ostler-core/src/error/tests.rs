@@ -7,7 +7,14 @@ fn github() -> ServerName {
 }
 
 fn unavailable(state: UnavailableState, cause: &str, retry_after: Option<Duration>) -> CallError {
-    Unavailable { server: github(), state, cause: cause.into(), retry_after }.into()
+    let action = match state {
+        UnavailableState::Ejected => {
+            "ejected after 6 failures in 5m; it is not tried again until it is reloaded"
+        }
+        UnavailableState::CannotStart => "it is not tried again until it is reloaded or its config changes",
+        _ => "",
+    };
+    Unavailable { server: github(), state, cause: cause.into(), action: action.into(), retry_after }.into()
 }
 
 /// At least one of every variant, and every state and delivery.
@@ -28,10 +35,15 @@ fn samples() -> Vec<CallError> {
         unavailable(Starting, "", None),
         unavailable(Backoff, "the process ended (code 1)", Some(ms(800))),
         unavailable(BreakerOpen, "5 failures in a row", Some(Duration::from_micros(29_000_001))),
-        unavailable(Ejected, "it exited 6 times in 5m (last: \"missing GITHUB_TOKEN\", code 1)", None),
+        unavailable(Ejected, "\"missing GITHUB_TOKEN\", code 1", None),
+        unavailable(
+            CannotStart,
+            "program `mcp-github` was not found in PATH (/usr/bin:/bin)",
+            Some(ms(60_000)),
+        ),
         unavailable(Stopped, "stopped by an operator", None),
         unavailable(NeedsAuth, "the server answered 401", None),
-        unavailable(StartFailed, "could not start: no such program `mcp-github`", Some(ms(100))),
+        unavailable(StartFailed, "no such program `mcp-github`", Some(ms(100))),
         unavailable(Lost, "the process ended (signal 9)", None),
         unavailable(OutOfReach, "the broker at nats://10.0.0.7 can't be reached: connection refused", None),
         CallError::OutcomeUnknown {

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::shown::Shown;
 use crate::fault::Span;
 use crate::name::ServerName;
 
 /// A server that can't be called now, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("server `{server}` {state}")]
+#[error("server `{server}` {}", self.headline())]
 pub struct Unavailable {
     /// Which one.
     pub server: ServerName,
@@ -16,6 +17,8 @@ pub struct Unavailable {
     pub state: UnavailableState,
     /// What led there, for people; may be empty.
     pub cause: String,
+    /// What is done about it, for people, where the cause is in the headline; may be empty.
+    pub action: String,
     /// When trying again makes sense; `None` when somebody has to act first, or nobody knows.
     pub retry_after: Option<Duration>,
 }
@@ -31,8 +34,10 @@ pub enum UnavailableState {
     Backoff,
     /// It failed too often in a row; calls are held back for a while.
     BreakerOpen,
-    /// It failed too often; an operator must act.
+    /// It failed too often; it is left alone for a while, or until an operator acts.
     Ejected,
+    /// It can't start until something is changed, or could not be reached and never has been.
+    CannotStart,
     /// An operator stopped it.
     Stopped,
     /// A person must authorize it.
@@ -54,6 +59,7 @@ impl UnavailableState {
             Self::Backoff => "backoff",
             Self::BreakerOpen => "breaker_open",
             Self::Ejected => "ejected",
+            Self::CannotStart => "cannot_start",
             Self::Stopped => "stopped",
             Self::NeedsAuth => "needs_auth",
             Self::StartFailed => "start_failed",
@@ -71,7 +77,8 @@ impl fmt::Display for UnavailableState {
             Self::Fetching => "is still being downloaded",
             Self::Backoff => "failed and waits to be started again",
             Self::BreakerOpen => "keeps failing and gets no calls for a while",
-            Self::Ejected => "is ejected",
+            Self::Ejected => "keeps failing",
+            Self::CannotStart => "can't start",
             Self::Stopped => "is stopped",
             Self::NeedsAuth => "needs authorization",
             Self::StartFailed => "could not be started",
@@ -82,10 +89,33 @@ impl fmt::Display for UnavailableState {
 }
 
 impl Unavailable {
+    /// The end of the sentence that begins with the server: its cause, where that is what a person must see to.
+    fn headline(&self) -> String {
+        match self.has_cause_in_headline() {
+            true => format!("{}: {}", self.state, Shown(&self.cause)),
+            false => self.state.to_string(),
+        }
+    }
+
+    /// Returns the line below the headline.
+    pub(super) fn second_line(&self) -> &str {
+        if self.has_cause_in_headline() { &self.action } else { &self.cause }
+    }
+
+    pub(super) fn has_cause_in_headline(&self) -> bool {
+        let is_persons = matches!(
+            self.state,
+            UnavailableState::Ejected | UnavailableState::CannotStart | UnavailableState::StartFailed
+        );
+        is_persons && !self.cause.is_empty()
+    }
+
     pub(super) fn hint(&self) -> String {
         let server = &self.server;
         match self.state {
-            UnavailableState::Ejected => format!("fix the cause, then reload `{server}`"),
+            UnavailableState::Ejected | UnavailableState::CannotStart => {
+                format!("fix the cause, then reload `{server}`")
+            }
             UnavailableState::Stopped => format!("start `{server}`"),
             UnavailableState::NeedsAuth => format!("renew its credentials, then reload `{server}`"),
             UnavailableState::StartFailed => format!("fix the cause, then start `{server}` again"),

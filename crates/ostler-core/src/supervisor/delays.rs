@@ -13,7 +13,7 @@ fn longest(tell: impl Fn() -> Story) -> u64 {
         let mut story = tell();
         story.rng = fastrand::Rng::with_seed(seed);
         assert!(story.crash(story.supervisor.generation()));
-        let Phase::Backoff { until } = *story.supervisor.phase() else { panic!("no backoff") };
+        let Phase::Backoff { until, .. } = *story.supervisor.phase() else { panic!("no backoff") };
         u64::try_from((until - at(story.now)).as_millis()).unwrap()
     };
     (0..200).map(delay).max().unwrap()
@@ -73,7 +73,59 @@ fn a_failed_start_is_a_failure_too() {
         story.answer(generation, Mark::Success, Effect::None);
         story
     });
-    assert!((100..=200).contains(&longest), "{longest} ms");
+    assert!((500..=1_000).contains(&longest), "the delays go on from where they were: {longest} ms");
+}
+
+/// The times at which a server that fails every start is started until it is ejected.
+fn failed_starts(mut story: Story) -> Vec<u64> {
+    let mut starts = Vec::new();
+    loop {
+        for action in story.poll() {
+            if let Action::Start { generation } = action {
+                starts.push(story.now);
+                story.fail_start(generation);
+            }
+        }
+        match *story.supervisor.phase() {
+            Phase::Backoff { until, .. } => {
+                story.now = u64::try_from((until - at(0)).as_nanos().div_ceil(1_000_000)).unwrap();
+            }
+            _ => return starts,
+        }
+    }
+}
+
+#[test]
+fn the_starts_of_a_server_that_never_came_up_are_spread_over_many_seconds() {
+    let all: Vec<Vec<u64>> = (0..200)
+        .map(|seed| {
+            let mut story = Story::eager();
+            story.rng = fastrand::Rng::with_seed(seed);
+            failed_starts(story)
+        })
+        .collect();
+    assert!(all.iter().all(|starts| starts.len() == 6));
+    for starts in &all {
+        let gaps: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        for (gap, ceiling) in gaps.iter().zip([500, 1_000, 2_000, 4_000, 5_000]) {
+            assert!((ceiling / 2..=ceiling + 1).contains(gap), "{gaps:?}");
+        }
+        assert!(starts[5] >= 8_750, "{starts:?}");
+    }
+}
+
+#[test]
+fn the_budget_of_a_server_that_worked_lasts_for_seconds_too() {
+    for seed in 0..200 {
+        let mut story = Story::ready();
+        story.rng = fastrand::Rng::with_seed(seed);
+        story.answer(1, Mark::Success, Effect::None);
+        story.supervisor.on_bind();
+        story.crash(1);
+        let starts = failed_starts(story);
+        assert_eq!((starts.len(), starts[0]), (5, 0), "the first restart comes at once");
+        assert!(starts[4] >= 5_000, "{starts:?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use crate::fault::{Exit, FaultKind};
+use crate::fault::{Exit, FaultKind, PermanentCause};
 use crate::stderr_cause::telling_line;
 
 /// Lines of stderr that are kept of a failure.
@@ -30,7 +30,11 @@ impl Failure {
     /// A failure of which nothing more is known.
     pub fn new(kind: FaultKind, at: Instant) -> Self {
         let exit = match &kind {
-            FaultKind::Exited(exit) => Some(*exit),
+            FaultKind::Exited(exit) | FaultKind::EndedAtProbe(exit) => Some(*exit),
+            FaultKind::Permanent(cause) => match **cause {
+                PermanentCause::Usage(exit) => Some(exit),
+                _ => None,
+            },
             _ => None,
         };
         Self { kind, at, exit, cause: None, stderr: Vec::new(), hint: None }
@@ -50,7 +54,11 @@ impl Failure {
     fn is_own(&self) -> bool {
         matches!(
             self.kind,
-            FaultKind::Exited(_) | FaultKind::Closed | FaultKind::Write(_) | FaultKind::Handshake(_)
+            FaultKind::Exited(_)
+                | FaultKind::EndedAtProbe(_)
+                | FaultKind::Closed
+                | FaultKind::Write(_)
+                | FaultKind::Handshake(_)
         )
     }
 }
@@ -63,9 +71,9 @@ impl fmt::Display for Failure {
             write!(f, "\"{cause}\", ")?;
         }
         match (&self.kind, self.exit) {
-            (FaultKind::Exited(exit), _) => write!(f, "{exit}")?,
+            (FaultKind::Exited(exit) | FaultKind::EndedAtProbe(exit), _) => write!(f, "{exit}")?,
+            (kind @ FaultKind::Permanent(_), _) | (kind, None) => write!(f, "{kind}")?,
             (kind, Some(exit)) => write!(f, "{kind}, {exit}")?,
-            (kind, None) => write!(f, "{kind}")?,
         }
         if let Some(cause) = after {
             write!(f, ", \"{cause}\"")?;

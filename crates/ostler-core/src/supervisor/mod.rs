@@ -8,7 +8,7 @@
 //!    │                          │  │ failed         │ lost                           │
 //!    │ nobody waits      delay  │  ▼                ▼                                │
 //!    └──────────────────────── backoff ◀── within the restart budget                 │
-//!    ▲                                              │ budget spent                   │
+//!    ▲                                              │ budget spent, permanent cause  │
 //!    └───────────reload, readmitted──────────── ejected                              │
 //!    ▲                                                                               │
 //!    └───────────reload, a minute──────────── needs auth ◀── starting or ready       │
@@ -40,14 +40,15 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
-use crate::breaker::{Breaker, Circuit, Mark, Origin, Permit, Refused};
+use crate::breaker::{Breaker, Circuit, MAX_RESET, Mark, Origin, Permit, Refused};
+use crate::fault::FaultKind;
 use crate::restart::Budget;
 use crate::spec::{RestartSettings, ServerSpec, Transport};
 use crate::weigh::{Effect, Weight};
 
 pub use action::{Action, Manner};
 pub use failure::Failure;
-pub use phase::{Entry, Phase};
+pub use phase::{Ejection, Entry, Phase};
 use setback::Past;
 
 /// Uptime after which, with one good answer, delays start from the beginning again.
@@ -56,6 +57,9 @@ pub const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 /// How long a server that wants other credentials is left alone. A person has
 /// to act first; asking once a minute notices that without a reload.
 pub const AUTH_RETRY: Duration = Duration::from_secs(60);
+
+/// How much longer than `readmit_after` an ejection may last, by doubling: from a minute to ten.
+const MAX_READMISSION_FACTOR: u32 = 10;
 
 /// The supervision of one server.
 #[derive(Debug)]
@@ -70,7 +74,19 @@ pub struct Supervisor {
     generation: u64,
     budget: Budget,
     backoff: Backoff,
+    /// Delays of a remote server for which no caller waits.
+    distance: Backoff,
     breaker: Breaker,
+    /// A session has come up in this run.
+    has_started: bool,
+    /// A session has come up in an earlier run, or the server is waited for as if one had.
+    has_record: bool,
+    /// Starts that failed since the last session.
+    failed_starts: u32,
+    /// Readmissions since the server was last healthy.
+    readmissions: u32,
+    /// The next start is the probe of a server that was ejected: one failure ejects it again.
+    is_on_probation: bool,
     /// Leases out, over all generations.
     leases: usize,
     /// Callers that wait for a session.
@@ -111,7 +127,13 @@ impl Supervisor {
             generation: 0,
             budget: Budget::new(spec.restart.max, spec.restart.window),
             backoff: Backoff::new(spec.restart.first_delay, spec.restart.max_delay),
+            distance: Backoff::new(spec.restart.first_delay, MAX_RESET),
             breaker: Breaker::new(spec.breaker),
+            has_started: false,
+            has_record: false,
+            failed_starts: 0,
+            readmissions: 0,
+            is_on_probation: false,
             leases: 0,
             waiters: 0,
             binders: 0,
@@ -136,11 +158,16 @@ impl Supervisor {
     }
 
     /// Whether there is a session to use now.
-    pub fn entry(&self) -> Entry<'_> {
+    pub fn entry(&self, now: Instant) -> Entry<'_> {
         match &self.phase {
             Phase::Ready { generation, .. } => Entry::Open(*generation),
+            Phase::Backoff { soonest, .. } if self.was_never_reached() && now < *soonest => {
+                Entry::Unreached { until: *soonest }
+            }
             Phase::Idle | Phase::Starting { .. } | Phase::Backoff { .. } => Entry::Wait,
-            Phase::Ejected { cause, .. } => Entry::Ejected(cause),
+            Phase::Ejected { readmit_at, ejection, cause } => {
+                Entry::Ejected { readmit_at: *readmit_at, ejection: *ejection, cause }
+            }
             Phase::NeedsAuth { until, cause } => Entry::NeedsAuth { until: *until, cause },
             Phase::Draining { .. } | Phase::Stopped => Entry::Stopped,
         }
@@ -206,6 +233,11 @@ impl Supervisor {
         }
         self.phase = Phase::Ready { generation, since: now, is_proven: false };
         self.last_use = now;
+        (self.has_started, self.failed_starts) = (true, 0);
+        if std::mem::take(&mut self.is_on_probation) {
+            self.budget.clear();
+            self.backoff.reset();
+        }
         // Whoever asked for a session while this one was on its way has it now.
         self.is_wanted = false;
         true
@@ -214,8 +246,13 @@ impl Supervisor {
     /// This generation could not be started.
     pub fn on_start_failed(&mut self, generation: u64, failure: Failure, rng: &mut fastrand::Rng) {
         if self.phase == (Phase::Starting { generation }) {
-            self.fail(failure, Past::Unproven, rng);
+            self.fail(failure, Past::NotStarted, rng);
         }
+    }
+
+    /// Takes note that the server has come up in an earlier run, or is waited for as if it had.
+    pub fn on_record(&mut self) {
+        self.has_record = true;
     }
 
     /// Starting was given up for a reason that is not the server's.
@@ -233,6 +270,8 @@ impl Supervisor {
         }
         if is_proven && failure.at.saturating_duration_since(since) >= HEALTHY_AFTER {
             self.backoff.reset();
+            self.distance.reset();
+            self.readmissions = 0;
         }
         self.retire(generation, Manner::Now);
         self.fail(failure, if is_proven { Past::Proven } else { Past::Unproven }, rng);
@@ -280,7 +319,9 @@ impl Supervisor {
         }
         self.budget.clear();
         self.backoff.reset();
+        self.distance.reset();
         self.breaker.clear();
+        (self.failed_starts, self.readmissions, self.is_on_probation) = (0, 0, false);
         self.failure = None;
         self.ejection = None;
         self.phase = Phase::Idle;
@@ -306,12 +347,14 @@ impl Supervisor {
             return Some(action);
         }
         match self.phase {
-            Phase::Backoff { until } | Phase::NeedsAuth { until, .. } if now >= until => {
+            Phase::Backoff { .. } | Phase::NeedsAuth { .. }
+                if self.next_wake().is_some_and(|wake| now >= wake) =>
+            {
                 self.phase = Phase::Idle;
             }
-            Phase::Ejected { since, .. } if self.readmission(since).is_some_and(|at| now >= at) => {
-                self.budget.clear();
-                self.backoff.reset();
+            Phase::Ejected { readmit_at: Some(readmit_at), .. } if now >= readmit_at => {
+                self.readmissions = self.readmissions.saturating_add(1);
+                self.is_on_probation = true;
                 self.phase = Phase::Idle;
             }
             Phase::Ready { generation, .. } if self.is_over(now) => {
@@ -329,8 +372,9 @@ impl Supervisor {
     /// When [`poll`](Self::poll) has something to do if nothing else happens.
     pub fn next_wake(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Backoff { until } | Phase::NeedsAuth { until, .. } => Some(until),
-            Phase::Ejected { since, .. } => self.readmission(since),
+            Phase::Backoff { soonest, .. } if self.waiters > 0 || self.is_wanted => Some(soonest),
+            Phase::Backoff { until, .. } | Phase::NeedsAuth { until, .. } => Some(until),
+            Phase::Ejected { readmit_at, .. } => readmit_at,
             Phase::Ready { .. } if self.is_lazy && self.is_unused() => Some(self.last_use + self.keep_alive),
             _ => None,
         }
@@ -351,9 +395,9 @@ impl Supervisor {
         self.breaker.circuit(now)
     }
 
-    /// Failures in a row that the breaker has counted.
+    /// Failures since the last good answer, with the starts that failed since the last session.
     pub fn consecutive_failures(&self) -> u32 {
-        self.breaker.consecutive_failures()
+        self.breaker.consecutive_failures().saturating_add(self.failed_starts)
     }
 
     /// See [`Breaker::held_back`].
@@ -410,8 +454,11 @@ impl Supervisor {
         self.is_lazy && self.is_unused() && now >= self.last_use + self.keep_alive
     }
 
-    fn readmission(&self, since: Instant) -> Option<Instant> {
-        self.restart.readmit_after.map(|wait| since + wait)
+    /// Whether the endpoint can't be reached and never could be, in this run or an earlier one.
+    fn was_never_reached(&self) -> bool {
+        let is_out_of_reach =
+            self.failure.as_ref().is_some_and(|failure| matches!(failure.kind, FaultKind::Connect(_)));
+        is_out_of_reach && !self.has_started && !self.has_record
     }
 
     fn begin(&mut self) -> u64 {

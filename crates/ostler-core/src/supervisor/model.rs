@@ -62,14 +62,21 @@ struct Model {
     is_wished_for: bool,
     /// Since when the session is up, and whether it has given a good answer.
     session: (u64, bool),
-    /// Failures since delays began from the beginning.
-    tired: u32,
+    /// Ceiling of the next delay; `None` if nothing has failed since delays began from the beginning.
+    ceiling: Option<u64>,
+    has_started: bool,
+    /// When an ejected server is readmitted, and how often that has been in vain.
+    readmit_at: u64,
+    readmissions: u32,
+    /// The next start is the only one before another ejection.
+    is_on_probation: bool,
     now: u64,
 }
 
 const MAX: u32 = 3;
 const WINDOW: u64 = 10_000;
 const KEEP_ALIVE: u64 = 4_000;
+const READMIT: u64 = 6_000;
 
 struct Run {
     is_lazy: bool,
@@ -84,6 +91,7 @@ impl Run {
         spec.lazy = is_lazy;
         spec.keep_alive = ms(KEEP_ALIVE);
         (spec.restart.max, spec.restart.window) = (MAX, ms(WINDOW));
+        spec.restart.readmit_after = Some(ms(READMIT));
         let supervisor = Supervisor::new(&spec, at(0));
         Self { is_lazy, supervisor, model: Model::default(), rng: fastrand::Rng::with_seed(seed) }
     }
@@ -139,9 +147,10 @@ impl Run {
                 let failure = self.failure();
                 let was_ready = self.is_phase("ready");
                 assert_eq!(self.supervisor.on_lost(current, failure, &mut self.rng), was_ready);
-                self.note_failure(was_ready);
                 if was_ready {
-                    self.note_delay();
+                    self.note_uptime();
+                    self.note_failure();
+                    self.note_delay(self.model.session.1);
                 }
             }
             Event::Closed => self.supervisor.on_closed(current),
@@ -152,7 +161,8 @@ impl Run {
             }
             Event::Reload => {
                 self.model.failures.clear();
-                self.model.tired = 0;
+                self.model.ceiling = None;
+                (self.model.readmissions, self.model.is_on_probation) = (0, false);
                 self.model.is_wished_for = true;
                 self.supervisor.on_reload();
             }
@@ -175,28 +185,59 @@ impl Run {
             assert_eq!(self.supervisor.on_started(generation, at(self.model.now)), was_starting);
             if was_starting {
                 self.model.session = (self.model.now, false);
+                self.model.has_started = true;
+                if std::mem::take(&mut self.model.is_on_probation) {
+                    self.model.failures.clear();
+                    self.model.ceiling = None;
+                }
             }
         } else {
             let failure = self.failure();
             self.supervisor.on_start_failed(generation, failure, &mut self.rng);
-            self.note_failure(was_starting);
-            self.model.tired += u32::from(was_starting && !self.is_phase("ejected"));
+            if was_starting {
+                self.note_failure();
+                if !self.model.has_started {
+                    let ceiling = self.model.ceiling.unwrap_or_default();
+                    self.model.ceiling = Some(ceiling.max(500));
+                }
+                self.note_delay(false);
+            }
         }
         self.model.is_wished_for &= !(is_up && was_starting);
         let fate = if is_up && was_starting { Fate::Live } else { Fate::Over };
         self.model.fates.insert(generation, fate);
     }
 
-    /// Failures in a window never exceed the budget by more than the one that ejects.
-    fn note_failure(&mut self, is_counted: bool) {
-        if !is_counted {
-            return;
-        }
+    /// Failures in a window never exceed the budget by more than the one that ejects. A server on probation has none.
+    fn note_failure(&mut self) {
         let now = self.model.now;
-        self.model.failures.push(now);
-        let recent = self.model.failures.iter().filter(|&&then| now - then < WINDOW).count();
-        assert!(recent <= MAX as usize + 1);
-        assert_eq!(recent == MAX as usize + 1, self.is_phase("ejected"), "{recent} failures");
+        if std::mem::take(&mut self.model.is_on_probation) {
+            assert!(self.is_phase("ejected"), "a relapse");
+        } else {
+            self.model.failures.push(now);
+            let recent = self.recent_failures();
+            assert!(recent <= MAX as usize + 1);
+            assert_eq!(recent == MAX as usize + 1, self.is_phase("ejected"), "{recent} failures");
+        }
+        if self.is_phase("ejected") {
+            let wait = (READMIT << self.model.readmissions.min(10)).min(10 * READMIT);
+            self.model.readmit_at = now + wait;
+            assert_eq!(self.supervisor.next_wake(), Some(at(now + wait)));
+        }
+    }
+
+    fn recent_failures(&self) -> usize {
+        let now = self.model.now;
+        self.model.failures.iter().filter(|&&then| now - then < WINDOW).count()
+    }
+
+    /// A session that worked for long enough clears what was before.
+    fn note_uptime(&mut self) {
+        let Model { session: (since, is_proven), now, .. } = self.model;
+        if is_proven && at(now) - at(since) >= HEALTHY_AFTER {
+            self.model.ceiling = None;
+            self.model.readmissions = 0;
+        }
     }
 
     /// A list is answered well.
@@ -208,17 +249,21 @@ impl Run {
     }
 
     /// The first failure of a session that has worked is followed by a start at
-    /// once; any other by a wait below its ceiling.
-    fn note_delay(&mut self) {
-        let Model { session: (since, is_proven), now, .. } = self.model;
-        if is_proven && at(now) - at(since) >= HEALTHY_AFTER {
-            self.model.tired = 0;
+    /// once, the last restart of the budget by the longest wait, any other by one in the upper half of its ceiling.
+    fn note_delay(&mut self, is_proven: bool) {
+        let Phase::Backoff { soonest, until, .. } = *self.supervisor.phase() else { return };
+        let (wait, ceiling) = (until - at(self.model.now), self.model.ceiling);
+        assert_eq!(soonest, until);
+        if is_proven && ceiling.is_none() {
+            assert_eq!(wait, ms(0));
+            self.model.ceiling = Some(100);
+            return;
         }
-        let Phase::Backoff { until } = *self.supervisor.phase() else { return };
-        let is_free = is_proven && self.model.tired == 0;
-        let ceiling = if is_free { 0 } else { 100 << self.model.tired };
-        assert!(until - at(now) <= ms(ceiling), "{:?} of {ceiling} ms", until - at(now));
-        self.model.tired += 1;
+        let is_last = self.recent_failures() == MAX as usize;
+        let ceiling = if is_last { 5_000 } else { ceiling.unwrap_or(100) };
+        let least = if is_last { ceiling } else { ceiling / 2 };
+        assert!(wait >= ms(least) && wait <= ms(ceiling), "{wait:?} of {least} to {ceiling} ms");
+        self.model.ceiling = Some((2 * ceiling).min(5_000));
     }
 
     fn has_demand(&self) -> bool {
@@ -230,10 +275,15 @@ impl Run {
         loop {
             let before = self.supervisor.phase().word();
             let newest = self.current();
+            if before == "ejected" && self.model.now >= self.model.readmit_at {
+                self.model.readmissions += 1;
+                self.model.is_on_probation = true;
+            }
             let Some(action) = self.supervisor.poll(at(self.model.now)) else { break };
             match action {
                 Action::Start { generation } => {
-                    assert!(!["ejected", "stopped", "draining"].contains(&before), "started while {before}");
+                    let is_out = before == "ejected" && !self.model.is_on_probation;
+                    assert!(!is_out && !["stopped", "draining"].contains(&before), "started while {before}");
                     assert!(generation > newest, "generations go up");
                     assert!(self.has_demand(), "nobody wants a session");
                     self.model.is_wished_for = false;

@@ -1,6 +1,9 @@
 //! Where a server stands.
 
-use std::time::Instant;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::fault::Span;
 
 /// Where a server stands. Each state carries what only it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,14 +26,20 @@ pub enum Phase {
     },
     /// Waiting before the next start.
     Backoff {
-        /// When the wait is over.
+        /// When a caller that waits has it started.
+        soonest: Instant,
+        /// When it is started without one; not before `soonest`.
         until: Instant,
+        /// Whether it is a failed start, or a session that was lost, that is behind it.
+        is_start_failure: bool,
     },
-    /// Out until an operator reloads it, or until it is readmitted.
+    /// Left alone until an operator reloads it, or until it is readmitted.
     Ejected {
-        /// Since when.
-        since: Instant,
-        /// Why, for people.
+        /// When it may be started again; `None` leaves that to an operator.
+        readmit_at: Option<Instant>,
+        /// What led to it.
+        ejection: Ejection,
+        /// The last failure, for people.
         cause: String,
     },
     /// Left alone until a person has seen to its credentials, or until it is
@@ -66,6 +75,53 @@ impl Phase {
     }
 }
 
+/// What led to an ejection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ejection {
+    /// The restart budget is spent.
+    Spent {
+        /// Failures in the window.
+        failures: u32,
+        /// The window.
+        window: Duration,
+    },
+    /// It was readmitted and failed again.
+    Relapse,
+    /// Trying again does not help.
+    Permanent,
+}
+
+impl Ejection {
+    /// Says what is done about the server: nothing, for so long.
+    pub fn explain(self, readmit_in: Option<Duration>) -> String {
+        let until = match readmit_in {
+            Some(wait) => {
+                let seconds =
+                    Duration::from_secs(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX));
+                format!("it is not tried again for {}, unless it is reloaded", Span(seconds))
+            }
+            None => "it is not tried again until it is reloaded".to_owned(),
+        };
+        match self {
+            Self::Permanent => format!("{until} or its config changes"),
+            Self::Spent { .. } | Self::Relapse => format!("{self}; {until}"),
+        }
+    }
+}
+
+impl fmt::Display for Ejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spent { failures: 1, .. } => f.write_str("ejected after one failure"),
+            Self::Spent { failures, window } => {
+                write!(f, "ejected after {failures} failures in {}", Span(*window))
+            }
+            Self::Relapse => f.write_str("ejected again, since it failed when it was readmitted"),
+            Self::Permanent => f.write_str("ejected, since trying again does not help"),
+        }
+    }
+}
+
 /// What a caller that wants a session finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry<'a> {
@@ -73,8 +129,20 @@ pub enum Entry<'a> {
     Open(u64),
     /// There will be one, or an end to the waiting.
     Wait,
-    /// The server is out; the cause.
-    Ejected(&'a str),
+    /// The server could not be reached and never has been; the cause is the last failure.
+    Unreached {
+        /// When it is tried again.
+        until: Instant,
+    },
+    /// The server is out.
+    Ejected {
+        /// When it may be started again.
+        readmit_at: Option<Instant>,
+        /// What led to it.
+        ejection: Ejection,
+        /// The last failure.
+        cause: &'a str,
+    },
     /// A person must see to the server's credentials.
     NeedsAuth {
         /// When the server is asked again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::tests::CALL;
 use super::*;
 use crate::clock::at;
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, PermanentCause};
 use crate::name::ServerName;
 use crate::spec::{Endpoint, Transport};
 use crate::weigh::{Outcome, weigh};
@@ -35,7 +35,7 @@ fn wrong_credentials_are_tried_once_a_minute_and_cost_nothing() {
         let now = generation * 60_000;
         assert_eq!(it.poll(at(now)), Some(Action::Start { generation }));
         it.on_start_failed(generation, Failure::new(refused(), at(now)), &mut rng);
-        assert!(matches!(it.entry(), Entry::NeedsAuth { .. }));
+        assert!(matches!(it.entry(at(now)), Entry::NeedsAuth { .. }));
         assert_eq!(it.poll(at(now + 59_999)), None, "no storm");
         assert_eq!(it.next_wake(), Some(at(now + 60_000)));
         assert_eq!((it.consecutive_failures(), it.restarts(at(now)).0), (0, 0));
@@ -79,8 +79,93 @@ fn a_server_that_can_not_be_used_is_asked_ever_more_seldom_and_never_ejected() {
     let foreign = (remote(), FaultKind::Handshake("it speaks no MCP".into()));
     for (spec, kind) in [unreachable, silent, foreign] {
         let starts = starts_in_a_day(&spec, &kind);
-        assert!((200..350).contains(&starts), "{kind:?}: {starts} starts in a day");
+        assert!((288..450).contains(&starts), "{kind:?}: {starts} starts in a day");
     }
+}
+
+fn away() -> Failure {
+    Failure::new(FaultKind::Connect("refused".into()), at(0))
+}
+
+/// Starts a server that is away until a time while a caller waits; returns when the first start finds it.
+fn returns_at(it: &mut Supervisor, rng: &mut fastrand::Rng, back: u64) -> u64 {
+    let mut now = 0;
+    loop {
+        while let Some(action) = it.poll(at(now)) {
+            let Action::Start { generation } = action else { continue };
+            if now >= back {
+                return now;
+            }
+            it.on_start_failed(generation, Failure { at: at(now), ..away() }, rng);
+        }
+        let wake = it.next_wake().expect("it is tried again");
+        now = u64::try_from(wake.duration_since(at(0)).as_nanos().div_ceil(1_000_000)).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_is_away_is_found_within_five_seconds_of_its_return_if_a_caller_waits() {
+    for seed in 0..100 {
+        for back in [300, 1_000, 5_000, 60_000] {
+            let (mut it, _) = supervisor(&remote());
+            let mut rng = fastrand::Rng::with_seed(seed);
+            it.poll(at(0));
+            it.on_started(1, at(0));
+            assert!(it.on_lost(1, away(), &mut rng));
+            it.on_wait();
+            let found = returns_at(&mut it, &mut rng, back);
+            assert!(found - back <= 5_000, "{found} ms");
+            assert!(back > 1_000 || found - back <= 1_600, "away for {back} ms, found after {found} ms");
+            assert!(it.admit(CALL, at(found)).is_ok(), "the breaker is closed");
+        }
+    }
+}
+
+#[test]
+fn a_caller_that_comes_later_has_a_server_tried_that_is_seldom_asked() {
+    let (mut it, mut rng) = supervisor(&remote());
+    let mut now = 0;
+    while now < 3_600_000 {
+        while let Some(Action::Start { generation }) = it.poll(at(now)) {
+            it.on_start_failed(generation, Failure { at: at(now), ..away() }, &mut rng);
+        }
+        now = u64::try_from((it.next_wake().unwrap() - at(0)).as_millis()).unwrap() + 1;
+    }
+    assert_eq!(it.poll(at(now - 100_000)), None, "it is tried every few minutes");
+    it.on_record();
+    it.on_wait();
+    assert!(matches!(it.poll(at(now - 100_000)), Some(Action::Start { .. })));
+}
+
+#[test]
+fn a_server_that_was_never_reached_is_not_waited_for() {
+    for (has_record, is_waited_for) in [(false, false), (true, true)] {
+        let (mut it, mut rng) = supervisor(&remote());
+        if has_record {
+            it.on_record();
+        }
+        it.on_wait();
+        it.poll(at(0));
+        it.on_start_failed(1, away(), &mut rng);
+        let wake = it.next_wake().unwrap();
+        assert_eq!(it.entry(at(0)) == Entry::Wait, is_waited_for);
+        assert_eq!(it.entry(wake), Entry::Wait, "the next call tries again");
+    }
+}
+
+#[test]
+fn what_an_endpoint_that_worked_says_of_itself_may_pass() {
+    let (mut it, mut rng) = supervisor(&remote());
+    it.poll(at(0));
+    it.on_started(1, at(0));
+    it.on_lost(1, away(), &mut rng);
+    it.on_wait();
+    while it.phase().word() != "starting" {
+        it.poll(at(100));
+    }
+    let kind = FaultKind::from(PermanentCause::NoEndpoint { code: 404, text: String::new() });
+    it.on_start_failed(2, Failure::new(kind, at(100)), &mut rng);
+    assert!(matches!(it.phase(), Phase::Backoff { .. }), "{:?}", it.phase());
 }
 
 #[test]
@@ -92,7 +177,7 @@ fn what_an_operator_has_to_correct_ejects_a_remote_server_too() {
         let kind = FaultKind::Start("its `url` is no address".into());
         it.on_start_failed(generation, Failure::new(kind, at(now)), &mut rng);
     }
-    assert!(matches!(it.entry(), Entry::Ejected(_)));
+    assert!(matches!(it.entry(at(30_006)), Entry::Ejected { .. }));
 }
 
 #[test]

@@ -2,45 +2,80 @@
 
 use std::time::{Duration, Instant};
 
-use super::{AUTH_RETRY, Failure, Phase, Supervisor};
+use super::{AUTH_RETRY, Ejection, Failure, MAX_READMISSION_FACTOR, Phase, Supervisor};
 use crate::breaker::Circuit;
 use crate::fault::FaultKind;
 use crate::restart::Decision;
 use crate::sabotage::{self, Sabotage};
+
+/// Delay before the second start of a server that has never come up, in first delays: what it needs may be seconds late.
+const NEVER_UP: u32 = 5;
 
 /// What is known of the session that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Past {
     /// It has given a good answer.
     Proven,
-    /// It has not, or never came up.
+    /// It came up and gave no good answer.
     Unproven,
+    /// It never came up.
+    NotStarted,
 }
 
 impl Supervisor {
     pub(super) fn fail(&mut self, failure: Failure, past: Past, rng: &mut fastrand::Rng) {
         let now = failure.at;
+        let is_start_failure = past == Past::NotStarted;
         self.phase = match &failure.kind {
             FaultKind::NeedsAuth { .. } => {
                 Phase::NeedsAuth { until: now + AUTH_RETRY, cause: failure.to_string() }
             }
             FaultKind::Paused { wait, .. } => {
                 self.breaker.hold(now, *wait);
-                Phase::Backoff { until: now + *wait }
+                Phase::Backoff { soonest: now + *wait, until: now + *wait, is_start_failure }
             }
             kind => {
-                self.breaker.fail(now);
-                if self.is_elsewhere(kind) {
-                    Phase::Backoff { until: now + self.distance(now, past, rng) }
+                let is_elsewhere = self.is_elsewhere(kind);
+                let is_away = is_elsewhere && is_away(kind);
+                // The backoff holds back what can't be started. With starts in its count, the breaker would keep calls
+                // for half a minute from a server that was away for a moment. A remote server that answers its
+                // handshakes with failures is spared like one that does so with its calls.
+                if past == Past::NotStarted && (is_away || !is_elsewhere) {
+                    self.failed_starts = self.failed_starts.saturating_add(1);
+                } else {
+                    self.breaker.fail(now);
+                }
+                if self.is_permanent(kind) {
+                    self.eject(&failure, Ejection::Permanent)
+                } else if is_elsewhere {
+                    self.stay_away(now, (past, is_away), rng)
+                } else if self.is_on_probation {
+                    self.eject(&failure, Ejection::Relapse)
                 } else {
                     match self.budget.on_failure(now) {
-                        Decision::Restart => Phase::Backoff { until: now + self.delay(past, rng) },
-                        Decision::Eject => Phase::Ejected { since: now, cause: self.epitaph(&failure) },
+                        // The next start asks differently, and need not wait for that.
+                        Decision::Restart if matches!(kind, FaultKind::EndedAtProbe(_)) => {
+                            Phase::Backoff { soonest: now, until: now, is_start_failure: false }
+                        }
+                        Decision::Restart => {
+                            let until = now + self.delay(now, past, rng);
+                            Phase::Backoff { soonest: until, until, is_start_failure }
+                        }
+                        Decision::Eject => {
+                            let failures = self.restart.max.saturating_add(1);
+                            self.eject(&failure, Ejection::Spent { failures, window: self.restart.window })
+                        }
                     }
                 }
             }
         };
         self.failure = Some(failure);
+    }
+
+    /// Whether trying again does not help. What a remote endpoint says of itself may pass where it has worked: a proxy
+    /// answers for a server that is being replaced.
+    fn is_permanent(&self, kind: &FaultKind) -> bool {
+        matches!(kind, FaultKind::Permanent(cause) if !(cause.is_elsewhere() && self.has_started))
     }
 
     /// Whether the cause lies where no operator of this host can see to it. What
@@ -53,36 +88,61 @@ impl Supervisor {
         }
     }
 
+    /// Takes the server out, for twice as long with each time that it was readmitted in vain.
+    fn eject(&mut self, failure: &Failure, ejection: Ejection) -> Phase {
+        self.is_on_probation = false;
+        let readmit_at = self.restart.readmit_after.map(|first| {
+            let longest = first.saturating_mul(MAX_READMISSION_FACTOR);
+            failure.at + first.saturating_mul(1 << self.readmissions.min(16)).min(longest)
+        });
+        Phase::Ejected { readmit_at, ejection, cause: failure.to_string() }
+    }
+
     /// How long to wait before the next start. A server that has worked and
-    /// fails for the first time is started again at once: its callers wait.
-    fn delay(&mut self, past: Past, rng: &mut fastrand::Rng) -> Duration {
+    /// fails for the first time is started again at once: its callers wait. The last restart of the budget
+    /// waits the longest delay, so that the budget lasts while something that the server needs comes up.
+    fn delay(&mut self, now: Instant, past: Past, rng: &mut fastrand::Rng) -> Duration {
         if sabotage::is_on(Sabotage::StayDown) {
             return Duration::from_secs(3_600);
         }
         match past {
             Past::Proven if self.backoff.is_rested() => self.backoff.skip(),
-            Past::Proven | Past::Unproven => self.backoff.next(rng),
+            _ if self.budget.is_spent(now) => self.backoff.longest(),
+            Past::NotStarted if !self.has_started => self.backoff.next_from(NEVER_UP, rng),
+            Past::Proven | Past::Unproven | Past::NotStarted => self.backoff.next(rng),
         }
     }
 
-    /// How long to stay away from a remote server. It comes back without an
-    /// operator here, so it is never ejected; the breaker's growing wait keeps
-    /// it from being asked for ever at the pace of a restart.
-    fn distance(&mut self, now: Instant, past: Past, rng: &mut fastrand::Rng) -> Duration {
-        let delay = self.delay(past, rng);
-        match self.breaker.circuit(now) {
-            Circuit::Open { retry_after } => delay.max(retry_after),
-            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => delay,
-        }
-    }
-
-    /// Why a server is out, in the words an operator needs.
-    fn epitaph(&self, failure: &Failure) -> String {
-        let times = match self.restart.max.saturating_add(1) {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
+    /// Waits for a remote server. It comes back without an operator here, so it is never ejected. While callers wait, one
+    /// that is away is tried at the pace of restarts; without any, ever more seldom and not while the breaker is open.
+    fn stay_away(&mut self, now: Instant, (past, is_away): (Past, bool), rng: &mut fastrand::Rng) -> Phase {
+        self.is_on_probation = false;
+        let delay = match past {
+            _ if sabotage::is_on(Sabotage::StayDown) => Duration::from_secs(3_600),
+            Past::Proven if self.backoff.is_rested() => self.backoff.skip(),
+            Past::NotStarted if !self.has_started => self.backoff.next_from(NEVER_UP, rng),
+            Past::Proven | Past::Unproven | Past::NotStarted => self.backoff.next(rng),
         };
-        let window = crate::fault::Span(self.restart.window);
-        format!("it failed {times} in {window} (last: {failure})")
+        let held_back = match self.breaker.circuit(now) {
+            Circuit::Open { retry_after } => retry_after,
+            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => Duration::ZERO,
+        };
+        let distance = if delay.is_zero() { delay } else { self.distance.next(rng) };
+        Phase::Backoff {
+            soonest: now + if is_away { delay } else { delay.max(held_back) },
+            until: now + delay.max(distance).max(held_back),
+            is_start_failure: past == Past::NotStarted,
+        }
+    }
+}
+
+/// Whether a failure of a remote server does not come from the server itself: it can't be reached, or a proxy answers in its
+/// place.
+fn is_away(kind: &FaultKind) -> bool {
+    match kind {
+        FaultKind::Connect(_) => true,
+        FaultKind::Status { code, .. } => matches!(code, 502..=504),
+        FaultKind::Permanent(cause) => cause.is_elsewhere(),
+        _ => false,
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::clock::{at, ms};
 use crate::fault::Exit;
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, PermanentCause};
 use crate::name::ServerName;
 
 /// A supervisor and the time, so that a test reads as a story.
@@ -67,7 +67,7 @@ impl Story {
 
     /// Waits out the backoff and brings the next session up.
     pub(super) fn recover(&mut self) -> u64 {
-        let Phase::Backoff { until } = *self.supervisor.phase() else {
+        let Phase::Backoff { until, .. } = *self.supervisor.phase() else {
             panic!("{:?}", self.supervisor.phase())
         };
         self.now = u64::try_from((until - at(0)).as_millis()).unwrap() + 1;
@@ -108,9 +108,9 @@ fn a_lazy_server_starts_when_somebody_waits_and_not_before() {
         story.supervisor.on_wait();
     }
     assert_eq!(story.poll(), [start(1)]);
-    assert_eq!(story.supervisor.entry(), Entry::Wait);
+    assert_eq!(story.supervisor.entry(at(story.now)), Entry::Wait);
     assert!(story.supervisor.on_started(1, at(5)));
-    assert_eq!(story.supervisor.entry(), Entry::Open(1));
+    assert_eq!(story.supervisor.entry(at(story.now)), Entry::Open(1));
 }
 
 #[test]
@@ -147,12 +147,13 @@ fn the_sixth_generation_that_fails_is_the_last() {
                 story.fail_start(generation);
             }
         }
-        assert!(
-            matches!(story.supervisor.entry(), Entry::Ejected(cause) if cause.starts_with("it failed 6 times in 5m"))
-        );
-        story.pass(3_600_000).poll();
-        assert_eq!(story.word(), "ejected");
-        assert_eq!(story.supervisor.next_wake(), None);
+        let Entry::Ejected { readmit_at, ejection, .. } = story.supervisor.entry(at(story.now)) else {
+            panic!("{:?}", story.supervisor.phase())
+        };
+        assert_eq!(ejection, Ejection::Spent { failures: 6, window: ms(300_000) });
+        assert_eq!(readmit_at, Some(at(story.now + 60_000)));
+        story.poll();
+        assert_eq!(story.pass(59_999).poll(), []);
     }
 }
 
@@ -162,7 +163,9 @@ fn a_reload_clears_ejection_budget_breaker_and_the_last_failure() {
     (strict.restart.max, strict.breaker.failures) = (0, 1);
     let mut story = Story::of(&strict);
     story.poll();
-    story.fail_start(1);
+    story.supervisor.on_started(1, at(0));
+    story.crash(1);
+    story.poll();
     assert_eq!(story.word(), "ejected");
     assert!(matches!(story.supervisor.circuit(at(0)), Circuit::Open { .. }));
     story.supervisor.on_reload();
@@ -271,7 +274,7 @@ fn a_stop_while_starting_ends_what_was_started() {
     story.supervisor.on_stop();
     assert!(!story.supervisor.is_starting(1));
     assert!(!story.supervisor.on_started(1, at(10)));
-    assert_eq!((story.poll(), story.supervisor.entry()), (vec![], Entry::Stopped));
+    assert_eq!((story.poll(), story.supervisor.entry(at(story.now))), (vec![], Entry::Stopped));
 }
 
 #[test]
@@ -280,7 +283,7 @@ fn a_stopped_server_drains_and_stays_down_until_it_is_resumed() {
     story.supervisor.on_stop();
     story.supervisor.on_stop();
     assert_eq!(story.poll(), [retire(1, Manner::Drain)]);
-    assert_eq!((story.word(), story.supervisor.entry()), ("draining", Entry::Stopped));
+    assert_eq!((story.word(), story.supervisor.entry(at(story.now))), ("draining", Entry::Stopped));
     story.supervisor.on_closed(1);
     assert_eq!(story.word(), "stopped");
     story.supervisor.on_wait();
@@ -312,15 +315,130 @@ fn only_an_unused_lazy_session_is_evicted() {
 }
 
 #[test]
-fn an_ejected_server_comes_back_by_itself_only_if_the_operator_says_when() {
-    let mut patient = spec();
-    (patient.restart.max, patient.restart.readmit_after) = (0, Some(ms(60_000)));
-    let mut story = Story::of(&patient);
+fn an_ejected_server_is_probed_once_after_a_minute_and_then_ever_more_seldom() {
+    let mut strict = spec();
+    strict.restart.max = 2;
+    let mut story = Story::of(&strict);
+    for generation in 1..=3 {
+        story.poll();
+        story.fail_start(generation);
+        story.pass(5_000);
+    }
+    let mut generation = 3;
+    for minutes in [1, 2, 4, 8, 10, 10] {
+        assert_eq!(story.word(), "ejected");
+        let failed = story.supervisor.failure().unwrap().at;
+        assert_eq!(story.supervisor.next_wake(), Some(failed + ms(minutes * 60_000)));
+        story.now = u64::try_from((failed - at(0)).as_millis()).unwrap() + minutes * 60_000;
+        generation += 1;
+        assert_eq!(story.poll(), [start(generation)]);
+        story.fail_start(generation);
+        assert_eq!(story.poll(), [], "one failure ejects again");
+    }
+    let Phase::Ejected { ejection, .. } = story.supervisor.phase() else { panic!("not ejected") };
+    assert_eq!(*ejection, Ejection::Relapse);
+}
+
+#[test]
+fn a_readmitted_server_that_comes_up_has_its_whole_budget_again() {
+    let mut strict = spec();
+    strict.restart.max = 1;
+    let mut story = Story::of(&strict);
+    for generation in 1..=2 {
+        story.poll();
+        story.fail_start(generation);
+        story.pass(5_000);
+    }
+    assert_eq!(story.pass(60_000).poll(), [start(3)]);
+    story.supervisor.on_started(3, at(story.now));
+    assert_eq!(story.supervisor.restarts(at(story.now)), (0, 1));
+    story.answer(3, Mark::Success, Effect::None);
+    story.crash(3);
+    assert_eq!(story.word(), "backoff");
+    story.recover();
+    story.crash(4);
+    let Phase::Ejected { readmit_at, .. } = *story.supervisor.phase() else { panic!("not ejected") };
+    assert_eq!(readmit_at, Some(at(story.now + 120_000)), "it has not been healthy since");
+}
+
+#[test]
+fn an_ejected_server_stays_out_where_that_is_left_to_the_operator() {
+    let mut strict = spec();
+    (strict.restart.max, strict.restart.readmit_after) = (0, None);
+    let mut story = Story::of(&strict);
     story.poll();
     story.fail_start(1);
-    assert_eq!(story.supervisor.next_wake(), Some(at(60_000)));
-    assert_eq!(story.pass(59_999).poll(), []);
-    assert_eq!(story.pass(1).poll(), [start(2)]);
+    assert_eq!(story.supervisor.next_wake(), None);
+    assert_eq!(story.pass(3_600_000).poll(), []);
+}
+
+#[test]
+fn a_lazy_server_that_is_readmitted_starts_with_the_next_caller_and_not_before() {
+    let mut strict = spec().lazy();
+    strict.restart.max = 0;
+    let mut story = Story::of(&strict);
+    story.supervisor.on_wait();
+    story.poll();
+    story.fail_start(1);
+    story.supervisor.on_wait_over();
+    assert_eq!((story.pass(60_000).poll(), story.word()), (vec![], "idle"));
+    story.supervisor.on_wait();
+    assert_eq!(story.poll(), [start(2)]);
+    story.fail_start(2);
+    assert_eq!(story.word(), "ejected");
+}
+
+#[test]
+fn what_only_a_change_removes_is_tried_once() {
+    let causes = [
+        PermanentCause::ProgramMissing { program: "x".into(), path: Some("/bin".into()) },
+        PermanentCause::NotExecutable { program: "x".into(), why: "no".into() },
+        PermanentCause::Config("`${env:TOKEN}` is not set".into()),
+        PermanentCause::Usage(Exit::Code(2)),
+        PermanentCause::Certificate("UnknownIssuer".into()),
+        PermanentCause::NoEndpoint { code: 404, text: String::new() },
+        PermanentCause::NotMcp("`text/html`".into()),
+    ];
+    for cause in causes {
+        let mut story = Story::eager();
+        story.poll();
+        let failure = Failure::new(FaultKind::from(cause.clone()), at(0));
+        story.supervisor.on_start_failed(1, failure, &mut story.rng);
+        let Entry::Ejected { ejection, cause: told, .. } = story.supervisor.entry(at(0)) else {
+            panic!("{cause:?}: {:?}", story.supervisor.phase())
+        };
+        assert_eq!((ejection, told), (Ejection::Permanent, &*cause.to_string()));
+        assert_eq!((story.pass(59_999).poll(), story.supervisor.restarts(at(0)).0), (vec![], 0));
+        assert_eq!(story.pass(1).poll(), [start(2)], "it is looked at again");
+    }
+}
+
+#[test]
+fn an_ejection_says_what_is_done_about_the_server() {
+    let spent = Ejection::Spent { failures: 6, window: ms(300_000) };
+    let once = Ejection::Spent { failures: 1, window: ms(300_000) };
+    let table = [
+        (
+            spent.explain(Some(ms(60_000))),
+            "ejected after 6 failures in 5m; it is not tried again for 1m, unless it is reloaded",
+        ),
+        (once.explain(None), "ejected after one failure; it is not tried again until it is reloaded"),
+        (
+            Ejection::Relapse.explain(Some(ms(120_000))),
+            "ejected again, since it failed when it was readmitted; it is not tried again for 2m, unless it is reloaded",
+        ),
+        (
+            Ejection::Permanent.explain(Some(ms(60_000))),
+            "it is not tried again for 1m, unless it is reloaded or its config changes",
+        ),
+        (
+            Ejection::Permanent.explain(None),
+            "it is not tried again until it is reloaded or its config changes",
+        ),
+    ];
+    for (said, expected) in table {
+        assert_eq!(said, expected);
+    }
 }
 
 #[test]

@@ -79,8 +79,8 @@ impl Default for Pace {
 pub(crate) enum Report {
     /// The server runs under this pid.
     Started(i32),
-    /// The server could not be started.
-    Failed(String),
+    /// The server could not be started: the system's error number, if there is one, and its words.
+    Failed(Option<i32>, String),
     /// The server's own process ended; descendants may still be there.
     Exited(Exit),
     /// No descendant is left.
@@ -93,7 +93,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(pid) => write!(f, "started {pid}"),
-            Self::Failed(why) => write!(f, "failed {}", why.replace('\n', " ")),
+            Self::Failed(errno, why) => write!(f, "failed {} {}", errno.unwrap_or(0), why.replace('\n', " ")),
             Self::Exited(Exit::Code(code)) => write!(f, "code {code}"),
             Self::Exited(Exit::Signal(signal)) => write!(f, "signal {signal}"),
             Self::Exited(Exit::Untold) => f.write_str("untold"),
@@ -109,7 +109,10 @@ impl Report {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         Some(match word {
             "started" => Self::Started(rest.parse().ok()?),
-            "failed" => Self::Failed(rest.to_owned()),
+            "failed" => {
+                let (errno, why) = rest.split_once(' ')?;
+                Self::Failed(errno.parse().ok().filter(|errno| *errno != 0), why.to_owned())
+            }
             "code" => Self::Exited(Exit::Code(rest.parse().ok()?)),
             "signal" => Self::Exited(Exit::Signal(rest.parse().ok()?)),
             "untold" => Self::Exited(Exit::Untold),
@@ -128,7 +131,8 @@ mod tests {
     fn reports_survive_the_way_to_the_host() {
         let reports = [
             Report::Started(42),
-            Report::Failed("no such file".into()),
+            Report::Failed(Some(2), "no such file".into()),
+            Report::Failed(None, "no order".into()),
             Report::Exited(Exit::Code(-1)),
             Report::Exited(Exit::Signal(9)),
             Report::Exited(Exit::Untold),
@@ -144,6 +148,6 @@ mod tests {
 
     #[test]
     fn a_failure_text_stays_on_its_line() {
-        assert_eq!(Report::Failed("a\nb".into()).to_string(), "failed a b");
+        assert_eq!(Report::Failed(None, "a\nb".into()).to_string(), "failed 0 a b");
     }
 }

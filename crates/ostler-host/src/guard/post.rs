@@ -235,7 +235,10 @@ pub(crate) fn stand(descriptors: [OwnedFd; sys::DESCRIPTORS], stop_path: &StopPa
             post.watch();
             Ok(())
         }
-        Err(error) => lifeline.write_all(format!("{}\n", Report::Failed(error.to_string())).as_bytes()),
+        Err(error) => {
+            let report = Report::Failed(error.raw_os_error(), error.to_string());
+            lifeline.write_all(format!("{report}\n").as_bytes())
+        }
     }
 }
 

@@ -130,13 +130,23 @@ impl Host {
             true => patience.min(KNOWN_PATIENCE),
             false => patience,
         };
-        match timeout(patience, self.share_round(slot, caller, kind)).await {
-            Ok(Ok(known)) => (Some(known), None),
-            Ok(Err(error)) => (self.last_list(slot, caller, kind), Some(error)),
-            Err(_) => {
-                slot.shelf(kind).is_missed.store(true, Ordering::Release);
-                (self.last_list(slot, caller, kind), Some(slot.list_timed_out(patience)))
+        let missed = |error| {
+            slot.shelf(kind).is_missed.store(true, Ordering::Release);
+            (self.last_list(slot, caller, kind), Some(error))
+        };
+        let round = async {
+            tokio::select! {
+                biased;
+                outcome = self.share_round(slot, caller, kind) => Ok(outcome),
+                // The round goes on, and what it brings is announced.
+                error = slot.until_start_failed() => Err(error),
             }
+        };
+        match timeout(patience, round).await {
+            Ok(Ok(Ok(known))) => (Some(known), None),
+            Ok(Ok(Err(error))) => (self.last_list(slot, caller, kind), Some(error)),
+            Ok(Err(error)) => missed(error),
+            Err(_) => missed(slot.list_timed_out(patience)),
         }
     }
 

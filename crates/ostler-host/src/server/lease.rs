@@ -7,7 +7,7 @@ use ostler_core::breaker::{Circuit, Origin, Permit, Refused};
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::status::{Stage, StartStatus};
-use ostler_core::supervisor::{Entry, Phase, Settled, Supervisor};
+use ostler_core::supervisor::{Ejection, Entry, Phase, Settled, Supervisor};
 use ostler_core::weigh::{Effect, Weight};
 use tokio::time::{Instant, timeout_at};
 
@@ -16,6 +16,7 @@ use super::places::{Parking, Place, Shed};
 use super::slot::{Desk, Live, Slot};
 use super::start_news::StartNews;
 use super::turn::{InTurn, Turn};
+use crate::options::StartPatience;
 use crate::request::Request;
 use crate::upstream::{Session, SharedVoice, whose};
 
@@ -234,10 +235,10 @@ impl Slot {
     /// Whether the server takes callers at all. Asked before the breaker:
     /// what an operator must act upon is said first.
     fn check_in(&self, desk: &Desk) -> Result<(), CallError> {
-        match desk.supervisor.entry() {
+        match desk.supervisor.entry(Instant::now().into_std()) {
             _ if desk.is_removed => Err(self.stopped()),
             Entry::Open(_) | Entry::Wait => Ok(()),
-            Entry::Ejected(cause) => Err(self.unavailable(UnavailableState::Ejected, cause.to_owned(), None)),
+            Entry::Unreached { .. } | Entry::Ejected { .. } => Err(self.failed(desk)),
             Entry::NeedsAuth { until, cause } => Err(self.needs_auth(until, cause)),
             Entry::Stopped => Err(self.stopped()),
         }
@@ -258,6 +259,42 @@ impl Slot {
             }
             Circuit::Closed { .. } | Circuit::HalfOpen { .. } => Ok(()),
         }
+    }
+
+    /// The error for a server that has failed and is not waited for.
+    pub(crate) fn failed(&self, desk: &Desk) -> CallError {
+        let now = Instant::now().into_std();
+        let left = |until: std::time::Instant| until.saturating_duration_since(now);
+        let last = || desk.supervisor.failure().map_or_else(String::new, ToString::to_string);
+        let (state, cause, action, retry_after) = match desk.supervisor.entry(now) {
+            Entry::Ejected { readmit_at, ejection, cause } => {
+                let state = match ejection {
+                    Ejection::Permanent => UnavailableState::CannotStart,
+                    Ejection::Spent { .. } | Ejection::Relapse => UnavailableState::Ejected,
+                };
+                let readmit_in = readmit_at.map(left);
+                match (ejection, self.start_patience == StartPatience::Once) {
+                    (_, false) => (state, cause.to_owned(), ejection.explain(readmit_in), readmit_in),
+                    // The host ends with the command: nothing comes later.
+                    (Ejection::Spent { failures, .. }, true) if failures > 1 => {
+                        (state, cause.to_owned(), format!("it failed {failures} times"), None)
+                    }
+                    (_, true) => (state, cause.to_owned(), String::new(), None),
+                }
+            }
+            Entry::Unreached { until } => {
+                let action = "no try has reached it yet; the next call tries again".to_owned();
+                (UnavailableState::CannotStart, last(), action, Some(left(until)))
+            }
+            Entry::NeedsAuth { until, cause } => return self.needs_auth(until, cause),
+            Entry::Stopped => return self.stopped(),
+            Entry::Open(_) | Entry::Wait => {
+                let until = desk.supervisor.next_wake();
+                (UnavailableState::StartFailed, last(), String::new(), until.map(left))
+            }
+        };
+        let server = self.key.server.clone();
+        CallError::Unavailable(Unavailable { server, state, cause, action, retry_after })
     }
 
     fn needs_auth(&self, until: std::time::Instant, cause: &str) -> CallError {
@@ -291,7 +328,7 @@ impl Slot {
         } else {
             self.admit(&mut desk, visitor, now)?;
         }
-        if desk.supervisor.entry() == Entry::Wait {
+        if desk.supervisor.entry(now.into_std()) == Entry::Wait {
             if !std::mem::replace(&mut visitor.is_waiting, true) {
                 desk.supervisor.on_wait();
                 drop(desk);
@@ -317,7 +354,7 @@ impl Slot {
         retry_after: Option<Duration>,
     ) -> CallError {
         let server = self.key.server.clone();
-        CallError::Unavailable(Unavailable { server, state, cause, retry_after })
+        CallError::Unavailable(Unavailable { server, state, cause, action: String::new(), retry_after })
     }
 
     pub(crate) fn stopped(&self) -> CallError {
@@ -341,7 +378,7 @@ impl Slot {
     /// The caller's time ran out: with a session, what became of the request
     /// is known; without one, why there is none is what matters.
     pub(crate) fn out_of_time(&self, request: &Request<'_>, delivery: Delivery) -> CallError {
-        let has_session = matches!(self.desk().supervisor.entry(), Entry::Open(_));
+        let has_session = matches!(self.desk().supervisor.entry(Instant::now().into_std()), Entry::Open(_));
         match has_session {
             true => CallError::TimedOut {
                 server: self.key.server.clone(),
@@ -362,8 +399,8 @@ impl Slot {
             .map(|failure| format!(" (last failure: {failure})"))
             .unwrap_or_default();
         match (desk.supervisor.phase(), start) {
-            (Phase::Backoff { until }, _) => {
-                let left = until.saturating_duration_since(Instant::now().into_std());
+            (Phase::Backoff { soonest, .. }, _) => {
+                let left = soonest.saturating_duration_since(Instant::now().into_std());
                 self.unavailable(
                     UnavailableState::Backoff,
                     format!("it waits before its next start{last}"),

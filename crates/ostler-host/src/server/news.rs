@@ -41,7 +41,8 @@ impl Before {
         let cause = || supervisor.failure().map_or_else(String::new, ToString::to_string);
         Some(Box::new(News {
             circuit: has_turned.then(|| supervisor.circuit(now)),
-            setback: setback.map(|setback| (setback, cause(), supervisor.phase().clone())),
+            setback: setback
+                .map(|setback| (setback, cause(), supervisor.phase().clone(), supervisor.next_wake())),
             now,
         }))
     }
@@ -50,8 +51,8 @@ impl Before {
 /// What is to be told.
 pub(super) struct News {
     circuit: Option<Circuit>,
-    /// What was lost, why, and where the server stands after it.
-    setback: Option<(Setback, String, Phase)>,
+    /// What was lost, why, where the server stands after it, and until when.
+    setback: Option<(Setback, String, Phase, Option<Instant>)>,
     now: Instant,
 }
 
@@ -65,17 +66,20 @@ impl Slot {
     /// Tells what a change has led to. The desk must not be locked.
     pub(super) fn announce(&self, news: Option<Box<News>>) {
         let Some(news) = news else { return };
-        if let Some((setback, cause, phase)) = &news.setback {
+        if let Some((setback, cause, phase, until)) = &news.setback {
             self.happened(match *setback {
                 Setback::Lost(generation) => What::Lost { generation, cause },
                 Setback::StartFailed(generation) => What::StartFailed { generation, cause },
             });
             match phase {
-                Phase::Backoff { until } => {
-                    let delay = until.saturating_duration_since(news.now);
+                Phase::Backoff { .. } => {
+                    let delay =
+                        until.map(|until| until.saturating_duration_since(news.now)).unwrap_or_default();
                     self.happened(What::RestartPlanned { delay });
                 }
-                Phase::Ejected { cause, .. } => self.happened(What::Ejected { cause }),
+                Phase::Ejected { ejection, .. } => {
+                    self.happened(What::Ejected { cause: &format!("{ejection} (last: {cause})") });
+                }
                 _ => {}
             }
         }

@@ -29,6 +29,7 @@ use crate::host::WeakHost;
 use crate::ledger::Ledger;
 use crate::level::Level;
 use crate::lists::Kind;
+use crate::options::StartPatience;
 use crate::pins::Flagged;
 use crate::room::Room;
 use crate::upstream::{Connector, Session};
@@ -65,6 +66,7 @@ pub(crate) struct Slot {
     pub(crate) startup: ArcSwapOption<Startup>,
     /// The last good start of the server.
     pub(crate) last_start: Arc<LastStart>,
+    pub(crate) start_patience: StartPatience,
     /// One for each kind of list.
     pub(crate) shelves: [Shelf; Kind::ALL.len()],
     /// Set when what an earlier run has kept of the lists was looked for.
@@ -128,7 +130,8 @@ pub(crate) struct Live {
 
 impl Slot {
     pub(crate) fn new(key: SlotKey, parts: Parts) -> Arc<Self> {
-        let Parts { spec, connector, cache, room, ledger, bus, level, host, last_start, rng } = parts;
+        let Parts { spec, connector, cache, room, ledger, bus, level, host, last_start, start_patience, rng } =
+            parts;
         let desk = Desk {
             supervisor: Supervisor::new(&spec, Instant::now().into_std()),
             liveness: Liveness::default(),
@@ -156,6 +159,7 @@ impl Slot {
             turn: super::turn::Door::default(),
             startup: ArcSwapOption::empty(),
             last_start,
+            start_patience,
             shelves: Default::default(),
             recalled: OnceCell::new(),
             keeping: Mutex::default(),
@@ -214,6 +218,7 @@ pub(crate) struct Parts {
     pub(crate) host: WeakHost,
     /// The last good start of the server.
     pub(crate) last_start: Arc<LastStart>,
+    pub(crate) start_patience: StartPatience,
     /// Spreads the delays before restarts.
     pub(crate) rng: fastrand::Rng,
 }

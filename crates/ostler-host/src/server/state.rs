@@ -233,7 +233,7 @@ impl Slot {
             let moved = self.moved.notified();
             tokio::pin!(moved);
             moved.as_mut().enable();
-            if self.desk().supervisor.entry() != Entry::Open(generation) {
+            if self.desk().supervisor.entry(Instant::now().into_std()) != Entry::Open(generation) {
                 return;
             }
             if timeout_at(until, moved).await.is_err() {
@@ -262,6 +262,20 @@ impl Slot {
             (!matches!(desk.supervisor.phase(), Phase::Idle | Phase::Starting { .. })).then_some(())
         };
         while timeout(self.spec.call_timeout, self.until(is_over)).await.is_err() && self.is_coming_up() {}
+    }
+
+    /// Waits until a start has failed and the next one is not due yet, and tells why. A session that was lost is no
+    /// failed start: the next one may be moments away.
+    pub(crate) async fn until_start_failed(&self) -> CallError {
+        self.until(|desk| match desk.supervisor.phase() {
+            Phase::Backoff { soonest, is_start_failure: true, .. }
+                if *soonest > Instant::now().into_std() =>
+            {
+                Some(self.failed(desk))
+            }
+            _ => None,
+        })
+        .await
     }
 
     /// Waits until nothing of a removed slot is left.
@@ -303,6 +317,7 @@ impl Slot {
                 Delivery::NotSent | Delivery::Rejected => UnavailableState::Backoff,
             },
             cause: fault.to_string(),
+            action: String::new(),
             retry_after: None,
         })
     }
@@ -314,8 +329,8 @@ impl Slot {
         fault: &Fault,
         retry_after: Option<Duration>,
     ) -> CallError {
-        let (server, cause) = (self.key.server.clone(), fault.to_string());
-        CallError::Unavailable(Unavailable { server, state, cause, retry_after })
+        let (server, cause, action) = (self.key.server.clone(), fault.to_string(), String::new());
+        CallError::Unavailable(Unavailable { server, state, cause, action, retry_after })
     }
 
     /// The error for a shared read that ended without a word.
@@ -327,5 +342,5 @@ impl Slot {
 /// The error of a host that comes to its end.
 pub(crate) fn shutting_down(server: ServerName) -> CallError {
     let (state, cause) = (UnavailableState::Stopped, "the host is shutting down".into());
-    CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })
+    CallError::Unavailable(Unavailable { server, state, cause, action: String::new(), retry_after: None })
 }

@@ -25,6 +25,7 @@ use super::startup::Startup;
 use super::stay::Stay;
 use crate::happening::What;
 use crate::lists::Kind;
+use crate::options::StartPatience;
 use crate::start_gate::StartPermit;
 use crate::upstream::{BoxFuture, Force, Plan, Session};
 
@@ -262,6 +263,14 @@ impl Task {
 async fn make_session(slot: Arc<Slot>, generation: u64, startup: Arc<Startup>) -> Made {
     let last = slot.last_start.get().await;
     startup.expect(last.map(|last| last.took));
+    let is_awaited = match slot.start_patience {
+        StartPatience::Once => false,
+        StartPatience::Budget => last.is_some(),
+        StartPatience::UntilReached => true,
+    };
+    if is_awaited {
+        slot.desk().supervisor.on_record();
+    }
     let mut permit = StartPermit::default();
     let mut place = None;
     if slot.connector.has_process() {

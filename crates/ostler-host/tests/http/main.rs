@@ -4,6 +4,7 @@
 
 mod attribution;
 mod auth;
+mod away;
 mod bytes;
 mod delivery;
 mod eras;

@@ -121,7 +121,7 @@ async fn a_reload_of_a_server_that_does_not_start_says_why() {
     world.call("a", "echo").await.unwrap();
     let error = world.host.reload("a").await.unwrap_err();
     assert_eq!(state_of(&error), UnavailableState::StartFailed);
-    assert_eq!(error.cause().unwrap(), "could not start: the script says so");
+    assert_eq!(error.to_string(), "server `a` could not be started: the script says so");
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,7 +49,9 @@ async fn the_sixth_generation_that_crashes_ejects_and_a_reload_brings_the_server
     }
     let error = world.call("a", "die").await.unwrap_err();
     assert_eq!(state_of(&error), UnavailableState::Ejected);
-    assert_eq!(error.cause().unwrap(), "it failed 6 times in 5m (last: code 1)");
+    assert_eq!(error.to_string(), "server `a` keeps failing: code 1");
+    let action = "ejected after 6 failures in 5m; it is not tried again for 55s, unless it is reloaded";
+    assert_eq!(error.cause().unwrap(), action);
     assert_eq!((world.stage("a").connects(), world.status("a").ejected), (6, true));
     world.host.reload("a").await.unwrap();
     assert_eq!(world.call("a", "die").await.unwrap().text(), "alive");
@@ -90,7 +92,7 @@ async fn a_start_that_takes_too_long_fails_and_leaves_nothing() {
     let script = Script::echo().start_after(secs(400));
     let world = World::new().server_with("a", script, |spec| spec.restart.max = 0).open().await;
     let error = world.call("a", "echo").await.unwrap_err();
-    assert_eq!(error.cause().unwrap(), "it failed once in 5m (last: no handshake within 1m)");
+    assert_eq!(error.to_string(), "server `a` keeps failing: no handshake within 1m");
     assert_eq!(world.stage("a").open_sessions(), 0);
 }
 
@@ -140,4 +142,63 @@ async fn a_list_that_waits_for_a_start_never_says_that_something_may_have_run() 
         assert!(!error.render().contains("may have been executed"), "{}", error.render());
     }
     assert_eq!((world.stage("slow").connects(), world.stage("just").connects()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_broken_server_among_eight_costs_a_list_no_time() {
+    let mut world = World::new().server("broken", Script::echo().failing_starts(|_| true));
+    for name in ["a", "b", "c", "d", "e", "f", "g"] {
+        world = world.server(name, Script::echo().start_after(ms(300)));
+    }
+    let world = world.open().await;
+    // While it is started for the first time, while it waits, and when it is ejected.
+    for wait in [0, 1, 30] {
+        world.advance(secs(wait)).await;
+        for has_offers in [true, false] {
+            let began = tokio::time::Instant::now();
+            let broken: Vec<_> = if has_offers {
+                let offers = world.host.offers(&world.me, Kind::Tools, secs(30)).await;
+                offers.into_iter().filter_map(|offer| Some((offer.server, offer.error?))).collect()
+            } else {
+                let found = world.host.discover(&world.me).await;
+                found.into_iter().filter_map(|one| Some((one.server, one.tools.err()?))).collect()
+            };
+            assert!(began.elapsed() < ms(400), "{:?}", began.elapsed());
+            let [(server, error)] = &broken[..] else { panic!("{broken:?}") };
+            assert_eq!(server.as_str(), "broken");
+            assert!(error.to_string().contains("the script says so"), "{error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_dependency_is_ten_seconds_late_comes_up_after_one_list_by_itself() {
+    let began = tokio::time::Instant::now();
+    let script = Script::echo().failing_starts(move |_| began.elapsed() < secs(10));
+    let world = World::new().server("a", script).open().await;
+    let offers = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+    assert!(offers[0].error.is_some() && began.elapsed() < secs(1));
+    while world.state("a") != "ready" {
+        assert!(began.elapsed() < secs(75), "it did not come up: {}", world.state("a"));
+        world.advance(ms(500)).await;
+        // After an ejection the next list is the one that tries again.
+        if world.state("a") == "idle" {
+            world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+        }
+    }
+    assert!(world.stage("a").connects() <= 7, "{} starts", world.stage("a").connects());
+    world.call("a", "echo").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eager_server_whose_dependency_is_late_comes_up_without_any_caller() {
+    let began = tokio::time::Instant::now();
+    let script = Script::echo().failing_starts(move |nth| nth > 1 && began.elapsed() < secs(30));
+    let world = World::new().server_with("a", script, |spec| spec.lazy = false).open().await;
+    world.crash("a");
+    world.advance(secs(20)).await;
+    assert_eq!(world.state("a"), "ejected");
+    world.advance(secs(60)).await;
+    assert_eq!((world.state("a"), world.status("a").consecutive_failures), ("ready", 1));
+    world.call("a", "echo").await.unwrap();
 }

@@ -92,7 +92,7 @@ async fn a_reference_that_leads_nowhere_is_named_and_its_value_is_not() {
         process_of(&mut spec).env.insert("TOKEN".into(), format!("Bearer {reference}"));
         let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
         let (state, cause) = unavailable(&error);
-        assert_eq!(state, UnavailableState::StartFailed);
+        assert_eq!(state, UnavailableState::CannotStart);
         assert!(cause.contains(reference), "{cause}");
         assert!(!cause.contains("Bearer"), "{cause}");
     }
@@ -127,7 +127,7 @@ async fn arguments_are_never_split_and_never_expanded() {
         format!("{} --slow 1", ostler_testkit::fake_mcp().display()),
     );
     let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
-    assert_eq!(unavailable(&error).0, UnavailableState::StartFailed, "a command is a program and not a line");
+    assert_eq!(unavailable(&error).0, UnavailableState::CannotStart, "a command is a program and not a line");
     stage.close().await;
 }
 

@@ -201,14 +201,14 @@ async fn a_program_that_cannot_be_started_is_named_with_the_reason() {
     process_of(&mut elsewhere).cwd = Some(stage.file("no-such-folder"));
     let spec_of = |program: &str| ServerSpec::stdio(elsewhere.name.clone(), program);
     let table = [
-        (spec_of("no-such-program-anywhere"), vec!["`no-such-program-anywhere`", "No such file"]),
+        (spec_of("no-such-program-anywhere"), vec!["`no-such-program-anywhere`", "was not found in PATH"]),
         (spec_of(&plain), vec!["plain-file", "Permission denied"]),
         (elsewhere.clone(), vec!["working directory", "no-such-folder"]),
     ];
     for (spec, words) in table {
         let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
         let (state, cause) = unavailable(&error);
-        assert_eq!(state, UnavailableState::StartFailed);
+        assert_eq!(state, UnavailableState::CannotStart);
         for word in words {
             assert!(cause.contains(word), "{word:?} is not in {cause:?}");
         }
@@ -237,4 +237,77 @@ async fn what_had_begun_to_start_is_gone_when_a_stop_or_a_shutdown_returns() {
         }
         stage.close().await;
     }
+}
+
+/// A program that is a script.
+fn script(stage: &Stage, name: &str, text: &str) -> String {
+    let path = stage.file(name);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn what_only_a_change_removes_is_tried_once_and_is_the_headline() {
+    for stage in [Stage::guarded(), Stage::unguarded()] {
+        let file = stage.file("no-program");
+        std::fs::write(&file, "").unwrap();
+        let starts = stage.path("starts");
+        let path = std::env::var("PATH").unwrap();
+        let table = [
+            (
+                "no-such-program".to_owned(),
+                format!("program `no-such-program` was not found in PATH ({path})"),
+            ),
+            ("/no/such/program".to_owned(), "program `/no/such/program` was not found".to_owned()),
+            (file.display().to_string(), "can't be executed: Permission denied".to_owned()),
+            (script(&stage, "odd", "#!/no/such/interpreter\n"), "the interpreter that it names".to_owned()),
+            (
+                script(
+                    &stage,
+                    "usage",
+                    &format!("#!/bin/sh\necho x >> {starts}\necho 'usage: it DIR' >&2\nexit 2\n"),
+                ),
+                "it does not take the arguments it is given (code 2), \"usage: it DIR\"".to_owned(),
+            ),
+        ];
+        for (command, cause) in table {
+            stage.spawn(ServerSpec::stdio(ServerName::new("fake").unwrap(), command).lazy()).await;
+            let error = stage.call("fake", "echo", none()).await.unwrap_err();
+            assert_eq!(unavailable(&error).0, UnavailableState::CannotStart);
+            let said = error.to_string();
+            assert!(said.starts_with("server `fake` can't start: ") && said.contains(&cause), "{said}");
+            assert!(error.cause().unwrap().starts_with("it is not tried again for "), "{:?}", error.cause());
+            let status = stage.status("fake");
+            assert_eq!((status.state, status.ejected, status.starts_total), (State::Ejected, true, 1));
+            assert!(status.retry_after_ms.is_some_and(|wait| (1..=60_000).contains(&wait)));
+            stage.call("fake", "echo", none()).await.unwrap_err();
+            assert_eq!(stage.status("fake").starts_total, 1);
+            stage.host.remove("fake").await.unwrap();
+        }
+        assert_eq!(stage.lines("starts").len(), 1);
+        stage.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_installed_later_is_found_without_an_operator() {
+    let stage = Stage::guarded();
+    let program = stage.file("later");
+    let name = ServerName::new("fake").unwrap();
+    let mut spec = ServerSpec::stdio(name, program.display().to_string()).lazy();
+    spec.restart.readmit_after = Some(Duration::from_millis(20));
+    stage.spawn(spec).await;
+    stage.call("fake", "echo", none()).await.unwrap_err();
+    let fake = ostler_testkit::fake_mcp().display().to_string();
+    script(&stage, "later", &format!("#!/bin/sh\nexec '{fake}'\n"));
+    let found = async {
+        while stage.call("fake", "echo", none()).await.is_err() {
+            let wait = stage.status("fake").retry_after_ms.unwrap_or(1);
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+        }
+    };
+    tokio::time::timeout(LONG, found).await.unwrap();
+    assert!(stage.status("fake").starts_total >= 2);
+    stage.close().await;
 }

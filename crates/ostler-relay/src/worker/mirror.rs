@@ -102,7 +102,8 @@ fn out_of_reach(cause: String) -> CallError {
     match ServerName::new("relay") {
         Ok(server) => {
             let state = UnavailableState::OutOfReach;
-            CallError::Unavailable(Unavailable { server, state, cause, retry_after: None })
+            let action = String::new();
+            CallError::Unavailable(Unavailable { server, state, cause, action, retry_after: None })
         }
         Err(_) => CallError::Overloaded { what: cause, retry_after: Duration::from_secs(1) },
     }

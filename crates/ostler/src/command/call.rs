@@ -53,12 +53,19 @@ async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
     };
     let statuses = reach.statuses().await.ok()?;
     let status = statuses.into_iter().find(|status| status.name == *server)?;
-    let state = match status.state {
-        State::Fetching => UnavailableState::Fetching,
-        _ => UnavailableState::Starting,
+    let (state, cause) = match (status.start, status.last_error) {
+        (Some(start), _) if status.state == State::Fetching => {
+            (UnavailableState::Fetching, format!("it {start}"))
+        }
+        (Some(start), None) => (UnavailableState::Starting, format!("it {start}")),
+        (_, Some(error)) if matches!(status.state, State::Backoff | State::Starting) => {
+            let words = error.cause.map(|line| format!("\"{line}\", ")).unwrap_or_default();
+            (UnavailableState::StartFailed, format!("{words}{}", error.message))
+        }
+        _ => return None,
     };
-    let cause = format!("it {}", status.start?);
-    let unavailable = Unavailable { server: server.clone(), state, cause, retry_after: None };
+    let (server, action) = (server.clone(), "it is being started again".to_owned());
+    let unavailable = Unavailable { server, state, cause, action, retry_after: None };
     Some(Failure::Late(CallError::Unavailable(unavailable)))
 }
 

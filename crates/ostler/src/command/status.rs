@@ -164,7 +164,7 @@ impl Shown {
             status: probed.status.clone(),
             start_ms: error.is_none().then_some(probed.start.as_millis()),
             error: error.map(Reason::from),
-            words: error.map(|error| error.cause().unwrap_or_else(|| error.to_string())),
+            words: error.map(|error| error.reason()),
         }
     }
 

@@ -106,7 +106,7 @@ impl Failure {
 fn hint_of(error: &CallError) -> Option<String> {
     match error {
         CallError::Unavailable(it) => match it.state {
-            UnavailableState::StartFailed => {
+            UnavailableState::StartFailed | UnavailableState::CannotStart => {
                 Some(format!("fix the cause; `ostler status {} --probe` shows all that it says", it.server))
             }
             UnavailableState::Ejected => {

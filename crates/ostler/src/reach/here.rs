@@ -11,7 +11,9 @@ use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
-use ostler_host::{Arguments, Caller, Discovered, Host, HostOptions, Kind, ListedTool, Request};
+use ostler_host::{
+    Arguments, Caller, Discovered, Host, HostOptions, Kind, ListedTool, Request, StartPatience,
+};
 use tokio::task::JoinSet;
 
 use super::patience::{Deadline, patiently};
@@ -47,7 +49,9 @@ impl Here {
         let Setting { config, pins, spot, .. } = setting;
         let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
         let state_dir = folders::state();
-        let host = Host::new(HostOptions { guard, state_dir, pins, ..HostOptions::of(&config) });
+        let start_patience = StartPatience::Once;
+        let host =
+            Host::new(HostOptions { guard, state_dir, pins, start_patience, ..HostOptions::of(&config) });
         // A machine without a home has no place where anything could be written down.
         let audit = spot.and_then(|spot| Audit::begin(&spot, &config.audit, Stay::Short));
         if let Some(audit) = &audit {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_gateway::{Face, Gateway, GatewayOptions};
-use ostler_host::{Host, HostOptions};
+use ostler_host::{Host, HostOptions, StartPatience};
 use tokio::runtime::Builder;
 
 pub(crate) use self::bridge::Bridge;
@@ -63,7 +63,8 @@ pub(crate) fn run_bridge(bridge: Bridge, door: Door, voice: Voice) -> Result<(),
 
 /// A host that only carries.
 fn bare_host() -> Host {
-    Host::new(HostOptions { cache_bytes: 0, ..HostOptions::default() })
+    let start_patience = StartPatience::UntilReached;
+    Host::new(HostOptions { cache_bytes: 0, start_patience, ..HostOptions::default() })
 }
 
 /// Serves until the agent has gone. A signal is a way to end like any other.

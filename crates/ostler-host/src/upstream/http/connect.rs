@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ostler_core::fault::FaultKind;
+use ostler_core::fault::{FaultKind, PermanentCause};
 use ostler_core::spec::{Endpoint, ServerSpec};
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
@@ -18,6 +18,7 @@ use super::client;
 use super::road::Road;
 use super::session::{Beginning, HttpSession};
 use super::shake::{self, Manner, Opened};
+use super::turn_down;
 use crate::secrets::Veil;
 use crate::upstream::stdio::resolve;
 use crate::upstream::{BoxFuture, Connector, Plan, Session};
@@ -60,14 +61,15 @@ impl HttpConnector {
     }
 
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, FaultKind> {
-        let road = self.road().await.map_err(FaultKind::Start)?;
+        let config = |why| FaultKind::from(PermanentCause::Config(why));
+        let road = self.road().await.map_err(config)?;
         let remembered = *self.lock();
         let opened = match shake::open(&road, &self.identity, remembered).await {
             Ok(opened) => opened,
             Err(fault) => {
                 // Whatever it was before, the next start asks anew.
                 *self.lock() = None;
-                return Err(fault.kind);
+                return Err(turn_down::at_handshake(fault.kind));
             }
         };
         *self.lock() = Some(match &opened {

@@ -113,7 +113,7 @@ impl Agreed {
             Ok(Err(fault)) => {
                 link.heed(&fault);
                 return Err(match fault.kind {
-                    kind @ FaultKind::Connect(_) => Fault::not_sent(kind),
+                    kind @ (FaultKind::Connect(_) | FaultKind::Permanent(_)) => Fault::not_sent(kind),
                     kind => Fault::rejected(kind),
                 });
             }

@@ -105,7 +105,8 @@ impl Link {
 
     /// Looks at a fault for signs that the endpoint is lost.
     pub(crate) fn heed(&self, fault: &Fault) {
-        if matches!(fault.kind, FaultKind::Connect(_) | FaultKind::NeedsAuth { .. }) {
+        if matches!(fault.kind, FaultKind::Connect(_) | FaultKind::Permanent(_) | FaultKind::NeedsAuth { .. })
+        {
             self.lose(&fault.kind);
         }
     }

@@ -106,7 +106,10 @@ async fn attach(road: &Road, identity: &ClientIdentity) -> Result<Opened, Fault>
     let mut stream = match road.get(HeaderMap::new(), Place::default()).await? {
         Reply::Events(stream) => stream,
         Reply::Refused(status, body) => return Err(turn_down::refusal(status, &body)),
-        Reply::Json(_) | Reply::Accepted => return Err(failed("the endpoint speaks no MCP".into())),
+        Reply::Json(_) | Reply::Accepted => {
+            let kind = FaultKind::Malformed("it opens no event stream".into());
+            return Err(Fault { delivery: Delivery::Answered, kind });
+        }
     };
     let out = loop {
         let event = stream.next().await.map_err(turn_down::while_reading)?;

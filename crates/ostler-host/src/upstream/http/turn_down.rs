@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::fault::{Delivery, Fault, FaultKind};
+use ostler_core::fault::{Delivery, Fault, FaultKind, PermanentCause};
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Error, StatusCode};
 
@@ -22,8 +22,56 @@ const WORDS: usize = 200;
 pub(crate) fn unsent_or_lost(error: Error) -> Fault {
     let error = error.without_url();
     match error.is_connect() || error.is_builder() {
-        true => Fault::not_sent(FaultKind::Connect(chain(&error))),
+        true => Fault::not_sent(match rejected_certificate(&error) {
+            Some(why) => FaultKind::from(PermanentCause::Certificate(why)),
+            None => FaultKind::Connect(chain(&error)),
+        }),
         false => Fault::unknown(FaultKind::Transfer(chain(&error))),
+    }
+}
+
+/// Finds the reason why no TLS connection can be made with this endpoint, if there is one that stays. A connection that
+/// breaks during the TLS handshake is none.
+fn rejected_certificate(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let io = cause.downcast_ref::<std::io::Error>();
+        // The error inside of one of the system is not among its sources.
+        let inner =
+            io.and_then(std::io::Error::get_ref).map(|inner| inner as &(dyn std::error::Error + 'static));
+        let tls = inner.unwrap_or(cause).downcast_ref::<rustls::Error>();
+        if let Some(tls) = tls {
+            return is_lasting(tls).then(|| tls.to_string());
+        }
+        next = inner.or_else(|| cause.source());
+    }
+    None
+}
+
+fn is_lasting(error: &rustls::Error) -> bool {
+    use rustls::Error as E;
+    matches!(
+        error,
+        E::InvalidCertificate(_)
+            | E::NoCertificatesPresented
+            | E::UnsupportedNameType
+            | E::PeerIncompatible(_)
+            // A server that speaks plain HTTP, for example.
+            | E::InvalidMessage(_)
+    )
+}
+
+/// What a fault of the handshake says of the endpoint, if that stays.
+pub(crate) fn at_handshake(kind: FaultKind) -> FaultKind {
+    match kind {
+        // Not yet, too early, and too many requests pass.
+        FaultKind::Status { code, text }
+            if (300..500).contains(&code) && !matches!(code, 408 | 425 | 429) =>
+        {
+            FaultKind::from(PermanentCause::NoEndpoint { code, text })
+        }
+        FaultKind::Malformed(why) => FaultKind::from(PermanentCause::NotMcp(why)),
+        kind => kind,
     }
 }
 

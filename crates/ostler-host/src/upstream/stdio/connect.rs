@@ -1,10 +1,13 @@
 //! Making a session with a child process.
 
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ostler_core::fault::FaultKind;
+use nix::errno::Errno;
+use ostler_core::fault::{Exit, FaultKind, PermanentCause};
 use ostler_core::spec::{Process as ProcessSpec, ServerSpec, Transport};
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
@@ -20,7 +23,7 @@ use super::process::Process;
 use super::session::{Beginning, StdioSession};
 use super::usage::root_of;
 use crate::guard::client::Warden;
-use crate::guard::order::Pace;
+use crate::guard::order::{Order, Pace};
 use crate::secrets::Veil;
 use crate::server::startup::StartingProcess;
 use crate::upstream::{BoxFuture, Connector, Force, Plan, Session, Startup};
@@ -89,17 +92,18 @@ impl StdioConnector {
         let path = self.login_path.get().await;
         let order = environment::order(&self.process, path, Pace::default(), &self.veil)
             .await
-            .map_err(cannot_start)?;
+            .map_err(|why| cannot_start(FaultKind::from(PermanentCause::Config(why))))?;
         let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone(), &self.veil)
             .await
-            .map_err(|error| self.not_started(&error))?;
+            .map_err(|error| cannot_start(not_started(&self.process, &order, &error)))?;
         let (pid, has_guard) = (process.handle.pid, self.warden.is_some());
         let root = tokio::task::spawn_blocking(move || root_of(pid, has_guard)).await.unwrap_or(pid);
         plan.startup.attach(StartingProcess { pid, root, stderr: Arc::clone(&process.handle.stderr) });
         let mut handshake = Handshake::new(self.identity.clone(), self.remembered().or(plan.era), "{}")
             .declaring_to_legacy(LEGACY_CAPABILITIES);
         let mut splitter = LineSplitter::new(self.cap);
-        match shake_hands(&mut process, &mut handshake, &mut splitter, &plan.startup).await {
+        let mut progress = Progress::default();
+        match shake_hands(&mut process, &mut handshake, (&mut splitter, &mut progress), &plan.startup).await {
             Shaken::Open(hello) => {
                 self.remember(Some(hello.era));
                 let beginning = Beginning {
@@ -115,23 +119,15 @@ impl StdioConnector {
             // Strict legacy servers exit at a request before `initialize`, which the next start sends first.
             Shaken::ClosedAtProbe => {
                 self.remember(Some(Era::Legacy));
+                progress.has_read_probe &= is_read(&process);
                 let kind = FaultKind::Handshake(HandshakeError::Closed.to_string());
-                Err(self.with_hint(post_mortem(process, kind).await))
+                Err(self.with_hint(post_mortem(process, kind, progress).await))
             }
             Shaken::Failed(kind) => {
                 self.remember(None);
-                Err(self.with_hint(post_mortem(process, kind).await))
+                progress.has_read_probe = false;
+                Err(self.with_hint(post_mortem(process, kind, progress).await))
             }
-        }
-    }
-
-    fn not_started(&self, error: &std::io::Error) -> Failure {
-        match &self.process.cwd {
-            // The kernel's error is the same as for a program that is missing.
-            Some(cwd) if !cwd.is_dir() => {
-                cannot_start(format!("the working directory `{}` does not exist", cwd.display()))
-            }
-            _ => cannot_start(format!("`{}`: {error}", self.process.command)),
         }
     }
 
@@ -184,7 +180,7 @@ enum Shaken {
 async fn shake_hands(
     process: &mut Process,
     handshake: &mut Handshake,
-    splitter: &mut LineSplitter,
+    (splitter, progress): (&mut LineSplitter, &mut Progress),
     startup: &Startup,
 ) -> Shaken {
     let mut step = handshake.begin();
@@ -192,7 +188,7 @@ async fn shake_hands(
         match step {
             Step::Send(bytes) => {
                 // A server that has gone away shows in the read that follows.
-                let _ = process.stdin.write_all(&bytes).await;
+                progress.has_read_probe = process.stdin.write_all(&bytes).await.is_ok();
             }
             Step::Wait => {}
             Step::Done(hello) => return Shaken::Open(hello),
@@ -213,6 +209,7 @@ async fn shake_hands(
                 continue;
             }
         };
+        progress.has_spoken |= message.is_some();
         step = match message {
             Some(message) => handshake.on_message(&message),
             None => match handshake.on_closed() {
@@ -241,24 +238,120 @@ async fn next_message(process: &mut Process, splitter: &mut LineSplitter) -> Opt
     }
 }
 
-fn cannot_start(why: String) -> Failure {
-    Failure::new(FaultKind::Start(why), Instant::now().into_std())
+fn cannot_start(kind: FaultKind) -> Failure {
+    Failure::new(kind, Instant::now().into_std())
+}
+
+/// Tells by the system's error why a program could not be executed.
+fn not_started(process: &ProcessSpec, order: &Order, error: &io::Error) -> FaultKind {
+    // The error is the same as for a program that is missing.
+    if let Some(cwd) = process.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        let why = format!("its working directory `{}` does not exist", cwd.display());
+        return FaultKind::from(PermanentCause::Config(why));
+    }
+    let program = process.command.clone();
+    let is_path = order.argv.first().is_some_and(|program| program.contains('/'));
+    let has_file = is_path && order.argv.first().is_some_and(|program| Path::new(program).exists());
+    let cause = match error.kind() {
+        io::ErrorKind::NotFound if has_file => PermanentCause::NotExecutable {
+            program,
+            why: "the interpreter that it names does not exist".into(),
+        },
+        io::ErrorKind::NotFound => {
+            let path = order.env.iter().find(|(key, _)| key == "PATH").map(|(_, path)| path.clone());
+            PermanentCause::ProgramMissing { program, path: path.filter(|_| !is_path) }
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+            PermanentCause::NotExecutable { program, why: error.to_string() }
+        }
+        _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+            PermanentCause::NotExecutable { program, why: error.to_string() }
+        }
+        // The machine may have room for it later.
+        _ => return FaultKind::Start(format!("program `{program}` could not be executed: {error}")),
+    };
+    cause.into()
+}
+
+/// How far a process came before it ended during the handshake.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// It sent a message.
+    has_spoken: bool,
+    /// It took the probe from its stdin; during the handshake, that the probe could be written.
+    has_read_probe: bool,
+}
+
+/// Returns whether the process has read all that was written to its stdin.
+fn is_read(process: &Process) -> bool {
+    rustix::io::ioctl_fionread(&process.stdin).is_ok_and(|unread| unread == 0)
 }
 
 /// Ends a process that never became a session, and tells what is known of it.
-async fn post_mortem(process: Process, kind: FaultKind) -> Failure {
+async fn post_mortem(process: Process, kind: FaultKind, progress: Progress) -> Failure {
     let exit = process.handle.exited_within(LAST_WORDS).await;
-    let mut failure = match exit {
-        Some(exit) => Failure::new(FaultKind::Exited(exit), Instant::now().into_std()),
-        None => Failure::new(kind, Instant::now().into_std()),
+    let words = process.handle.last_words(exit).await;
+    let kind = match exit {
+        Some(exit) if !progress.has_spoken && is_usage(exit, &words) => {
+            FaultKind::from(PermanentCause::Usage(exit))
+        }
+        Some(exit) if progress.has_read_probe => FaultKind::EndedAtProbe(exit),
+        Some(exit) => FaultKind::Exited(exit),
+        None => kind,
     };
-    failure.quote(process.handle.last_words(exit).await);
+    let mut failure = Failure::new(kind, Instant::now().into_std());
+    failure.exit = exit;
+    failure.quote(words);
     bury(process).await;
     failure
+}
+
+/// Returns whether a process that ended at its start has complained about its arguments: by the exit code of `sysexits.h`, by
+/// the one that argument parsers use together with a usage text, or by a usage text and nothing before it. A usage text behind
+/// an error is no sign: some parsers print it after every failure.
+fn is_usage(exit: Exit, stderr: &[String]) -> bool {
+    let is_usage = |line: &String| {
+        let line = line.trim_start().as_bytes();
+        line.len() >= 5
+            && line[..5].eq_ignore_ascii_case(b"usage")
+            && !line.get(5).is_some_and(u8::is_ascii_alphanumeric)
+    };
+    let first = stderr.iter().find(|line| !line.trim().is_empty());
+    match exit {
+        Exit::Code(64) => true,
+        Exit::Code(2) => stderr.iter().any(is_usage),
+        Exit::Code(1..) => first.is_some_and(is_usage),
+        Exit::Code(_) | Exit::Signal(_) | Exit::Untold => false,
+    }
 }
 
 async fn bury(process: Process) {
     let Process { stdin, stdout, handle } = process;
     drop((stdin, stdout));
     let _ = tokio::time::timeout(BURIAL, handle.end(Force::Kill)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_about_arguments_is_told_from_other_failures() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let table = [
+            (64, "", true),
+            (2, "usage: server [-h] --db DB\nserver: error: --db is missing", true),
+            (2, "error: unexpected argument\n\nUsage: server [OPTIONS]", true),
+            (1, "Usage: server <directory>", true),
+            (1, "Error: connection refused\nUsage:\n  server [flags]", false),
+            (1, "usages are counted", false),
+            (2, "panic: no database", false),
+            (1, "", false),
+            (0, "usage: server", false),
+        ];
+        for (code, stderr, expected) in table {
+            assert_eq!(is_usage(Exit::Code(code), &lines(stderr)), expected, "{code} {stderr:?}");
+        }
+        assert!(!is_usage(Exit::Signal(9), &lines("usage: server")));
+    }
 }

@@ -62,7 +62,8 @@ impl Lifeline {
             match self.next_report().await? {
                 Some(Report::Unlocked(why)) => unlocked = Some(why),
                 Some(Report::Started(pid)) => return Ok(Begun { pid: pid.cast_unsigned(), unlocked }),
-                Some(Report::Failed(why)) => return Err(io::Error::other(why)),
+                Some(Report::Failed(Some(errno), _)) => return Err(io::Error::from_raw_os_error(errno)),
+                Some(Report::Failed(None, why)) => return Err(io::Error::other(why)),
                 Some(_) | None => {
                     return Err(io::Error::other("the guard ended before the server was started"));
                 }
@@ -113,7 +114,7 @@ async fn watch_over(mut lifeline: Lifeline, keeper: &mut Keeper) {
                     exit = how;
                     life.send_replace(Life::Exited(how));
                 }
-                Ok(Some(Report::Started(_) | Report::Failed(_) | Report::Unlocked(_))) => {}
+                Ok(Some(Report::Started(_) | Report::Failed(..) | Report::Unlocked(_))) => {}
                 // A killed guard says nothing more; its orphans are the warden's.
                 Ok(Some(Report::Clear) | None) | Err(_) => break,
             },

@@ -1,0 +1,131 @@
+//! Remote servers that are away for a while, or are none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::error::UnavailableState;
+use ostler_core::spec::{RetryRule, ToolRules};
+use ostler_core::status::State;
+use ostler_host::ServerSpec;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::remote::{Remote, modern, raw};
+use crate::stage::{Stage, spec, unavailable};
+
+/// A spec whose calls may be repeated: one that crosses with the end of its connection has an unknown outcome.
+fn repeatable(remote: &Remote) -> ServerSpec {
+    let mut spec = spec(&remote.url());
+    spec.tool.insert("echo".into(), ToolRules { retry: RetryRule::Safe, ..ToolRules::default() });
+    spec
+}
+
+/// Calls from several callers while the server is away for so long; returns how long after its return each was answered.
+async fn calls_while_away(away: Duration) -> Vec<Duration> {
+    let mut remote = Remote::start(modern(|_| None));
+    let stage = Arc::new(Stage::with(repeatable(&remote)).await);
+    stage.text("echo").await;
+    remote.stop();
+    let gone = Instant::now();
+    let mut calls = JoinSet::new();
+    for n in 0..8 {
+        let stage = Arc::clone(&stage);
+        calls.spawn(async move {
+            // Some come early and some late.
+            tokio::time::sleep_until(gone + away * n / 8).await;
+            stage.text("echo").await;
+            Instant::now()
+        });
+    }
+    tokio::time::sleep_until(gone + away).await;
+    remote.restart(modern(|_| None));
+    let back = Instant::now();
+    let answered = calls.join_all().await;
+    assert_eq!(stage.status().consecutive_failures, 0);
+    answered.into_iter().map(|at| at.saturating_duration_since(back)).collect()
+}
+
+#[tokio::test]
+async fn calls_wait_for_a_server_that_is_away_for_a_moment() {
+    for away in [300, 1_000, 5_000] {
+        let after = calls_while_away(Duration::from_millis(away)).await;
+        // Five seconds is the longest delay; the rest is for a busy machine.
+        assert!(after.iter().all(|after| *after < Duration::from_secs(15)), "away for {away} ms: {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_was_never_reached_is_told_at_once_and_tried_again_by_the_next_call() {
+    let mut remote = Remote::start(modern(|_| None));
+    let url = remote.url();
+    remote.stop();
+    for url in [&url, "http://no-such-host.invalid/mcp"] {
+        let stage = Stage::with(spec(url)).await;
+        let error = stage.call("echo").await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("server `remote` can't start: could not connect: "), "{said}");
+        assert_eq!(stage.status().starts_total, 1);
+        let (state, retry_after) = unavailable(Err(error));
+        assert!(retry_after.is_some_and(|wait| wait <= Duration::from_secs(5)));
+        assert_eq!((state, stage.status().state), (UnavailableState::CannotStart, State::Backoff));
+    }
+    let stage = Stage::with(spec(&url)).await;
+    stage.call("echo").await.unwrap_err();
+    remote.restart(modern(|_| None));
+    while stage.call("echo").await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_without_mcp_is_asked_once_and_told_as_such() {
+    let pages: [(u16, &str, &str); 5] = [
+        (404, "text/plain", "it answered HTTP 404: nothing"),
+        (405, "text/plain", "it answered HTTP 405: nothing"),
+        (302, "text/plain", "it answered HTTP 302: nothing"),
+        (200, "text/html", "does not speak MCP: `text/html` in place of JSON or an event stream"),
+        (200, "application/json", "does not speak MCP: "),
+    ];
+    for (status, kind, cause) in pages {
+        let remote = Remote::start(move |_| raw(status, kind, "nothing"));
+        let stage = Stage::of(&remote).await;
+        let error = stage.call("echo").await.unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.starts_with("server `remote` can't start: its `url` ") && said.contains(cause),
+            "{said}"
+        );
+        let asked = remote.got().len();
+        assert_eq!(unavailable(stage.call("echo").await).0, UnavailableState::CannotStart);
+        assert_eq!((remote.got().len(), stage.status().starts_total), (asked, 1));
+        assert!(stage.status().ejected);
+    }
+}
+
+#[tokio::test]
+async fn a_tls_failure_is_told_once_with_what_to_set() {
+    let remote = Remote::start(modern(|_| None));
+    let stage = Stage::with(spec(&format!("https://{}/mcp", remote.address))).await;
+    let said = stage.call("echo").await.unwrap_err().to_string();
+    assert!(said.contains("can't be reached over TLS") && said.contains("`SSL_CERT_FILE`"), "{said}");
+    assert_eq!((stage.status().starts_total, stage.status().ejected), (1, true));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_worked_is_waited_for_while_a_proxy_answers_in_its_place() {
+    let mut remote = Remote::start(modern(|_| None));
+    let stage = Stage::with(repeatable(&remote)).await;
+    stage.text("echo").await;
+    remote.stop();
+    let call = stage.call("echo");
+    let back = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        remote.restart(|_| raw(404, "text/html", "no backend"));
+        while remote.got().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        remote.restart(modern(|_| None));
+    };
+    let (answer, ()) = tokio::join!(call, back);
+    assert_eq!(answer.unwrap().text(), "echo");
+}
