@@ -415,3 +415,22 @@ fn variables_to_pass_are_those_of_the_server_and_of_the_defaults() {
     let wrong = bad("[servers.a]\ncommand = \"x\"\nenv_pass = [\"A=b\"]\n");
     assert_eq!(wrong, ["\"A=b\" in `servers.a.env_pass`: it wants the name of a variable, and no value"]);
 }
+
+#[test]
+fn an_ejected_server_is_readmitted_after_a_minute_unless_the_config_says_otherwise() {
+    let table = [
+        ("", Some(Duration::from_secs(60))),
+        ("restart.readmit_after = \"2m\"", Some(Duration::from_secs(120))),
+        ("restart.readmit_after = \"never\"", None),
+    ];
+    for (line, expected) in table {
+        let config = parse("ostler.toml", &format!("[servers.a]\ncommand = \"a\"\n{line}\n")).unwrap();
+        assert_eq!(config.servers[0].restart.readmit_after, expected, "{line}");
+    }
+    for (value, hint) in [("\"0s\"", "write \"never\""), ("\"often\"", ""), ("60", "write \"60s\"")] {
+        let text = format!("[servers.a]\ncommand = \"a\"\nrestart.readmit_after = {value}\n");
+        let problems = parse("ostler.toml", &text).unwrap_err().problems;
+        let told = problems[0].hint.clone().unwrap_or_default();
+        assert!(problems.len() == 1 && told.contains(hint), "{value}: {problems:?}");
+    }
+}

@@ -6,16 +6,16 @@ use std::time::Duration;
 use ostler_core::error::UnavailableState;
 use ostler_core::spec::{RetryRule, ToolRules};
 use ostler_core::status::State;
-use ostler_host::ServerSpec;
+use ostler_host::{Caller, Host, HostOptions, ServerSpec, StartPatience};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::remote::{Remote, modern, raw};
-use crate::stage::{Stage, spec, unavailable};
+use crate::stage::{LONG, Stage, spec, unavailable};
 
 /// A spec whose calls may be repeated: one that crosses with the end of its connection has an unknown outcome.
-fn repeatable(remote: &Remote) -> ServerSpec {
-    let mut spec = spec(&remote.url());
+fn repeatable(url: &str) -> ServerSpec {
+    let mut spec = spec(url);
     spec.tool.insert("echo".into(), ToolRules { retry: RetryRule::Safe, ..ToolRules::default() });
     spec
 }
@@ -23,7 +23,7 @@ fn repeatable(remote: &Remote) -> ServerSpec {
 /// Calls from several callers while the server is away for so long; returns how long after its return each was answered.
 async fn calls_while_away(away: Duration) -> Vec<Duration> {
     let mut remote = Remote::start(modern(|_| None));
-    let stage = Arc::new(Stage::with(repeatable(&remote)).await);
+    let stage = Arc::new(Stage::with(repeatable(&remote.url())).await);
     stage.text("echo").await;
     remote.stop();
     let gone = Instant::now();
@@ -78,6 +78,34 @@ async fn a_server_that_was_never_reached_is_told_at_once_and_tried_again_by_the_
 }
 
 #[tokio::test]
+async fn a_server_that_was_reached_in_an_earlier_run_is_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let mut remote = Remote::start(modern(|_| None));
+    let open = async |start_patience| {
+        let state_dir = Some(home.path().to_owned());
+        let host = Host::new(HostOptions { state_dir, start_patience, ..HostOptions::default() });
+        let stage = Stage { host, me: Caller::local() };
+        stage.host.spawn(&stage.me, repeatable(&remote.url())).await.unwrap();
+        stage
+    };
+    let stage = open(StartPatience::Budget).await;
+    stage.text("echo").await;
+    let is_kept = || home.path().join("starts/remote.json").exists();
+    ostler_testkit::eventually("the start is on record", LONG, is_kept).await;
+    stage.host.shutdown().await;
+    let (hasty, patient) = (open(StartPatience::Once).await, open(StartPatience::Budget).await);
+    remote.stop();
+    let error = hasty.call("echo").await;
+    assert_eq!(unavailable(error).0, UnavailableState::CannotStart, "a command does not wait");
+    let back = async {
+        ostler_testkit::eventually("three starts", LONG, || patient.status().starts_total >= 3).await;
+        remote.restart(modern(|_| None));
+    };
+    let (answer, ()) = tokio::join!(patient.call("echo"), back);
+    assert_eq!(answer.unwrap().text(), "echo");
+}
+
+#[tokio::test]
 async fn an_address_without_mcp_is_asked_once_and_told_as_such() {
     let pages: [(u16, &str, &str); 5] = [
         (404, "text/plain", "it answered HTTP 404: nothing"),
@@ -114,7 +142,7 @@ async fn a_tls_failure_is_told_once_with_what_to_set() {
 #[tokio::test]
 async fn an_endpoint_that_worked_is_waited_for_while_a_proxy_answers_in_its_place() {
     let mut remote = Remote::start(modern(|_| None));
-    let stage = Stage::with(repeatable(&remote)).await;
+    let stage = Stage::with(repeatable(&remote.url())).await;
     stage.text("echo").await;
     remote.stop();
     let call = stage.call("echo");
