@@ -13,11 +13,21 @@ fn main() {
 
 #[divan::bench(args = [100, 10_240])]
 fn call(bencher: divan::Bencher<'_, '_>, payload: usize) {
+    measure(bencher, payload, true);
+}
+
+/// The same without the check of arguments.
+#[divan::bench(args = [100, 10_240])]
+fn call_unchecked(bencher: divan::Bencher<'_, '_>, payload: usize) {
+    measure(bencher, payload, false);
+}
+
+fn measure(bencher: divan::Bencher<'_, '_>, payload: usize, validate: bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _inside = runtime.enter();
     let host = Host::new(HostOptions::default());
     let caller = Caller::local();
-    let spec = ServerSpec::stdio(ServerName::new("parrot").unwrap(), "none");
+    let spec = ServerSpec::stdio(ServerName::new("parrot").unwrap(), "none").validate(validate);
     runtime.block_on(host.spawn_with(&caller, spec, Arc::new(Parrot { tools: 1 }))).unwrap();
     let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(payload));
     let arguments: Arc<RawValue> = RawValue::from_string(text).unwrap().into();

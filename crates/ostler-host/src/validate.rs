@@ -23,12 +23,13 @@ use crate::server::slot::Slot;
 use crate::tools::within;
 
 /// The most compiled schemas that are kept.
-const MOST_KEPT: usize = 512;
-/// The most bytes of schema text whose compiled forms are kept. A compiled form takes about 20 times its text.
-const MOST_TEXT: usize = 1 << 20;
+const MOST_KEPT: usize = 256;
+/// The most bytes of schema text whose compiled forms are kept. A compiled form takes about 25 times its text;
+/// compiling it again takes 40 µs per KiB.
+const MOST_TEXT: usize = 256 << 10;
 /// Text of a schema that judges nothing; keeping that costs little.
 const LEAST_TEXT: usize = 64;
-/// A definition above this is compiled on a thread of its own: that takes a millisecond per 10 KiB or so.
+/// A definition above this is compiled on a thread of its own.
 const LARGE_DEFINITION: usize = 8 << 10;
 /// Arguments above this are read and checked on a thread of their own.
 const LARGE_ARGUMENTS: usize = 32 << 10;
