@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::breaker::Circuit;
+use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::status::{LastError, Restarts, ServerStatus, Stage, StartStatus, State};
 use ostler_core::supervisor::{Failure, Phase, Supervisor};
@@ -18,6 +19,18 @@ impl Host {
     /// Every server, by name.
     pub fn status(&self) -> Vec<ServerStatus> {
         self.shared().registry.load().values().map(|server| self.describe(server)).collect()
+    }
+
+    /// Describes the servers that a caller may see. Definitions are named only where the caller may use all of the server.
+    pub fn visible_status(&self, caller: &Caller) -> Vec<ServerStatus> {
+        let describe = |server: &Arc<Server>| {
+            let mut status = self.describe(server);
+            if self.is_restricted_at(caller, server.spec.name.as_str()) {
+                status.invalid_definitions = None;
+            }
+            status
+        };
+        self.visible_servers(caller).iter().map(describe).collect()
     }
 
     /// One server.

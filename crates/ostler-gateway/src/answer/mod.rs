@@ -12,6 +12,7 @@
 //!   parked.rs   a legacy server asks a modern client
 //!     state.rs    what the client keeps of one
 //! listen.rs   subscriptions of modern clients
+//! status.rs   the states of servers as a resource
 //! legacy.rs   what only legacy clients ask: log level, subscriptions of resources
 //! subscribed.rs  subscriptions of both, bounded
 //! hub.rs      events of servers → listens and sessions
@@ -30,6 +31,7 @@ mod reply;
 mod rounds;
 mod route;
 mod state;
+mod status;
 mod subscribed;
 mod sweep;
 mod voice;

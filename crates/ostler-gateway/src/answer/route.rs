@@ -11,8 +11,8 @@ use ostler_host::{Kind, Refused, Unknown};
 use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND, is_name, is_uri};
 
 use super::relay::{self, Route};
-use super::state;
 use super::voice::ClientVoice;
+use super::{state, status};
 use crate::exchange::{Client, Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
@@ -235,6 +235,9 @@ async fn resource(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
     };
     if let Some(server) = asker {
         return relay::relay(gateway, exchange, Route::to(server, params)).await;
+    }
+    if uri == status::URI {
+        return status::read(gateway, exchange);
     }
     let owner = match only_server(gateway, exchange) {
         Some(only) => Some(only),

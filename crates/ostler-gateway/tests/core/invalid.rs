@@ -1,10 +1,13 @@
 //! Definitions that the schema of MCP does not allow: at `/mcp` they are completed or left out, elsewhere they pass.
 
-use ostler_core::config::PinMode;
+use std::collections::BTreeMap;
+
+use ostler_core::config::{PinMode, Role};
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_gateway::Face;
-use ostler_host::ServerName;
+use ostler_host::{Caller, Rules, ServerName};
 use ostler_testkit::{Reply, Script, World};
+use ostler_wire::Era;
 use serde_json::{Value, json};
 
 use crate::client::{Client, gateway, one};
@@ -175,4 +178,36 @@ async fn a_definition_above_the_page_limit_has_a_page_of_its_own() {
         cursor = answer["result"]["nextCursor"].clone();
     }
     assert!(cursor.is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_resource_tells_what_a_client_misses_and_nothing_that_is_hidden_from_it() {
+    let world = World::new().server("a", script()).server("b", Script::new()).open().await;
+    let gateway = gateway(&world, |_| {});
+    let read = json!({"uri": "ostler://status"});
+    for is_modern in [true, false] {
+        let mut client = match is_modern {
+            true => Client::modern(&gateway, Face::All, json!({})),
+            false => Client::legacy(&gateway, Face::All, json!({})).await,
+        };
+        client.ask("tools/list", json!({})).await;
+        let answer = client.ask("resources/read", read.clone()).await;
+        assert_eq!(answer["result"]["resultType"].as_str(), is_modern.then_some("complete"));
+        let text = answer["result"]["contents"][0]["text"].as_str().unwrap();
+        let status: Value = serde_json::from_str(text).unwrap();
+        let names: Vec<&str> =
+            status["servers"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+        assert_eq!((names, &status["servers"][0]["state"]), (vec!["a", "b"], &json!("ready")));
+        assert_eq!(status["servers"][0]["invalidDefinitions"]["left_out"], 1, "{status}");
+        assert_eq!(status["servers"][0]["invalidDefinitions"]["completed"], 2, "{status}");
+        assert!(!text.contains("pid") && !text.contains("stderr"), "{text}");
+    }
+    let some = Role { allow: vec!["a/good".into()], deny: Vec::new(), budget: None, max_in_flight: None };
+    world.host.set_rules(Rules::of(&BTreeMap::from([("some".to_owned(), some)])));
+    for (role, seen) in [("some", json!([{"name": "a", "state": "ready"}])), ("none", json!([]))] {
+        let mut client = Client::of(Caller::new("x", role), &gateway, Face::All, Era::Modern).await;
+        let answer = client.ask("resources/read", read.clone()).await;
+        let text = answer["result"]["contents"][0]["text"].as_str().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap()["servers"], seen, "{role}");
+    }
 }
