@@ -16,7 +16,6 @@ use crate::bus::ServerEvent;
 use crate::happening::Act;
 use crate::host::{Host, Registry};
 use crate::lists::Kind;
-use crate::options::StartPatience;
 use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::start_news::StartNews;
 use crate::server::start_record::LastStart;
@@ -37,8 +36,6 @@ const SHUTDOWN: Duration = Duration::from_millis(9_500);
 
 /// Longer times are taken for mistakes: a clock could not count to their end.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// Longest delay before the second start in a host that serves one command: a person waits for it.
-const ONE_SHOT_DELAY: Duration = Duration::from_millis(500);
 
 /// What became of a spawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,11 +285,7 @@ impl Host {
         }
     }
 
-    fn prepare(&self, mut spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
-        if self.options().start_patience == StartPatience::Once {
-            spec.restart.max = spec.restart.max.min(1);
-            spec.restart.max_delay = spec.restart.max_delay.min(ONE_SHOT_DELAY);
-        }
+    fn prepare(&self, spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
         let registration = self.shared().registrations.fetch_add(1, Ordering::Relaxed);
         let spec = Arc::new(spec);
         let (room, ledger) = (Arc::clone(&self.shared().room), Arc::clone(&self.shared().ledger));

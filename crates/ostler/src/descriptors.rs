@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ostler_core::config::Config;
-use ostler_core::spec::{ServerSpec, Transport};
+use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use ostler_host::guard::GuardCommand;
 
 use crate::output::tell;
@@ -13,6 +13,9 @@ const OWN: u64 = 64;
 
 /// What one process takes: its pipes and its lifeline.
 const PER_PROCESS: u64 = 8;
+
+/// Processes that have room however few servers there are.
+const FEWEST_PROCESSES: usize = 16;
 
 /// The limits of this process.
 #[derive(Debug, Clone, Copy)]
@@ -64,10 +67,13 @@ fn is_remote(server: &ServerSpec) -> bool {
     matches!(server.transport, Transport::Http(_))
 }
 
-/// What processes take, busy or not.
+/// Returns what processes take: one for each server and some that an edit may add, or as many as may live where a server
+/// has one for each caller.
 fn wanted_by_processes(config: &Config) -> u64 {
-    let local = config.servers.iter().filter(|server| !is_remote(server)).count();
-    PER_PROCESS.saturating_mul(local.max(config.pool.max_processes) as u64)
+    let local = || config.servers.iter().filter(|server| !is_remote(server));
+    let is_shared = local().all(|server| server.isolation == Isolation::Shared);
+    let processes = if is_shared { local().count().max(FEWEST_PROCESSES) } else { usize::MAX };
+    PER_PROCESS.saturating_mul(processes.min(config.pool.max_processes) as u64)
 }
 
 /// What remote servers take if all of them are busy: a connection for each call.
@@ -121,7 +127,11 @@ mod tests {
 
     #[test]
     fn processes_take_what_they_need_whatever_is_left() {
-        assert_eq!(served_with("[pool]\nmax_processes = 29\n"), 300 - 64 - 29 * 8);
-        assert_eq!(served_with("[pool]\nmax_processes = 500\n"), 1);
+        assert_eq!(served_with(""), 300 - 64 - 16 * 8);
+        let each = "[servers.a]\ncommand = \"x\"\nisolation = \"caller\"\n";
+        assert_eq!(served_with(&format!("[pool]\nmax_processes = 29\n{each}")), 300 - 64 - 29 * 8);
+        assert_eq!(served_with(&format!("[pool]\nmax_processes = 500\n{each}")), 1);
+        let twenty: String = (0..20).map(|n| format!("[servers.s{n}]\ncommand = \"x\"\n")).collect();
+        assert_eq!(served_with(&twenty), 300 - 64 - 20 * 8);
     }
 }

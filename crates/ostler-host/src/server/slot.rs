@@ -34,6 +34,9 @@ use crate::pins::Flagged;
 use crate::room::Room;
 use crate::upstream::{Connector, Session};
 
+/// Longest delay before the second start in a host that serves one command: a person waits for it.
+const ONE_SHOT_DELAY: Duration = Duration::from_millis(500);
+
 /// Which session place of a server: the partition is empty when everybody
 /// shares one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -133,7 +136,7 @@ impl Slot {
         let Parts { spec, connector, cache, room, ledger, bus, level, host, last_start, start_patience, rng } =
             parts;
         let desk = Desk {
-            supervisor: Supervisor::new(&spec, Instant::now().into_std()),
+            supervisor: supervisor(&spec, start_patience),
             liveness: Liveness::default(),
             live: None,
             rng,
@@ -200,6 +203,18 @@ impl Slot {
         self.moved.notify_waiters();
         result
     }
+}
+
+/// Makes the supervisor of a slot. The spec itself stays as it is: its fingerprint names what is kept between runs.
+fn supervisor(spec: &ServerSpec, start_patience: StartPatience) -> Supervisor {
+    let now = Instant::now().into_std();
+    if start_patience != StartPatience::Once {
+        return Supervisor::new(spec, now);
+    }
+    let mut spec = spec.clone();
+    spec.restart.max = spec.restart.max.min(1);
+    spec.restart.max_delay = spec.restart.max_delay.min(ONE_SHOT_DELAY);
+    Supervisor::new(&spec, now)
 }
 
 /// What a slot is made of.

@@ -13,7 +13,12 @@ fn names(page: &Value) -> Vec<&str> {
 
 #[test]
 fn a_list_goes_on_where_it_was_when_the_daemon_is_another() {
-    let home = Home::with_servers(&[("fake", &["--tools", "1200"])]);
+    let home = Home::with_servers(&[("fake", &["--catalog", "catalog.json"])]);
+    // More than one page holds.
+    let tools: Vec<Value> = (1..=1_200)
+        .map(|number| json!({"name": format!("tool_{number}"), "description": "x".repeat(5_000), "inputSchema": {"type": "object"}}))
+        .collect();
+    home.write("catalog.json", &json!({"tools": tools}).to_string());
     let daemon = Daemon::start(&home);
     let first = mcp::ask(daemon.port, "tools/list", json!({}));
     let cursor = first["result"]["nextCursor"].clone();
