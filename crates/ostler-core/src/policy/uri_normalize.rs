@@ -75,11 +75,14 @@ pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
             (resolve(text, true), *cut),
             (resolve(text, false), *cut),
             (with_host_name(text), *cut),
+            (with_plain_dots(text), *cut),
         ];
         if let Some(parsed) = parse(text) {
             found.push((decode(&parsed)?, *cut));
-            // As it is too: not every reader decodes, and decoding moves the end of an authority with escaped delimiters.
-            found.push((parsed, *cut));
+            // Decoding moves the end of an authority with escaped delimiters.
+            if split_around_authority(&parsed).is_some_and(|(_, authority, _)| authority.contains('%')) {
+                found.push((parsed, *cut));
+            }
         }
         found.extend(removals(text).into_iter().map(|(text, removed)| (text, cut.and(removed))));
         for (text, cut) in found {
@@ -222,6 +225,16 @@ fn with_host_name(text: &str) -> String {
     format!("{before}{user}{name}{port}{path}")
 }
 
+/// Writes dot segments with dots: the WHATWG parser resolves escaped ones and leaves every other escape as it is.
+fn with_plain_dots(text: &str) -> String {
+    let plain = |name: &str| match name.to_ascii_lowercase().replace("%2e", ".").as_str() {
+        "." => Some("."),
+        ".." => Some(".."),
+        _ => None,
+    };
+    text.split('/').map(|name| plain(name).unwrap_or(name)).collect::<Vec<_>>().join("/")
+}
+
 /// Returns a URI without each of the components that some reader ignores.
 fn removals(text: &str) -> Vec<(String, Cut)> {
     let before = |delimiter| text.split_once(delimiter).map(|(before, _)| before.to_owned());
@@ -324,7 +337,8 @@ mod tests {
     fn every_text_that_some_parser_reads_is_among_the_forms() {
         let table = [
             ("file:///tmp/../etc/passwd", "file:///etc/passwd"),
-            ("file:///tmp/%2e%2e/tmp%2Fsecret", "file:///tmp%2Fsecret"),
+            ("file:///tmp/%2e%2E/tmp%2Fsecret", "file:///tmp%2Fsecret"),
+            ("file:///tmp/%2E%2e//tmp%2F%2f", "file:///tmp%2F%2f"),
             ("https:%23@board.example/s%65cret", "https://board.example/secret"),
             ("file:///tmp/./a", "file:///tmp/a"),
             ("file:///tmp/a/..", "file:///tmp/"),
