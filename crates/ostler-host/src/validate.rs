@@ -11,7 +11,7 @@ use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
 use ostler_core::pins::Section;
 use ostler_core::schema::{ArgumentSchema, Bounded, Mistake};
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::spawn_blocking;
 
 use crate::host::Host;
@@ -36,6 +36,9 @@ const LARGE_ARGUMENTS: usize = 32 << 10;
 /// The same for a check of more steps than this, which take some 50 ns each.
 const MANY_STEPS: u64 = 10_000;
 
+/// Long checks at once.
+const MOST_CHECKS: usize = 2;
+
 /// A compiled schema; `None` where a definition has none that judges anything.
 type Compiled = Option<Arc<ArgumentSchema>>;
 
@@ -44,6 +47,8 @@ pub(crate) struct Schemas {
     kept: Mutex<Kept>,
     /// Held while a large one is compiled, so that only one is at a time.
     compiling: AsyncMutex<()>,
+    /// Threads for long checks. A call that finds none is sent unchecked: callers must not wait for each other's checks.
+    checking: Arc<Semaphore>,
 }
 
 struct Kept {
@@ -54,7 +59,8 @@ struct Kept {
 impl Default for Schemas {
     fn default() -> Self {
         let kept = Kept { schemas: LruCache::new_unbounded(), text: 0 };
-        Self { kept: Mutex::new(kept), compiling: AsyncMutex::default() }
+        let checking = Arc::new(Semaphore::new(MOST_CHECKS));
+        Self { kept: Mutex::new(kept), compiling: AsyncMutex::default(), checking }
     }
 }
 
@@ -159,7 +165,10 @@ impl Host {
                 Some(_) => {}
             }
         }
+        let Ok(permit) = Arc::clone(&self.schemas().checking).try_acquire_owned() else { return Vec::new() };
         let (params, check) = (request.params.clone(), move |arguments: Option<&[u8]>| {
+            // Held until the check is over, also when its caller has left.
+            let _permit = permit;
             schema.bound(arguments).map_or_else(Vec::new, |bounded| schema.check(&bounded))
         });
         spawn_blocking(move || check(params.arguments())).await.unwrap_or_default()

@@ -236,7 +236,7 @@ mod tests {
             CallError::InvalidArguments {
                 server: server(),
                 tool: "t".into(),
-                mistakes: vec![Mistake { path: "/a".into(), expected: "the value is not a number".into() }],
+                mistakes: vec![Mistake { path: "/a".into(), problem: "the value is not a number".into() }],
             },
             CallError::UpstreamProtocol { server: server(), detail: "rubbish".into() },
             CallError::Invalid { what: "w".into(), hint: "h".into() },

@@ -69,8 +69,8 @@ fn samples() -> Vec<CallError> {
             server: github(),
             tool: "create_issue".into(),
             mistakes: vec![
-                Mistake { path: String::new(), expected: "\"title\" is a required property".into() },
-                Mistake { path: "/labels/0".into(), expected: "the value is not of type \"string\"".into() },
+                Mistake { path: String::new(), problem: "\"title\" is a required property".into() },
+                Mistake { path: "/labels/0".into(), problem: "the value is not of type \"string\"".into() },
             ],
         },
         CallError::UpstreamProtocol { server: github(), detail: "answer longer than 16777216 bytes".into() },

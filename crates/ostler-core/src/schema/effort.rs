@@ -23,8 +23,8 @@ const DEEPEST_SCHEMA: usize = 200;
 /// The most patterns of a schema, and the longest.
 const MOST_PATTERNS: usize = 64;
 const LONGEST_PATTERN: usize = 1_000;
-/// The longest arguments that are matched with patterns.
-const LONGEST_MATCHED: usize = 64 << 10;
+/// Bytes of text whose comparison or counting is a step.
+const TEXT_OF_A_STEP: usize = 1 << 10;
 /// How often `unevaluatedProperties` and `unevaluatedItems` make what stands beside them be looked at.
 const LOOKS_OF_UNEVALUATED: u64 = 3;
 /// Values are never nested deeper than the reader of JSON allows.
@@ -42,38 +42,38 @@ pub(super) struct Effort {
     deeper: u64,
     /// Schemas of one value that refer to each other in a row.
     height: u64,
-    has_patterns: bool,
 }
 
 impl Effort {
     pub(super) fn of(schema: &Value) -> Result<Self, Unusable> {
         let mut graph = Graph::new(schema);
         graph.walk(schema, Path { depth: 0, descents: 0 })?;
+        // Patterns are not matched, and what they would refuse must not be what another keyword wants.
+        if graph.patterns > 0 && graph.can_negate {
+            return Err(Unusable::Unbounded("it has patterns beside `not`, `oneOf`, `if` or `contains`"));
+        }
         let (steps, deeper) = graph.steps();
         let height = graph.heights().into_iter().max().unwrap_or(1);
-        Ok(Self { steps, deeper, height, has_patterns: graph.patterns > 0 })
+        Ok(Self { steps, deeper, height })
     }
 
-    /// Bounds a check of arguments whose text has `len` bytes; `None` beyond all bounds.
-    pub(super) fn bound(&self, value: Value, len: usize) -> Option<Bounded> {
-        if self.has_patterns && len > LONGEST_MATCHED {
-            return None;
-        }
-        let mut tally = Tally { values: 0, steps: 0, depth: 0 };
+    /// Bounds a check of arguments; `None` beyond all bounds.
+    pub(super) fn bound(&self, value: Value) -> Option<Bounded> {
+        let mut tally = Tally { steps: 0, depth: 0 };
         self.count(&value, 0, &mut tally);
         let nesting = (tally.depth as u64 + 1).saturating_mul(self.height);
         (tally.steps <= MOST_STEPS && nesting <= DEEPEST).then_some(Bounded {
             value,
-            values: tally.values,
             steps: tally.steps,
             nesting,
         })
     }
 
     fn count(&self, value: &Value, depth: usize, tally: &mut Tally) {
-        tally.values += 1;
         tally.depth = tally.depth.max(depth);
-        tally.steps = tally.steps.saturating_add(self.steps.get(depth).copied().unwrap_or(self.deeper));
+        let text = value.as_str().map_or(0, |text| (text.len() / TEXT_OF_A_STEP) as u64);
+        let steps = self.steps.get(depth).copied().unwrap_or(self.deeper).saturating_mul(1 + text);
+        tally.steps = tally.steps.saturating_add(steps);
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.count(item, depth + 1, tally)),
             Value::Object(members) => members.values().for_each(|item| self.count(item, depth + 1, tally)),
@@ -82,8 +82,17 @@ impl Effort {
     }
 }
 
+/// Counts the values in a value, long texts more often than once.
+fn values_in(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => 1 + (text.len() / TEXT_OF_A_STEP) as u64,
+        Value::Array(items) => 1 + items.iter().map(values_in).sum::<u64>(),
+        Value::Object(members) => 1 + members.values().map(values_in).sum::<u64>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+    }
+}
+
 struct Tally {
-    values: u64,
     steps: u64,
     depth: usize,
 }
@@ -127,6 +136,8 @@ struct Graph<'a> {
     /// Schemas met, with references written out.
     met: usize,
     patterns: usize,
+    /// A keyword may refuse a value because a schema takes it.
+    can_negate: bool,
 }
 
 /// An edge as a schema spells it.
@@ -146,6 +157,7 @@ impl<'a> Graph<'a> {
             names: HashMap::new(),
             met: 0,
             patterns: 0,
+            can_negate: false,
         }
     }
 
@@ -206,11 +218,13 @@ impl<'a> Graph<'a> {
         if members.contains_key("$dynamicRef") || members.contains_key("$recursiveRef") {
             return Err(Unusable::Unbounded("it has dynamic references"));
         }
-        let lengths = ["enum", "required"].iter().filter_map(|key| members.get(*key)?.as_array());
-        self.nodes[id].weight += lengths.map(|list| list.len() as u64).sum::<u64>();
-        let keys = members.get("patternProperties").and_then(Value::as_object);
-        let patterns = members.get("pattern").and_then(Value::as_str).into_iter();
-        for pattern in patterns.chain(keys.into_iter().flat_map(|keys| keys.keys().map(String::as_str))) {
+        if members.contains_key("patternProperties") {
+            return Err(Unusable::Unbounded("it has patterns for names of properties"));
+        }
+        let compared = ["const", "enum", "required"].iter().filter_map(|key| members.get(*key));
+        self.nodes[id].weight += compared.map(values_in).sum::<u64>();
+        self.can_negate |= ["not", "oneOf", "if", "contains"].iter().any(|key| members.contains_key(*key));
+        if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
             self.patterns += 1;
             if self.patterns > MOST_PATTERNS || pattern.len() > LONGEST_PATTERN {
                 return Err(Unusable::Unbounded("it has too many patterns, or too long ones"));
@@ -244,9 +258,6 @@ impl<'a> Graph<'a> {
                         let name = *self.names.entry(name).or_insert(next);
                         edges.push((Edge::Inner(Slot::Named(name)), schema));
                     }
-                }
-                ("patternProperties", Value::Object(all)) => {
-                    edges.extend(all.values().map(|schema| (Edge::Inner(Slot::Member), schema)));
                 }
                 ("additionalProperties" | "unevaluatedProperties" | "propertyNames", schema) => {
                     edges.push((Edge::Inner(Slot::Member), schema));

@@ -1,7 +1,7 @@
 //! Argument schemas: the `inputSchema` of a tool, compiled to judge arguments.
 //!
 //! The schema comes from a server and the arguments from a caller, and neither is trusted with the time of the host:
-//! no reference leaves the schema, patterns run in linear time, and a check whose bound of steps ([`effort`]) is too
+//! no reference leaves the schema, patterns are left to the server, and a check whose bound of steps ([`effort`]) is too
 //! large is not made. Arguments are called wrong only where that is certain.
 
 mod effort;
@@ -9,7 +9,7 @@ mod effort;
 use std::fmt;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
-use jsonschema::{JsonType, PatternOptions, ValidationError, Validator};
+use jsonschema::{JsonType, Keyword, ValidationError, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,12 +19,10 @@ use self::effort::Effort;
 const LONGEST_SCHEMA: usize = 256 << 10;
 /// The longest arguments that are read: more than models write, less than takes a thread for milliseconds.
 const LONGEST_ARGUMENTS: usize = 128 << 10;
-/// The size of one compiled pattern, and of the table that its matches fill.
-const LARGEST_PATTERN: usize = 256 << 10;
 /// The most mistakes that are told of one call.
 const MOST_MISTAKES: usize = 8;
-/// Arguments with more values than this are told their first mistake only: every mistake that is looked for costs memory.
-const MANY_VALUES: u64 = 2_000;
+/// A check of more steps than this tells the first mistake only: every step may leave one behind, which costs memory.
+const MANY_STEPS: u64 = 10_000;
 /// The longest text of a mistake.
 const LONGEST_MISTAKE: usize = 200;
 /// The least magnitude at which a number that is no 64-bit integer may have lost digits.
@@ -35,13 +33,14 @@ pub struct ArgumentSchema {
     validator: Validator,
     effort: Effort,
     size: usize,
+    /// The schema, if it has defaults.
+    lenient: Option<Value>,
 }
 
 /// Arguments that can be judged within bounds.
 #[derive(Debug)]
 pub struct Bounded {
     value: Value,
-    values: u64,
     /// Upper bound on the steps of a check.
     pub steps: u64,
     /// Upper bound on nested steps of a check.
@@ -53,15 +52,15 @@ pub struct Bounded {
 pub struct Mistake {
     /// A JSON pointer to the wrong value; empty for the arguments as a whole.
     pub path: String,
-    /// What the schema wants there. Holds nothing of the value itself.
-    pub expected: String,
+    /// What is wrong with it. Holds nothing of the value itself.
+    pub problem: String,
 }
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
-            "" => f.write_str(&self.expected),
-            path => write!(f, "{path}: {}", self.expected),
+            "" => f.write_str(&self.problem),
+            path => write!(f, "{path}: {}", self.problem),
         }
     }
 }
@@ -90,16 +89,17 @@ impl ArgumentSchema {
         let schema: Value =
             serde_json::from_slice(text).map_err(|error| Unusable::Invalid(cut(&error.to_string())))?;
         let effort = Effort::of(&schema)?;
-        let patterns = PatternOptions::regex().size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN);
         let validator = jsonschema::options()
             .offline()
-            .with_pattern_options(patterns)
+            // Matching takes time in proportion to the pattern times the text, and the server matches anyway.
+            .with_keyword("pattern", |_, _, _| Ok(Box::new(Unchecked)))
             .should_validate_formats(false)
             .without_content_media_type_support("application/json")
             .without_content_encoding_support("base64")
             .build(&schema)
             .map_err(|error| Unusable::Invalid(cut(&error.to_string())))?;
-        Ok(Self { validator, effort, size: text.len() })
+        let has_default = memchr::memmem::find(text, b"\"default\"").is_some();
+        Ok(Self { validator, effort, size: text.len(), lenient: has_default.then_some(schema) })
     }
 
     /// The length of the schema's text, to which the memory of its compiled form is proportional.
@@ -116,7 +116,7 @@ impl ArgumentSchema {
         }
         let value: Value = serde_json::from_slice(arguments).ok()?;
         let value = if value.is_null() { Value::Object(Default::default()) } else { value };
-        self.effort.bound(value, arguments.len())
+        self.effort.bound(value)
     }
 
     /// Returns what is wrong with arguments; nothing if they fit.
@@ -124,12 +124,42 @@ impl ArgumentSchema {
         if self.validator.is_valid(&arguments.value) {
             return Vec::new();
         }
-        if arguments.values > MANY_VALUES {
+        let is_certain = |error: &ValidationError<'_>| is_certain(error) && !self.is_forgiven(error);
+        if arguments.steps > MANY_STEPS {
             let first = self.validator.validate(&arguments.value).err();
             return first.iter().filter(|error| is_certain(error)).map(mistake).collect();
         }
         let errors = self.validator.iter_errors(&arguments.value);
         errors.filter(is_certain).take(MOST_MISTAKES).map(|error| mistake(&error)).collect()
+    }
+}
+
+impl ArgumentSchema {
+    /// Returns whether servers take what the schema refuses by the letter: a required property that is absent and has a
+    /// default.
+    fn is_forgiven(&self, error: &ValidationError<'_>) -> bool {
+        let (Some(root), ValidationErrorKind::Required { property }) = (&self.lenient, error.kind()) else {
+            return false;
+        };
+        let path = error.schema_path().as_str();
+        // Behind a reference the path is not one of this text, and nothing can be said.
+        let Some(schema) = path.rsplit_once('/').and_then(|(parent, _)| root.pointer(parent)) else {
+            return true;
+        };
+        property.as_str().and_then(|name| schema.get("properties")?.get(name)?.get("default")).is_some()
+    }
+}
+
+/// A keyword that is not checked.
+struct Unchecked;
+
+impl<'i> Keyword<'i> for Unchecked {
+    fn validate(&self, _: &'i Value) -> Result<(), ValidationError<'i>> {
+        Ok(())
+    }
+
+    fn is_valid(&self, _: &'i Value) -> bool {
+        true
     }
 }
 
@@ -143,13 +173,17 @@ fn mistake(error: &ValidationError<'_>) -> Mistake {
     Mistake {
         path: cut(error.instance_path().as_str()),
         // The values themselves may be secrets, and long.
-        expected: cut(&error.masked_with("the value").to_string()),
+        problem: cut(&error.masked_with("the value").to_string()),
     }
 }
 
 /// Returns whether a mistake is one whatever digits a number has lost by being read.
 fn is_certain(error: &ValidationError<'_>) -> bool {
     let value = error.instance();
+    // Clients write `null` for what is absent, and servers differ in how they take it.
+    if value.is_null() {
+        return false;
+    }
     match error.kind() {
         ValidationErrorKind::Required { .. } | ValidationErrorKind::AdditionalProperties { .. } => true,
         ValidationErrorKind::Type { kind } if value.is_number() => {
