@@ -48,7 +48,9 @@ impl Host {
             .map(|answer| self.seal_answer(&request, answer))
             .map_err(|error| self.hide_missing(&request, error));
         recording.end(&result);
-        result.map(|answer| self.without_advice(&request, answer))
+        result
+            .map(|answer| self.without_advice(&request, answer))
+            .map_err(|error| self.without_details(request.caller, error))
     }
 
     async fn walk(

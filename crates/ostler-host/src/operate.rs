@@ -220,7 +220,8 @@ impl Host {
         if !slot.is_coming_up() {
             return false;
         }
-        let (mut news, end) = (StartNews::new(voice), Instant::now() + slot.spec.max_call_time);
+        let (mut news, end) =
+            (StartNews::new(&slot, caller, voice), Instant::now() + slot.spec.max_call_time);
         let mut started = pin!(slot.until_started());
         while timeout_at(end.min(news.next), &mut started).await.is_err() {
             if Instant::now() >= end {

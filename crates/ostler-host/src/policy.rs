@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::policy::{Decider, Explanation, Hook, Rules, Standing, Subject, Verdict, uri_forms};
 
@@ -105,6 +106,16 @@ impl Host {
     pub fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
         let may_all = || self.shared().policy.load().rules.standing(caller).allows_all_of(server);
         self.shared().hook.load().is_some() || !may_all()
+    }
+
+    /// Removes what only operators should read from an error: a cause quotes stderr and tells of paths and variables.
+    pub(crate) fn without_details(&self, caller: &Caller, mut error: CallError) -> CallError {
+        if let CallError::Unavailable(it) = &mut error
+            && self.is_restricted_at(caller, it.server.as_str())
+        {
+            it.cause.clear();
+        }
+        error
     }
 
     /// Whether the caller may use it: a tool or prompt by name, a resource by

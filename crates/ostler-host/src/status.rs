@@ -6,6 +6,7 @@ use std::time::Duration;
 use ostler_core::breaker::Circuit;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::spec::Isolation;
 use ostler_core::status::{LastError, Restarts, ServerStatus, Stage, StartStatus, State};
 use ostler_core::supervisor::{Failure, Phase, Supervisor};
 use tokio::time::Instant;
@@ -21,12 +22,16 @@ impl Host {
         self.shared().registry.load().values().map(|server| self.describe(server)).collect()
     }
 
-    /// Describes the servers that a caller may see. Definitions are named only where the caller may use all of the server.
+    /// Describes the servers that a caller may see: failures and definitions only where the caller may use all of the
+    /// server, and nothing of sessions that are other callers' own.
     pub fn visible_status(&self, caller: &Caller) -> Vec<ServerStatus> {
         let describe = |server: &Arc<Server>| {
+            if server.spec.isolation != Isolation::Shared {
+                return ServerStatus::registered(&server.spec);
+            }
             let mut status = self.describe(server);
             if self.is_restricted_at(caller, server.spec.name.as_str()) {
-                status.invalid_definitions = None;
+                (status.invalid_definitions, status.last_error) = (None, None);
             }
             status
         };

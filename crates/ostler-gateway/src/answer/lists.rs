@@ -177,8 +177,12 @@ impl Page {
                     page.note_invalid(offer, item, true);
                     continue;
                 };
-                let exposed = table.and_then(|table| table.exposed(&offer.server, &item.name));
-                let text = exposed.map_or_else(|| given.clone(), |exposed| renamed(given, exposed));
+                let text = match table.map(|table| table.exposed(&offer.server, &item.name)) {
+                    None => given.clone(),
+                    Some(Some(exposed)) => renamed(given, exposed),
+                    // It is gone since the offer was made, and nobody could call it.
+                    Some(None) => continue,
+                };
                 let is_full = page.items.len() == shared.options.page_size
                     || page.size + text.len() > shared.options.page_bytes;
                 if is_full && let Some(last) = last {

@@ -1,6 +1,7 @@
 //! Definitions that the schema of MCP does not allow: at `/mcp` they are completed or left out, elsewhere they pass.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ostler_core::config::{PinMode, Role};
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
@@ -210,4 +211,26 @@ async fn the_status_resource_tells_what_a_client_misses_and_nothing_that_is_hidd
         let text = answer["result"]["contents"][0]["text"].as_str().unwrap();
         assert_eq!(serde_json::from_str::<Value>(text).unwrap()["servers"], seen, "{role}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_while_a_list_waits_is_not_listed_under_a_bare_name() {
+    let slow = Script::new().tool("late").on("tools/list", |_| {
+        Reply::result(r#"{"tools":[{"name":"late","inputSchema":{"type":"object"}}]}"#)
+            .after(Duration::from_secs(5))
+    });
+    let world = World::new().server("gone", Script::echo()).server("slow", slow).open().await;
+    let gateway = gateway(&world, |_| {});
+    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    client.begin("tools/list", json!({})).await;
+    world.advance(Duration::from_secs(1)).await;
+    world.host.remove("gone").await.unwrap();
+    let answer: Value = serde_json::from_str(&client.line().await).unwrap();
+    let names: Vec<&str> = answer["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["slow__late"]);
 }

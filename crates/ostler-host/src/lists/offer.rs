@@ -24,6 +24,9 @@ use crate::tally::Errand;
 /// The longest wait for a newer list where an older one can be given.
 const KNOWN_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Time for a server that came up while others were waited for to list what it offers.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// What one server offers to one caller.
 #[derive(Debug, Clone)]
 pub struct Offer {
@@ -52,6 +55,7 @@ impl Host {
         let server = self.visible_server(caller, server)?;
         let slot = server.slot(caller)?;
         let (known, error) = self.list_within(&slot, caller, kind, patience).await;
+        let error = error.map(|error| self.without_details(caller, error));
         match (known, error) {
             (Some(known), error) => Ok(self.filter(caller, &server, kind, &known).beside(error)),
             (None, Some(error)) => Err(error),
@@ -70,9 +74,25 @@ impl Host {
             let (host, caller) = (self.clone(), caller.clone());
             sweep.spawn(async move { host.offer_of(&caller, &server, kind, patience).await });
         }
-        let mut offers = Vec::new();
+        let mut offers: Vec<Offer> = Vec::new();
         while let Some(joined) = sweep.join_next().await {
             offers.extend(joined);
+        }
+        // Servers that came up while others were waited for have something newer to offer.
+        let is_late = |offer: &Offer| offer.error.as_ref().is_some_and(CallError::is_start_under_way);
+        let late: Vec<ServerName> =
+            offers.iter().filter(|offer| is_late(offer)).map(|offer| offer.server.clone()).collect();
+        let mut again = JoinSet::new();
+        for server in late.iter().filter_map(|name| self.server(name.as_str()).ok()) {
+            if server.existing_slot(caller).is_some_and(|slot| slot.live().is_some()) {
+                let (host, caller) = (self.clone(), caller.clone());
+                again.spawn(async move { host.offer_of(&caller, &server, kind, patience.min(AGAIN)).await });
+            }
+        }
+        while let Some(joined) = again.join_next().await {
+            let Ok(newer) = joined else { continue };
+            offers.retain(|offer| offer.server != newer.server);
+            offers.push(newer);
         }
         offers.sort_by(|a: &Offer, b| a.server.cmp(&b.server));
         offers
@@ -86,9 +106,11 @@ impl Host {
         if let Some(known) = self.list_of_sleeper(&slot, caller, kind).await {
             return self.filter(caller, server, kind, &known);
         }
-        match self.list_within(&slot, caller, kind, patience).await {
-            (Some(known), error) => self.filter(caller, server, kind, &known).beside(error),
-            (None, error) => nothing(server, error),
+        let (known, error) = self.list_within(&slot, caller, kind, patience).await;
+        let error = error.map(|error| self.without_details(caller, error));
+        match known {
+            Some(known) => self.filter(caller, server, kind, &known).beside(error),
+            None => nothing(server, error),
         }
     }
 

@@ -18,7 +18,7 @@ use super::start_news::StartNews;
 use super::turn::{InTurn, Turn};
 use crate::options::StartPatience;
 use crate::request::Request;
-use crate::upstream::{Session, SharedVoice, whose};
+use crate::upstream::{Session, whose};
 
 /// How soon a caller that found a full queue may come back. Queues of this
 /// size empty within a second at the call rates they are made for.
@@ -176,7 +176,8 @@ impl Slot {
         let (live, since) = match found {
             Some(live) => (live, now),
             None => {
-                let waiting = self.wait_for_session(&mut visitor, request.voice.as_ref(), patience);
+                let news = StartNews::new(self, request.caller, request.voice.as_ref());
+                let waiting = self.wait_for_session(&mut visitor, news, patience);
                 (Box::pin(waiting).await?, Instant::now())
             }
         };
@@ -211,10 +212,9 @@ impl Slot {
     async fn wait_for_session(
         &self,
         visitor: &mut Visitor<'_>,
-        voice: Option<&SharedVoice>,
+        mut news: StartNews<'_>,
         patience: Patience,
     ) -> Result<Arc<Live>, CallError> {
-        let mut news = StartNews::new(voice);
         loop {
             let moved = self.moved.notified();
             tokio::pin!(moved);

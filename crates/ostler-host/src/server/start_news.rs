@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use ostler_core::caller::Caller;
 use ostler_wire::Progress;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::slot::Slot;
+use crate::host::Host;
 use crate::upstream::SharedVoice;
 
 /// Time before the first notification: most starts are over by then.
@@ -24,13 +26,17 @@ pub(crate) struct StartNews<'a> {
     voice: Option<&'a SharedVoice>,
     /// When the next one is due; far away for a caller that wants none.
     pub(crate) next: Instant,
+    /// Whether pid and stderr are told: to callers that may use all of the server.
+    has_details: bool,
 }
 
 impl<'a> StartNews<'a> {
-    pub(crate) fn new(voice: Option<&'a SharedVoice>) -> Self {
+    pub(crate) fn new(slot: &Slot, caller: &Caller, voice: Option<&'a SharedVoice>) -> Self {
         let voice = voice.filter(|voice| voice.wants_progress());
+        let is_unrestricted = |host: Host| !host.is_restricted_at(caller, slot.key.server.as_str());
+        let has_details = voice.is_some() && slot.host.upgrade().is_some_and(is_unrestricted);
         let wait = if voice.is_some() { FIRST } else { Duration::from_secs(86_400) };
-        Self { voice, next: Instant::now() + wait }
+        Self { voice, next: Instant::now() + wait, has_details }
     }
 
     /// Tells the caller how far the start has come, if that is due.
@@ -39,7 +45,11 @@ impl<'a> StartNews<'a> {
         self.next = Instant::now() + EVERY;
         let startup = slot.startup.load();
         let Some(startup) = startup.as_ref() else { return };
-        let message = format!("server `{}` {}", slot.key.server, startup.status());
+        let mut status = startup.status();
+        if !self.has_details {
+            (status.pid, status.stderr) = (None, Vec::new());
+        }
+        let message = format!("server `{}` {status}", slot.key.server);
         let progress = slot.created.elapsed().as_secs_f64() / BILLION;
         let params = json!({"progressToken": 0, "progress": progress, "message": message});
         if let Some(progress) = Progress::parse(&params.to_string().into()) {

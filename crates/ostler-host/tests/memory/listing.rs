@@ -1,6 +1,7 @@
 //! Lists: all pages, filtered, cached, and never spoilt by one bad server.
 
 use ostler_core::error::CallError;
+use ostler_host::Kind;
 use ostler_host::upstream::Event;
 use ostler_testkit::{Reply, Script, World, settle};
 use serde_json::json;
@@ -175,4 +176,24 @@ async fn discovery_does_not_wake_a_sleeping_server_whose_tools_are_known() {
     assert_eq!(world.state("a"), "idle");
     assert_eq!(world.host.discover(&world.me).await[0].tools.as_ref().unwrap().len(), 1);
     assert_eq!((world.state("a"), world.stage("a").connects()), ("idle", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_came_up_while_others_were_waited_for_is_asked_again() {
+    let quick = Script::new().tool("new").start_after(secs(1)).on("tools/list", |asked| match asked.nth {
+        1 => Reply::result(r#"{"tools":[{"name":"old"}]}"#),
+        _ => Reply::result(r#"{"tools":[{"name":"new"}]}"#),
+    });
+    let slow = Script::new().on("tools/list", |_| Reply::result(r#"{"tools":[]}"#).after(secs(5)));
+    let lazy = |spec: &mut ostler_host::ServerSpec| spec.lazy = true;
+    let world = World::new().server_with("quick", quick, lazy).server_with("slow", slow, lazy).open().await;
+    world.host.offer(&world.me, "quick", Kind::Tools, secs(10)).await.unwrap();
+    world.host.stop("quick").await.unwrap();
+    let start = world.host.start("quick");
+    let list = world.host.offers(&world.me, Kind::Tools, secs(10));
+    let (started, offers) = tokio::join!(start, list);
+    started.unwrap();
+    let quick = offers.iter().find(|offer| offer.server.as_str() == "quick").unwrap();
+    let names: Vec<&str> = quick.items.iter().map(|item| &*item.name).collect();
+    assert_eq!((names, quick.error.as_ref().map(ToString::to_string)), (vec!["new"], None));
 }
