@@ -77,7 +77,7 @@ pub enum FaultKind {
     #[error("{0}")]
     Permanent(Box<PermanentCause>),
     /// The server did not finish its handshake in time.
-    #[error("no handshake within {}", Span(*.0))]
+    #[error("it has not answered the MCP handshake within {}", Span(*.0))]
     StartTimeout(Duration),
     /// The server answered the handshake with something we can't work with.
     #[error("handshake failed: {0}")]

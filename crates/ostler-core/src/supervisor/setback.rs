@@ -57,6 +57,12 @@ impl Supervisor {
                         Decision::Restart if matches!(kind, FaultKind::EndedAtProbe(_)) => {
                             Phase::Backoff { soonest: now, until: now, is_start_failure: false }
                         }
+                        // Who has one more try at most does not wait for the whole limit twice.
+                        Decision::Restart
+                            if matches!(kind, FaultKind::StartTimeout(_)) && self.restart.max <= 1 =>
+                        {
+                            self.eject(&failure, Ejection::Spent { failures: 1, window: self.restart.window })
+                        }
                         Decision::Restart => {
                             let until = now + self.delay(now, past, rng);
                             Phase::Backoff { soonest: until, until, is_start_failure }

@@ -531,7 +531,7 @@ fn a_failure_is_told_by_its_cause_and_then_by_its_exit() {
     assert_eq!(failure.to_string(), "\"last\", the server closed the connection, signal 9");
     let mut failure = Failure::new(FaultKind::StartTimeout(Duration::from_secs(60)), at(0));
     failure.quote(vec!["loading".into()]);
-    assert_eq!(failure.to_string(), "no handshake within 1m, \"loading\"");
+    assert_eq!(failure.to_string(), "it has not answered the MCP handshake within 1m, \"loading\"");
 }
 
 #[test]

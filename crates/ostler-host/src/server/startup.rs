@@ -33,6 +33,9 @@ const BUSY_FACTOR: u32 = 5;
 /// Longest time for which one start keeps others waiting for a turn: a server that spins must not hold up the rest.
 const LONGEST_TURN: Duration = Duration::from_secs(30);
 
+/// The same for downloads: one that never ends must not keep every other server of its package manager away.
+const LONGEST_DOWNLOAD_TURN: Duration = Duration::from_secs(90);
+
 /// One start under way.
 pub struct Startup {
     /// The package manager that may have to download the server first.
@@ -163,7 +166,9 @@ impl Startup {
         if age < state.limit || (!is_idle && age < state.limit.saturating_mul(BUSY_FACTOR)) {
             return Ok(());
         }
-        let mut failure = Failure::new(FaultKind::StartTimeout(age), Instant::now().into_std());
+        let longest = state.limit.saturating_mul(BUSY_FACTOR);
+        let limit = if age < longest { state.limit } else { longest };
+        let mut failure = Failure::new(FaultKind::StartTimeout(limit), Instant::now().into_std());
         failure.quote(state.process.as_ref().map(|it| it.stderr.end()).unwrap_or_default());
         Err(failure)
     }
@@ -174,10 +179,10 @@ impl Startup {
         (state.process.is_some() && state.is_cpu_idle) || state.since.elapsed() >= LONGEST_TURN
     }
 
-    /// Returns whether the download is over or makes no progress, so that another may begin.
+    /// Returns whether the download is over, makes no progress or has had its turn, so that another may begin.
     pub(crate) fn may_yield_download(&self) -> bool {
         let state = self.lock();
-        state.active.elapsed() >= DOWNLOAD_QUIET || state.since.elapsed() >= state.limit
+        state.active.elapsed() >= DOWNLOAD_QUIET || state.since.elapsed() >= LONGEST_DOWNLOAD_TURN
     }
 
     /// Returns what the server has written to stderr since a position, and the next one.

@@ -131,11 +131,11 @@ async fn an_address_without_mcp_is_asked_once_and_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_tls_failure_is_told_once_with_what_to_set() {
+async fn an_address_without_tls_is_told_once_with_what_to_write() {
     let remote = Remote::start(modern(|_| None));
     let stage = Stage::with(spec(&format!("https://{}/mcp", remote.address))).await;
     let said = stage.call("echo").await.unwrap_err().to_string();
-    assert!(said.contains("can't be reached over TLS") && said.contains("`SSL_CERT_FILE`"), "{said}");
+    assert!(said.contains("it speaks no TLS") && said.contains("begins with http://"), "{said}");
     assert_eq!((stage.status().starts_total, stage.status().ejected), (1, true));
 }
 

@@ -92,7 +92,10 @@ async fn a_start_that_takes_too_long_fails_and_leaves_nothing() {
     let script = Script::echo().start_after(secs(400));
     let world = World::new().server_with("a", script, |spec| spec.restart.max = 0).open().await;
     let error = world.call("a", "echo").await.unwrap_err();
-    assert_eq!(error.to_string(), "server `a` keeps failing: no handshake within 1m");
+    assert_eq!(
+        error.to_string(),
+        "server `a` keeps failing: it has not answered the MCP handshake within 1m"
+    );
     assert_eq!(world.stage("a").open_sessions(), 0);
 }
 

@@ -90,7 +90,7 @@ async fn a_server_that_hangs_at_start_is_given_up_and_leaves_nothing() {
     let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
     let (state, cause) = unavailable(&error);
     assert_eq!(state, UnavailableState::StartFailed);
-    assert!(cause.contains("no handshake within "), "{cause}");
+    assert!(cause.contains("not answered the MCP handshake within "), "{cause}");
     assert_eq!(stage.host.status_of("fake").unwrap_err().code(), "unknown-server");
     let gone = || strays.iter().all(|file| procs_in(file.as_ref()).is_empty());
     ostler_testkit::eventually("strays of a failed start are gone", crate::stage::LONG, gone).await;

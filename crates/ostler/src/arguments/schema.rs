@@ -7,7 +7,7 @@ const DEEPEST: usize = 8;
 
 /// How types are written on a command line.
 pub(super) const HOW: &str =
-    "`ostler tools SERVER --full` shows the arguments; lists and objects are written as JSON";
+    "`ostler tools --full` shows the arguments; lists and objects are written as JSON";
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

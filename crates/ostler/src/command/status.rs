@@ -152,7 +152,9 @@ struct Shown {
 impl Shown {
     /// A server that was not asked anything. One that is out of order or not up yet says why.
     fn seen(status: ServerStatus) -> Self {
-        let is_out = matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
+        // A lazy server that failed waits for its next use, which tries again.
+        let has_failed = status.state == State::Idle && status.consecutive_failures > 0;
+        let is_out = has_failed || matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
         let failed = || status.last_error.as_ref().filter(|_| is_out).map(ToString::to_string);
         let words = status.start.as_ref().map(ToString::to_string).or_else(failed);
         Self { status, start_ms: None, error: None, words }

@@ -106,7 +106,10 @@ impl Failure {
 fn hint_of(error: &CallError) -> Option<String> {
     match error {
         CallError::Unavailable(it) => match it.state {
-            UnavailableState::StartFailed | UnavailableState::CannotStart => {
+            UnavailableState::CannotStart => {
+                Some("correct what the config says of it; `ostler check` looks at all of it".into())
+            }
+            UnavailableState::StartFailed => {
                 Some(format!("fix the cause; `ostler status {} --probe` shows all that it says", it.server))
             }
             UnavailableState::Ejected => {

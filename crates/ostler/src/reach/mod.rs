@@ -376,13 +376,18 @@ impl Reach {
         arguments: String,
         deadline: Option<Deadline>,
     ) -> Result<Bytes, Trouble> {
-        self.reporting(async {
+        let work = async {
             match self {
                 Self::Here(here) => Ok(here.call(tool, Arguments::raw(arguments), deadline).await?),
                 Self::There(there) => there.call(tool, &arguments, deadline).await,
             }
-        })
-        .await
+        };
+        let statuses = async || {
+            let mut statuses = self.statuses().await.unwrap_or_default();
+            statuses.retain(|status| status.name == tool.server);
+            statuses
+        };
+        patience::reporting(work, statuses).await
     }
 
     /// What a server said before it ended, as far as it is kept.

@@ -16,7 +16,7 @@ use crate::output::{clean, tell};
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Time between two words about the same start, for a person and for a log.
-const EVERY: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
+const EVERY: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 
 /// Does work, and says something if it takes long.
 pub(super) async fn patiently<T>(work: impl Future<Output = T>, say: impl FnOnce()) -> T {

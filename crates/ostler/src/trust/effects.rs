@@ -87,12 +87,13 @@ fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
         Transport::Stdio(process) => {
             let words = std::iter::once(&process.command).chain(&process.args);
             let words: Vec<String> = words.map(|word| crate::command::list::word(word)).collect();
-            let mut text = format!("`{}`: {}", spec.name, words.join(" "));
+            // Before the arguments, which may be so long that the rest is cut.
+            let mut text = match process.env_pass.as_slice() {
+                [] => format!("`{}`: {}", spec.name, words.join(" ")),
+                names => format!("`{}` with your {}: {}", spec.name, names.join(" "), words.join(" ")),
+            };
             if !process.env.is_empty() {
                 text.push_str(&format!(", with {}", describe_values(&process.env)));
-            }
-            if !process.env_pass.is_empty() {
-                text.push_str(&format!(", with your {}", process.env_pass.join(" ")));
             }
             if let Some(cwd) = &process.cwd {
                 text.push_str(&format!(", in {}", cwd.display()));
@@ -166,6 +167,11 @@ mod tests {
         let own = effects(&format!("{server}env_pass = [\"GITHUB_TOKEN\", \"AWS_*\"]\n"));
         let shown = own.describe(Style::plain());
         assert!(shown.contains("with your GITHUB_TOKEN AWS_*"), "{shown}");
+        let long = format!("{server}args = [\"{}\"]\nenv_pass = [\"*\"]\n", "x".repeat(2_000));
+        assert!(
+            effects(&long).describe(Style::plain()).contains("`a` with your *"),
+            "a long line hides nothing"
+        );
         assert_ne!(own.fingerprint, effects(server).fingerprint);
         let default = effects(&format!("[defaults]\nenv_pass = [\"GITHUB_TOKEN\"]\n{server}"));
         assert!(default.describe(Style::plain()).contains("with your GITHUB_TOKEN"));

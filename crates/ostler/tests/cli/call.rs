@@ -110,7 +110,7 @@ fn a_call_that_takes_too_long_is_given_up() {
     let slow = Home::with_servers(&[("fake", &["--hang-at-start"])]);
     let run = slow.run(&["call", "fake__echo", "--timeout", "500ms"]);
     assert!(
-        run.stderr.contains("error: server `fake` is still starting\n  cause: it is starting for 1s, pid "),
+        run.stderr.contains("error: server `fake` is still starting\n  cause: it is starting for "),
         "{run}"
     );
     assert!(run.stderr.contains("\n  hint: try again with a longer --timeout"), "{run}");
@@ -120,6 +120,25 @@ fn a_call_that_takes_too_long_is_given_up() {
 fn a_server_that_crashes_at_its_start_is_told_with_its_last_words() {
     let home = Home::with_servers(&[("fake", &["--exit-at-start", "3:missing GITHUB_TOKEN"])]);
     insta::assert_snapshot!(home.run(&["call", "fake__echo"]));
+}
+
+#[test]
+fn a_server_that_says_nothing_is_waited_for_once() {
+    let home = Home::with_servers(&[("fake", &["--hang-at-start", "--starts", "starts"])]);
+    let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &format!("{config}\nstart_timeout = \"300ms\"\n"));
+    let run = home.run(&["call", "fake__echo"]);
+    assert!(run.stderr.contains("it has not answered the MCP handshake within 300ms"), "{run}");
+    assert_eq!((run.code, home.lines("starts").len()), (Some(6), 1), "{run}");
+}
+
+#[test]
+fn a_server_that_speaks_to_people_instead_of_mcp_is_quoted() {
+    let home = Home::new();
+    home.write("ostler.toml", "[servers.web]\ncommand = \"echo\"\nargs = [\"Listening on port 3000\"]\n");
+    let run = home.run(&["call", "web__echo"]);
+    assert!(run.stderr.starts_with("error: server `web`"), "{run}");
+    assert!(run.stderr.lines().next().unwrap().contains("stdout: Listening on port 3000"), "{run}");
 }
 
 #[test]

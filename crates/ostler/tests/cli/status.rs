@@ -6,7 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::home::{Home, Run};
+use crate::daemon::Daemon;
+use crate::home::{Home, Run, until};
 
 /// The text without numbers that differ between runs and the spaces that depend on them.
 fn calm(run: &Run) -> String {
@@ -69,6 +70,18 @@ fn warming_starts_each_server_once_and_later_lists_need_no_start() {
     assert_eq!((&json["servers"][0]["name"], json["servers"].as_array().unwrap().len()), (&"one".into(), 1));
     assert_eq!((home.lines("one").len(), home.lines("other").len()), (2, 1));
     assert_eq!(home.run(&["warm", "onw"]).code, Some(5));
+}
+
+#[test]
+fn a_server_that_failed_says_why_also_while_it_waits_for_its_next_use() {
+    let home = Home::new();
+    let config = "[servers.gone]\ncommand = \"no-such-program\"\nrestart = { readmit_after = \"10ms\" }\n";
+    home.write("ostler.toml", config);
+    let daemon = Daemon::start(&home);
+    assert_eq!(home.run(&["call", "gone__echo"]).code, Some(6));
+    until("it may be tried again", || daemon.server("gone")["state"] == "idle");
+    let run = home.run(&["status"]);
+    assert!(run.stdout.contains("gone: program `no-such-program` was not found"), "{run}");
 }
 
 #[test]

@@ -20,11 +20,21 @@ const WORDS: usize = 200;
 
 /// Why a request got no response.
 pub(crate) fn unsent_or_lost(error: Error) -> Fault {
+    // The rest of an address may hold a secret.
+    let place =
+        error.url().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
     let error = error.without_url();
     match error.is_connect() || error.is_builder() {
-        true => Fault::not_sent(match rejected_certificate(&error) {
-            Some(why) => FaultKind::from(PermanentCause::Certificate(why)),
-            None => FaultKind::Connect(chain(&error)),
+        true => Fault::not_sent(match lasting_tls_error(&error) {
+            Some(rustls::Error::InvalidMessage(_)) => {
+                let why = "it speaks no TLS; a server without TLS has a `url` that begins with http://";
+                FaultKind::from(PermanentCause::NotMcp(why.into()))
+            }
+            Some(tls) => FaultKind::from(PermanentCause::Certificate(tls.to_string())),
+            None => {
+                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+                FaultKind::Connect(format!("{place}{}", innermost(&error)))
+            }
         }),
         false => Fault::unknown(FaultKind::Transfer(chain(&error))),
     }
@@ -32,7 +42,7 @@ pub(crate) fn unsent_or_lost(error: Error) -> Fault {
 
 /// Finds the reason why no TLS connection can be made with this endpoint, if there is one that stays. A connection that
 /// breaks during the TLS handshake is none.
-fn rejected_certificate(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+fn lasting_tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(cause) = next {
         let io = cause.downcast_ref::<std::io::Error>();
@@ -41,11 +51,20 @@ fn rejected_certificate(error: &(dyn std::error::Error + 'static)) -> Option<Str
             io.and_then(std::io::Error::get_ref).map(|inner| inner as &(dyn std::error::Error + 'static));
         let tls = inner.unwrap_or(cause).downcast_ref::<rustls::Error>();
         if let Some(tls) = tls {
-            return is_lasting(tls).then(|| tls.to_string());
+            return Some(tls).filter(|tls| is_lasting(tls));
         }
         next = inner.or_else(|| cause.source());
     }
     None
+}
+
+/// Returns the words of the first cause: those around it name parts of the HTTP library.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 fn is_lasting(error: &rustls::Error) -> bool {

@@ -220,14 +220,19 @@ async fn shake_hands(
     }
 }
 
+/// Bytes of a line on stdout that is no message, as it is shown with what the server says on stderr.
+const LONGEST_REMARK: usize = 500;
+
 /// Reads on until there is a message; other lines are passed over. `None` at the end of the output.
 async fn next_message(process: &mut Process, splitter: &mut LineSplitter) -> Option<Message> {
     loop {
         while let Some(frame) = splitter.next_frame() {
-            if let Frame::Line(line) = frame
-                && let Ok(message) = Message::parse(line)
-            {
-                return Some(message);
+            let Frame::Line(line) = frame else { continue };
+            let beginning = line.slice(..line.len().min(LONGEST_REMARK));
+            match Message::parse(line) {
+                Ok(message) => return Some(message),
+                // A server in the wrong mode tells people where it listens, and that is the cause to show.
+                Err(_) => process.handle.stderr.push(&[b"stdout: ", &beginning[..], b"\n"].concat()),
             }
         }
         // Reading into the splitter's buffer is cancel-safe.
