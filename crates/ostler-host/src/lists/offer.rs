@@ -90,7 +90,7 @@ impl Host {
             }
         }
         while let Some(joined) = again.join_next().await {
-            let Ok(newer) = joined else { continue };
+            let Some(newer) = joined.ok().filter(|newer| newer.error.is_none()) else { continue };
             offers.retain(|offer| offer.server != newer.server);
             offers.push(newer);
         }
