@@ -1,17 +1,21 @@
 //! What was typed.
 
+mod help;
 mod policy;
 mod relay;
 mod worker;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use ostler_core::config::{duration, listen};
+use ostler_core::config::duration;
+use ostler_core::config::listen::{self, ListenError};
 
+pub(crate) use self::help::{find as find_command, unknown_command};
 pub(crate) use self::policy::{
     Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust, read_moment,
 };
@@ -29,12 +33,12 @@ const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-
     version = crate::sabotage::VERSION,
     help_template = TEMPLATE,
     before_help = "Examples:
-  ostler serve                      one endpoint for all servers
-  ostler tools                      what can be called
+  ostler serve                      run all servers behind one endpoint
+  ostler tools                      list the tools of all servers
   ostler call demo__add a=2 b=40    call a tool
-  ostler check                      all that is wrong with the config",
+  ostler check                      find mistakes in the config",
     after_help = "Without --config, the first of these is used: ./ostler.toml, ./.mcp.json, \
-$XDG_CONFIG_HOME/ostler/ostler.toml. Without any, there is one built-in server, `demo`.
+$XDG_CONFIG_HOME/ostler/ostler.toml. Without any of them there is one example server, `demo`.
 
 Exit codes: 0 ok, 1 unexpected, 2 usage, 3 config invalid, 4 daemon unreachable, 5 unknown or denied, 6 server unavailable, \
 7 the tool reported an error, 8 outcome unknown (it may have been executed), 9 over budget, \
@@ -48,37 +52,51 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Returns the grammar of the command line, with its commands in groups.
+pub(crate) fn grammar() -> clap::Command {
+    help::with_groups(Cli::command())
+}
+
+/// Reads the command line. Help, and an option that makes no sense, end the program here.
+pub(crate) fn parse() -> Cli {
+    let matches = grammar().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 /// What goes with every command.
 #[derive(Debug, Args)]
 pub(crate) struct Shared {
-    /// The config: an ostler.toml, or any JSON file with `mcpServers`
+    /// Use this config: an ostler.toml, or any JSON file with `mcpServers`
     #[arg(long, global = true, value_name = "FILE", display_order = 100)]
     pub(crate) config: Option<PathBuf>,
-    /// The daemon to go through, such as http://127.0.0.1:7777
+    /// Use the daemon at this address, such as http://127.0.0.1:7777
     #[arg(long, global = true, value_name = "URL", display_order = 101)]
     pub(crate) daemon: Option<Address>,
-    /// Log to stderr what happens; OSTLER_LOG=FILTER says in which detail
-    #[arg(short, long, global = true, display_order = 102)]
+    /// Show times in UTC instead of local time
+    #[arg(long, global = true, display_order = 102)]
+    pub(crate) utc: bool,
+    /// Log to stderr; OSTLER_LOG=FILTER sets the level
+    #[arg(short, long, global = true, display_order = 103)]
     pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(Serve),
-    /// Speak MCP on stdin and stdout, through the daemon
+    /// Connect an MCP client over stdin and stdout
     #[command(
         help_template = TEMPLATE,
         before_help = "Examples:
   claude mcp add ostler ostler stdio
   ostler stdio --config ~/.cursor/mcp.json
   ostler stdio --token-file ~/.secrets/ci",
-        after_help = "If no daemon runs for the config, one is started. It ends by itself when it was not \
-used for ten minutes. All clients of a config share its servers.
+        after_help = "All clients of a config share one daemon and its servers. If none runs, one is started; it \
+ends after ten minutes without use.
 
-With a token, in a file or in OSTLER_TOKEN, the client is the token's caller; without one it is `local`."
+A token, in a file or in OSTLER_TOKEN, gives the client the token's role. Without one its role is `local`."
     )]
     Stdio {
-        /// Be the caller of the token in this file
+        /// Use the token in this file
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
     },
@@ -96,45 +114,55 @@ With a token, in a file or in OSTLER_TOKEN, the client is the token's caller; wi
   ostler resources files --json | jq -r '.resources[].name'")]
     Resources(Offers),
     List(List),
+    #[command(visible_alias = "ps")]
     Status(Status),
     Warm(Warm),
-    /// Start a server of the daemon
+    /// Start a server now
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler start time")]
     Start {
-        /// The server
+        /// The server to start
         server: String,
     },
-    /// Stop a server of the daemon, until it is started again
+    /// Stop a server, and keep it stopped until `ostler start`
     #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler stop time")]
+  ostler stop time", after_help = "Calls in flight finish first. The other servers keep running.")]
     Stop {
-        /// The server
+        /// The server to stop
         server: String,
     },
-    /// Give a server a fresh process, or read the config again
+    /// Restart a server: calls in flight finish on the old process
     #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler reload time
-  ostler reload                     the config",
-        after_help = "Calls in flight finish on the old process. A server that was ejected is let in again.")]
+  ostler restart time",
+        after_help = "A server that failed too often and was ejected is tried again. `ostler reload SERVER` does the same.")]
+    Restart {
+        /// The server to restart
+        server: String,
+    },
+    /// Read the config again; with SERVER, restart that server
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler reload                     read the config again
+  ostler reload time                restart a server",
+        after_help = "The daemon also reads the config by itself when the file changes. Servers that the edit does not \
+touch keep their process.")]
     Reload {
-        /// The server; without one, the config is read again
+        /// The server to restart; without one, the config is read again
         server: Option<String>,
     },
     Logs(Logs),
-    /// Make, list and revoke credentials of callers
+    /// Create, list and revoke access tokens
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler token create --name ci --role ci --expires 30d
   ostler token list
   ostler token revoke ci",
-        after_help = "Tokens are kept per config, and only as a hash: a token that is lost is revoked and made \
-anew. What was begun with a token ends when it is revoked or expires.",
+        after_help = "Tokens belong to a config. Only their hashes are kept, so a lost token can't be shown again: \
+revoke it and create another. Calls and sessions of a token end when it is revoked or expires.",
         disable_help_subcommand = true)]
     Token {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// Set up the relay, through which workers elsewhere reach this host
+    /// Set up the NATS relay for workers on other machines
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler relay nats-config --worker ci-7=ci --new-keys keys > nats.conf",
         disable_help_subcommand = true)]
@@ -153,7 +181,7 @@ anew. What was begun with a token ends when it is revoked or expires.",
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler schema > ostler.schema.json")]
     Schema,
-    /// Print completions for a shell
+    /// Print the completion script of a shell
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler completions bash > /etc/bash_completion.d/ostler
   ostler completions fish > ~/.config/fish/completions/ostler.fish")]
@@ -161,15 +189,33 @@ anew. What was begun with a token ends when it is revoked or expires.",
         /// The shell
         shell: Shell,
     },
-    /// Print a manual page
+    /// Print the manual page of a command
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler man | man -l -
   ostler man call | man -l -")]
     Man {
-        /// The command it is about; without one, about ostler itself
-        command: Option<String>,
+        /// The command, such as `call` or `token create`; without one, ostler itself
+        command: Vec<String>,
     },
-    /// Be the built-in MCP server, on stdin and stdout
+    /// Show the help of a command
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler help
+  ostler help call
+  ostler help token create")]
+    Help {
+        /// The command, such as `call` or `token create`; without one, all commands
+        command: Vec<String>,
+    },
+    /// Show the version
+    #[command(help_template = TEMPLATE, before_help = "Examples:
+  ostler version
+  ostler version --json | jq -r .target")]
+    Version {
+        /// Print JSON: version, commit if known, target
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the built-in example server on stdin and stdout
     #[command(
         help_template = TEMPLATE,
         before_help = "Examples:
@@ -187,27 +233,30 @@ anew. What was begun with a token ends when it is revoked or expires.",
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,
     },
+    /// A word that is no command
+    #[command(external_subcommand)]
+    Unknown(Vec<OsString>),
 }
 
-/// Serve all servers at one endpoint, until it is told to end
+/// Run the daemon: all servers behind one endpoint
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
   ostler serve
-  ostler serve --config ~/.cursor/mcp.json --listen 127.0.0.1:8000
+  ostler serve --config ~/.cursor/mcp.json --listen 7790
   claude mcp add --transport http ostler http://127.0.0.1:7777/mcp",
-    after_help = "The config is watched: an edit applies by itself, and servers that it does not touch keep \
-their process. SIGHUP reads it again too. SIGTERM and Ctrl-C end the daemon and its servers in order, a second \
-Ctrl-C at once.
+    after_help = "An edit of the config applies by itself; servers that it does not touch keep their process. \
+SIGHUP reads the config again. Ctrl-C and SIGTERM let calls finish and end the servers; a second Ctrl-C ends \
+everything at once.
 
-With a daemon running for the same config, the other commands go through it."
+While the daemon runs, other commands for the same config use it."
 )]
 pub(crate) struct Serve {
-    /// Where to listen, instead of what the config says; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", value_parser = read_address)]
+    /// Listen here instead of at the config's `listen`: a port of this machine, or an address with a port; 0 is a free port
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = read_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Write the port into this file once it is listened on
+    /// Write the port into this file when the daemon is listening
     #[arg(long, value_name = "FILE")]
     pub(crate) port_file: Option<PathBuf>,
     /// End when nobody was attached or called for this long
@@ -290,7 +339,7 @@ pub(crate) struct Offers {
     pub(crate) json: bool,
 }
 
-/// List the servers of the config; starts nothing
+/// List the servers of the config, without starting any
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -304,18 +353,21 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
-/// Show how the servers are
+/// Show the state of servers (also: ps)
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
   ostler status
-  ostler status --probe             do they start, and what do they say?
+  ostler status time                details of one server
+  ostler status --probe             start each server and ask for its tools
   ostler status time --probe --json",
-    after_help = "With a daemon, this shows its servers as they are. Without one, servers live as long as the \
-command that uses them, so between commands every server is idle.
+    after_help = "Servers run in the daemon (`ostler serve`). Without a daemon each command starts the servers that it \
+needs and ends them, so every server is idle here.
 
-With --probe, each server is started and asked for its tools; without a daemon it is then ended again."
+With --probe, each server is started and asked for its tools. Without a daemon it is then ended again.
+
+`ostler ps` is the same command."
 )]
 pub(crate) struct Status {
     /// Only this server
@@ -323,10 +375,10 @@ pub(crate) struct Status {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Start each server and show what it says
+    /// Start each server, and show whether it answers
     #[arg(long)]
     pub(crate) probe: bool,
-    /// Show them again every second, until Ctrl-C; without a daemon they are kept up for it
+    /// Show the servers every second until Ctrl-C; with --probe and no daemon they run as long
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -336,23 +388,23 @@ pub(crate) struct Status {
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
-  ostler warm                       everything that the config names
+  ostler warm                       all servers of the config
   ostler warm memory time",
-    after_help = "Servers behind npx, uvx, docker run and the like are downloaded by their package manager, one after the \
-other for each of them. Each server is started once and asked for its tools, so that later lists have them at once. Without a \
+    after_help = "npx, uvx, docker run and the like download a server at its first start; each of them downloads one \
+server at a time. Each server is started once and asked for its tools, which later lists then have at once. Without a \
 daemon the servers are then ended again.
 
-The exit code is 6 if any of them could not be started."
+The exit code is 6 if a server could not be started."
 )]
 pub(crate) struct Warm {
-    /// These servers; all by default
+    /// The servers to start; all by default
     pub(crate) servers: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Show what a server of the daemon says on stderr
+/// Show the stderr output of servers
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -369,15 +421,15 @@ pub(crate) struct Logs {
     pub(crate) follow: bool,
 }
 
-/// Check the config, and say all that is wrong with it
+/// Check the config, and report every mistake in it
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
   ostler check
   ostler check --config ~/.cursor/mcp.json",
-    after_help = "It also looks whether commands exist, and whether references such as ${env:TOKEN} can be resolved, and whether \
-rules of roles match anything that servers are known to have."
+    after_help = "Also checked: whether commands exist, whether references such as ${env:TOKEN} can be resolved, and \
+whether the rules of roles match a known tool. No server is started."
 )]
 pub(crate) struct Check {
     /// Print JSON
@@ -386,7 +438,10 @@ pub(crate) struct Check {
 }
 
 fn read_address(text: &str) -> Result<SocketAddr, String> {
-    listen::parse(text).map_err(|error| format!("{error}, such as 127.0.0.1:7777"))
+    listen::parse(text).map_err(|error| match error {
+        ListenError::AnyAddress(_) => error.to_string(),
+        _ => format!("{error}, such as 7777 or 127.0.0.1:7777"),
+    })
 }
 
 fn read_time(text: &str) -> Result<Duration, String> {
@@ -396,12 +451,10 @@ fn read_time(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_grammar_contradicts_itself_nowhere() {
-        Cli::command().debug_assert();
+        grammar().debug_assert();
     }
 }

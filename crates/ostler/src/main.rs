@@ -43,14 +43,12 @@ mod worker;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     if let Some(code) = guard::run_if_asked(std::env::args_os().skip(1)) {
         return code;
     }
     conceal();
-    let cli = cli::Cli::parse();
+    let cli = cli::parse();
     if let Some(code) = sabotage::refuse_unknown() {
         return code;
     }

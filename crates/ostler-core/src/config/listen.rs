@@ -11,27 +11,35 @@ pub enum ListenError {
     /// A host name, which could mean several addresses.
     #[error("an address to listen on is an IP address with a port, not a host name")]
     HostName,
-    /// An address without a port, or a port without an address.
-    #[error("an address to listen on has an IP address and a port")]
-    Incomplete,
+    /// A port after a colon, which other programs take for all addresses of the machine.
+    #[error(
+        "`:{0}` does not say who may connect: write `{0}` for this machine alone, `0.0.0.0:{0}` for the network"
+    )]
+    AnyAddress(u16),
+    /// An address without a port.
+    #[error("an address to listen on has a port")]
+    NoPort,
     /// A port that is no number from 0 to 65535.
     #[error("a port is a number from 0 to 65535")]
     BadPort,
 }
 
-/// Reads `ADDRESS:PORT`; an IPv6 address stands in brackets. Port 0 lets the system choose.
+/// Reads `ADDRESS:PORT`, or a port alone, which is one of loopback. An IPv6 address stands in brackets. Port 0 lets the
+/// system choose.
 pub fn parse(text: &str) -> Result<SocketAddr, ListenError> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let (host, port) = text.rsplit_once(':').ok_or(ListenError::Incomplete)?;
-    if host.is_empty() || text.parse::<std::net::Ipv6Addr>().is_ok() {
-        return Err(ListenError::Incomplete);
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let port = text.parse().map_err(|_| ListenError::BadPort)?;
+        return Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
     }
-    if port.parse::<u16>().is_err() {
-        return Err(ListenError::BadPort);
+    let (host, port) = text.rsplit_once(':').ok_or(ListenError::NoPort)?;
+    if text.parse::<std::net::Ipv6Addr>().is_ok() {
+        return Err(ListenError::NoPort);
     }
-    Err(ListenError::HostName)
+    let port = port.parse().map_err(|_| ListenError::BadPort)?;
+    Err(if host.is_empty() { ListenError::AnyAddress(port) } else { ListenError::HostName })
 }
 
 #[cfg(test)]
@@ -39,14 +47,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_port_alone_is_one_of_this_machine() {
+        assert_eq!(parse("7777"), Ok(DEFAULT));
+        assert_eq!(parse("0").unwrap().to_string(), "127.0.0.1:0");
+        assert_eq!(parse("65536"), Err(ListenError::BadPort));
+        assert_eq!(parse("99999999999999999999"), Err(ListenError::BadPort));
+    }
+
+    #[test]
     fn addresses_have_an_ip_and_a_port() {
         assert_eq!(parse("127.0.0.1:7777"), Ok(DEFAULT));
         assert_eq!(parse("[::1]:0").unwrap().port(), 0);
         let table = [
-            ("", ListenError::Incomplete),
-            ("7777", ListenError::Incomplete),
-            (":7777", ListenError::Incomplete),
-            ("::1", ListenError::Incomplete),
+            ("", ListenError::NoPort),
+            ("127.0.0.1", ListenError::NoPort),
+            ("-1", ListenError::NoPort),
+            (":7777", ListenError::AnyAddress(7777)),
+            (":", ListenError::BadPort),
+            ("::1", ListenError::NoPort),
             ("localhost:7777", ListenError::HostName),
             ("127.0.0.1:70000", ListenError::BadPort),
         ];

@@ -354,7 +354,8 @@ fn read_listen(reader: &Reader<'_>) -> Option<std::net::SocketAddr> {
     listen::parse(text)
         .map_err(|error| {
             let message = format!("`listen` wants an address, found {}: {error}", quote(text));
-            reader.scope.error(node.at, "listen", message, "write it like \"127.0.0.1:7777\"");
+            let hint = "write \"7777\" for a port of this machine, or an address such as \"127.0.0.1:7777\"";
+            reader.scope.error(node.at, "listen", message, hint);
         })
         .ok()
 }

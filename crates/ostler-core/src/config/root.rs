@@ -17,7 +17,7 @@ pub(crate) static SECTION: Section = Section {
             key: "listen",
             kind: Kind::Text,
             preset: Preset::Text("127.0.0.1:7777"),
-            doc: "The address to listen on: an IP address and a port.",
+            doc: "The address to listen on: an IP address and a port, or a port of this machine.",
         },
         Field {
             key: "watch",

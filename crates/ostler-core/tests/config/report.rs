@@ -14,7 +14,7 @@ fn a_toml_file_is_told_all_its_problems_at_once() {
     /proj/ostler.toml:2:10: error: `listen` wants an address, found "localhost:7777": an address to listen on is an IP address with a port, not a host name
       2 | listen = "localhost:7777"
         |          ^
-      hint: write it like "127.0.0.1:7777"
+      hint: write "7777" for a port of this machine, or an address such as "127.0.0.1:7777"
     /proj/ostler.toml:3:1: error: unknown key `colour` in the config
       3 | colour = "red"
         | ^
@@ -86,10 +86,10 @@ fn a_json_file_is_told_all_its_problems_at_once() {
     /proj/ostler.json:2:14: error: `version` wants 1, found the number 2
       2 |   "version": 2,
         |              ^
-    /proj/ostler.json:3:13: error: `listen` wants an address, found ":7777": an address to listen on has an IP address and a port
+    /proj/ostler.json:3:13: error: `listen` wants an address, found ":7777": `:7777` does not say who may connect: write `7777` for this machine alone, `0.0.0.0:7777` for the network
       3 |   "listen": ":7777",
         |             ^
-      hint: write it like "127.0.0.1:7777"
+      hint: write "7777" for a port of this machine, or an address such as "127.0.0.1:7777"
     /proj/ostler.json:5:15: error: unknown key `comand` in servers.time
       5 |     "time": { "comand": "mcp-server-time", "keepAlive": 300 },
         |               ^

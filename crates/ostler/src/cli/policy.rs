@@ -1,4 +1,4 @@
-//! Commands about who may call what: tokens, roles, pins and the audit.
+//! Commands of policy: tokens, roles, pins, trust and the audit.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use crate::token::Budget;
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     Create(NewToken),
-    /// List tokens, without anything that would make one
+    /// List tokens, without their secrets
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler token list
   ostler token list --json | jq -r '.tokens[].name'")]
@@ -22,16 +22,16 @@ pub(crate) enum TokenCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a token, and end what was begun with it
+    /// Revoke a token, and end its calls and sessions
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler token revoke ci")]
     Revoke {
-        /// The token
+        /// The name of the token
         name: String,
     },
 }
 
-/// Make a token, and print it this once
+/// Create a token, and show it once
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -40,16 +40,16 @@ pub(crate) enum TokenCommand {
   ostler token create --name ada --role researcher --budget 100/1h > ada.token"
 )]
 pub(crate) struct NewToken {
-    /// What it is called
+    /// The name of the token, for `list` and `revoke`
     #[arg(long, value_parser = token::read_name)]
     pub(crate) name: String,
-    /// What its callers may do: a role of the config, or `local`
+    /// The role of its callers: one of the config, or `local`
     #[arg(long, value_parser = token::read_name)]
     pub(crate) role: String,
-    /// How long it is good, such as 30d; until it is revoked without this
+    /// Expire after this long, such as 30d; without it, good until revoked
     #[arg(long, value_name = "TIME", value_parser = read_time)]
     pub(crate) expires: Option<Duration>,
-    /// How many calls it may make in a sliding window, beside the budget of its role
+    /// Allow at most so many calls in a time, beside the budget of its role
     #[arg(long, value_name = "CALLS/TIME", value_parser = token::read_budget)]
     pub(crate) budget: Option<Budget>,
     /// Print JSON
@@ -57,23 +57,23 @@ pub(crate) struct NewToken {
     pub(crate) json: bool,
 }
 
-/// Show who called what, and what came of it
+/// Show calls and events: time, caller, tool, outcome
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
   ostler audit --since 1h
-  ostler audit --denied             what was refused, and by which rule
+  ostler audit --denied             refused calls, and the rule that refused them
   ostler audit --tool git__git_log --caller ada --follow
   ostler audit --since 2026-07-28 --json > audit.jsonl",
-    after_help = "It reads the file, with or without a daemon, and changes nothing. Rows of the kind `gap` say how \
-many are missing there, whatever is asked for."
+    after_help = "The audit is read from its file, so no daemon is needed. A row of the kind `gap` tells how many rows \
+are missing at that point; filters don't leave it out."
 )]
 pub(crate) struct Audit {
-    /// Not before: a time ago such as 1h, or a moment such as 2026-07-28T12:00Z
+    /// Only from this time on: how long ago, such as 1h, or a date such as 2026-07-28T12:00
     #[arg(long, value_name = "WHEN", value_parser = read_moment)]
     pub(crate) since: Option<SystemTime>,
-    /// Before: likewise
+    /// Only before this time, written likewise
     #[arg(long, value_name = "WHEN", value_parser = read_moment)]
     pub(crate) until: Option<SystemTime>,
     /// Only callers in this role
@@ -88,44 +88,43 @@ pub(crate) struct Audit {
     /// Only this tool, prompt or resource
     #[arg(long)]
     pub(crate) tool: Option<String>,
-    /// Only what came to this: ok, tool-error, denied, cancelled, timed-out, ...
+    /// Only this outcome: ok, tool-error, denied, cancelled, timed-out, ...
     #[arg(long)]
     pub(crate) outcome: Option<String>,
-    /// Only what was refused by a rule or at the door
+    /// Only what was refused: by a rule, or for its credential
     #[arg(long)]
     pub(crate) denied: bool,
-    /// The last N of them, 0 for all; 100 if not given, and all with --json
+    /// Show the last N rows, 0 for all; 100 by default, all with --json
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u32>,
-    /// Go on with what comes from now on, until Ctrl-C
+    /// Keep showing new rows until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Pin what servers offer now, in ostler.lock
+/// Pin the current tools of servers in ostler.lock
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
-  ostler lock                       servers that are not in it yet
-  ostler lock time git              only these
-  ostler lock --all                 take everything as it is now",
-    after_help = "ostler.lock lies beside the config and is made to be committed. With one, a tool, \
-prompt or resource whose definition has changed, or that nobody has approved, is neither listed nor used, and changed \
-instructions are withheld. Servers that are in it and offer something \
-else now are named and left alone: `ostler diff` shows what is different, `ostler approve` takes it."
+  ostler lock                       pin servers that are not pinned yet
+  ostler lock time git              only these servers
+  ostler lock --all                 pin all servers as they are now",
+    after_help = "ostler.lock lies beside the config; commit it. With it, a tool, prompt or resource whose definition \
+changed, or was never approved, is neither listed nor called, and changed instructions are withheld. Servers that \
+changed since they were pinned are named and left alone: `ostler diff` shows the change, `ostler approve` accepts it."
 )]
 pub(crate) struct Lock {
     /// Only these servers
     #[arg(value_name = "SERVER")]
     pub(crate) servers: Vec<String>,
-    /// Also take what differs from what was approved, and drop servers that the config does not have
+    /// Also accept changes of pinned servers, and drop servers that the config no longer has
     #[arg(long)]
     pub(crate) all: bool,
-    /// Also take definitions with alarms
+    /// Also pin definitions with alarms
     #[arg(long)]
     pub(crate) alarming: bool,
     /// Print JSON
@@ -133,7 +132,7 @@ pub(crate) struct Lock {
     pub(crate) json: bool,
 }
 
-/// Show how servers differ from what was approved
+/// Show how tools changed since they were approved
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -141,9 +140,9 @@ pub(crate) struct Lock {
   ostler diff
   ostler diff github
   ostler diff --json | jq -r '.tools[].name'",
-    after_help = "Words that are gone stand in [-…-], words that have come in {+…+}; a terminal shows colours instead. \
-Characters that nobody sees are spelled out. Servers are started to be asked. Behind each name stands the short hash of what an approval would write, \
-and `ostler approve` takes nothing that was not shown here. Exit code 5 says that there is something to approve."
+    after_help = "Removed words stand in [-…-], added words in {+…+}; a terminal shows colours instead. Invisible \
+characters are spelled out. Servers are started to be asked. Each name is followed by the hash of its definition, and \
+`ostler approve` accepts only definitions that were shown here. Exit code 5: there is something to approve."
 )]
 pub(crate) struct Diff {
     /// Only this server
@@ -153,20 +152,21 @@ pub(crate) struct Diff {
     pub(crate) json: bool,
 }
 
-/// Approve definitions that `ostler diff` has shown
+/// Approve changes that `ostler diff` has shown
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
   ostler approve github__create_issue@3f9c2a7d10b4e685
-  ostler approve github__create_issue   as the last `ostler diff` has shown it
-  ostler approve github                 all that it has shown: new, changed or gone
+  ostler approve github__create_issue   as the last `ostler diff` showed it
+  ostler approve github                 all changes of a server
   ostler approve github/instructions github/prompt:review",
-    after_help = "A hash, as `ostler diff` prints it, names exactly one definition. Without one the last `ostler diff` counts. \
-A server that offers something else by now is refused, and nothing is written. A running daemon takes it up at once."
+    after_help = "A hash, as `ostler diff` prints it, names one definition exactly. Without a hash, what the last \
+`ostler diff` showed is approved. If the server has changed since, nothing is approved. A running daemon uses the \
+approval at once."
 )]
 pub(crate) struct Approve {
-    /// A name as `ostler diff` prints it, or all of a server
+    /// A name as `ostler diff` prints it, or a server for all its changes
     #[arg(value_name = "SERVER[__TOOL][@HASH]", required = true)]
     pub(crate) what: Vec<String>,
     /// Also approve definitions with alarms
@@ -177,7 +177,7 @@ pub(crate) struct Approve {
     pub(crate) json: bool,
 }
 
-/// Consent to the config in a directory: its commands may run
+/// Allow the config of a directory to run its commands
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -186,24 +186,23 @@ pub(crate) struct Approve {
   ostler trust ~/src/project
   ostler trust --list
   ostler trust --revoke ~/src/project",
-    after_help = "A config that Ostler finds in the working directory, and that was not named with --config, runs nothing \
-before it is trusted. Consent is for its path and for the commands, variables, addresses and included files that it \
-has now; an edit of those needs it again, an edit of roles and limits does not. A running daemon takes up an edit that \
-waited for it."
+    after_help = "A config that was found in the working directory, not named with --config, runs nothing until it is \
+trusted. Trust covers its path and its present commands, variables, addresses and included files. After an edit of \
+those, trust it again; an edit of roles and limits needs no new trust. A running daemon then applies the edit."
 )]
 pub(crate) struct Trust {
     /// The directory; this one if not given
     #[arg(value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print the configs that are trusted
+    /// List the trusted configs
     #[arg(long, conflicts_with_all = ["folder", "revoke"])]
     pub(crate) list: bool,
-    /// Take consent back
+    /// Stop trusting the config of the directory
     #[arg(long)]
     pub(crate) revoke: bool,
 }
 
-/// Say which rule decides whether a role may use something
+/// Show which rule allows or denies a role a tool
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -211,11 +210,11 @@ pub(crate) struct Trust {
   ostler explain researcher git__git_push
   ostler explain researcher docs/prompt:review
   ostler explain local files/resource:file:///etc/passwd --json
-  ostler explain researcher git     may it see the server at all?",
-    after_help = "It reads the config and starts nothing. Exits 0 if the role may, else 5."
+  ostler explain researcher git     may the role see the server at all?",
+    after_help = "Only the config is read; no server is started. The exit code is 0 if the role may, else 5."
 )]
 pub(crate) struct Explain {
-    /// The role, as the config names it; `local` is for callers without a credential
+    /// A role of the config; `local` is the role of callers without a token
     pub(crate) role: String,
     /// SERVER__TOOL, SERVER/prompt:NAME, SERVER/resource:URI, SERVER/method:METHOD, or SERVER
     #[arg(value_name = "WHAT")]

@@ -1,4 +1,4 @@
-//! Commands about the relay.
+//! Commands of the relay.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub(crate) enum RelayCommand {
     NatsConfig(NatsConfig),
 }
 
-/// Print what a nats-server is told about hosts, workers and their rights
+/// Print the users and permissions for the config of a nats-server
 #[derive(Debug, Args)]
 #[command(
     help_template = TEMPLATE,
@@ -22,12 +22,12 @@ pub(crate) enum RelayCommand {
   ostler relay nats-config > nats.conf
   ostler relay nats-config --worker ci-7=ci --worker ci-8=ci --new-keys keys > nats.conf
   ostler relay nats-config --host mill --host barn --worker ci-7=ci:UDXU4RCSJ…",
-    after_help = "The tenant, the host's name and the roles are the config's. Each worker may be in its role alone, \
-and hear only what is for it. Who has no key has a password, which nats-server takes from its environment; a role \
-without a worker gets one of the role's own name.
+    after_help = "Tenant, host name and roles come from the config. Each worker may use its own role only, and receives \
+only its own messages. A user without a key gets a password, which nats-server reads from its environment. A role \
+without a worker gets a worker of the same name.
 
-With --new-keys, who has no key gets one: the seeds are written into the folder, for their users alone to read, \
-and printed nowhere. A seed that is there is kept."
+With --new-keys, users without a key get one. Seeds are written into the folder, readable by you alone, and never \
+printed. A seed that exists is kept."
 )]
 pub(crate) struct NatsConfig {
     /// A worker, its role, and its public nkey if it has one
@@ -36,7 +36,7 @@ pub(crate) struct NatsConfig {
     /// A host, and its public nkey if it has one; by default the one of the config
     #[arg(long, value_name = "NAME[:NKEY]", value_parser = read_host)]
     pub(crate) host: Vec<TypedHost>,
-    /// Make keys for those who have none, and write their seeds into this folder
+    /// Create keys for users without one, and write the seeds into this folder
     #[arg(long, value_name = "FOLDER")]
     pub(crate) new_keys: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The side of whoever uses a host from elsewhere.
+//! `ostler worker`: the tools of a host on another machine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ostler_relay::Name;
 
 use super::{TEMPLATE, read_address, read_time};
 
-/// Use the tools of a host elsewhere: MCP on stdin and stdout
+/// Use the tools of an Ostler on another machine
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("way").args(["url", "nats"]).required(true)),
@@ -19,30 +19,30 @@ use super::{TEMPLATE, read_address, read_time};
   ostler worker --url https://tools.example/mcp --token-file ~/.secrets/ci
   ostler worker --nats tls://broker.example:4222 --role ci --name ci-7 --nkey ci-7.nk
   ostler worker --nats nats://127.0.0.1:4222 --role ci --listen 127.0.0.1:8000",
-    after_help = "With --url the host's own endpoint is used, with --nats the relay: then the host need not be \
-reachable, only the broker. Who is not there is waited for, now and whenever it goes away, and that is said on \
-stderr. It ends when its input ends, and with a signal.
+    after_help = "The worker speaks MCP on stdin and stdout. With --url it connects to the endpoint of the other \
+machine; with --nats both connect to a NATS broker, and only that must be reachable. When host or broker is away, the \
+worker waits, says so on stderr, and connects again. It ends when its input ends, and with a signal.
 
-A token is read from a file or from OSTLER_TOKEN, anew for each session with the host; a password from a file or \
-from OSTLER_NATS_PASSWORD."
+The token is read from a file or from OSTLER_TOKEN, for each connection again; the password from a file or from \
+OSTLER_NATS_PASSWORD."
 )]
 pub(crate) struct Worker {
     /// The endpoint of the host, such as https://tools.example/mcp
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Be the caller of the token in this file
+    /// Use the token in this file
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(crate) token_file: Option<PathBuf>,
-    /// How long a call may take without a sign of progress; with --nats the host says
+    /// Give up a call after this long without progress; with --nats the host decides
     #[arg(long, value_name = "TIME", value_parser = read_time, requires = "url", default_value = "70s")]
     pub(crate) timeout: Duration,
-    /// The broker of the relay, such as nats://127.0.0.1:4222; several of one cluster with commas
+    /// The NATS broker, such as nats://127.0.0.1:4222; several of one cluster with commas
     #[arg(long, value_name = "URL", value_delimiter = ',', value_parser = read_nats, requires = "role")]
     pub(crate) nats: Vec<String>,
-    /// The role to be in, which the broker must allow
+    /// The role of this worker; the broker must allow it
     #[arg(long, value_name = "ROLE", value_parser = read_name, requires = "nats")]
     pub(crate) role: Option<Name>,
-    /// The name of this worker, which the broker must allow; by default the user's and the machine's
+    /// The name of this worker; the broker must allow it. By default the names of user and machine
     #[arg(long, value_name = "NAME", value_parser = read_name, requires = "nats")]
     pub(crate) name: Option<Name>,
     /// The tenant whose hosts to use
@@ -50,39 +50,39 @@ pub(crate) struct Worker {
     pub(crate) tenant: Name,
     #[command(flatten)]
     pub(crate) login: Login,
-    /// Serve HTTP at this address of this machine instead of stdin and stdout; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", value_parser = read_address)]
+    /// Serve HTTP at this port of this machine instead of stdin and stdout; 0 is a free port
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = read_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Write the port into this file once it is listened on
+    /// Write the port into this file when the worker is listening
     #[arg(long, value_name = "FILE", requires = "listen")]
     pub(crate) port_file: Option<PathBuf>,
-    /// Say nothing on stderr about the connection
+    /// Print nothing on stderr about the connection
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
-/// What a broker is shown.
+/// Credentials for the broker.
 #[derive(Debug, Args)]
 pub(crate) struct Login {
-    /// Show the broker this NATS credentials file
+    /// Log in to the broker with this NATS credentials file
     #[arg(long, value_name = "FILE", requires = "nats", conflicts_with_all = ["nkey", "user"])]
     pub(crate) creds: Option<PathBuf>,
-    /// Show the broker the nkey whose seed is in this file
+    /// Log in to the broker with the nkey seed in this file
     #[arg(long, value_name = "FILE", requires = "nats", conflicts_with = "user")]
     pub(crate) nkey: Option<PathBuf>,
-    /// Be this user of the broker
+    /// Log in to the broker as this user
     #[arg(long, value_name = "USER", requires = "nats")]
     pub(crate) user: Option<String>,
     /// The file with the user's password
     #[arg(long, value_name = "FILE", requires = "user")]
     pub(crate) password_file: Option<PathBuf>,
-    /// A PEM file with the authorities that the broker's certificate may be of
+    /// Trust the certificate authorities in this PEM file for the broker
     #[arg(long, value_name = "FILE", requires = "nats")]
     pub(crate) ca: Option<PathBuf>,
-    /// A PEM file with the certificate that the broker is shown
+    /// Show the broker the client certificate in this PEM file
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
-    /// A PEM file with the key of that certificate
+    /// The PEM file with the key of the client certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
 }

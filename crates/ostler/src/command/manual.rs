@@ -1,43 +1,63 @@
-//! `ostler completions` and `ostler man`: what was typed, described.
+//! `ostler help`, `man`, `completions` and `version`: the program describes itself.
 
+use std::ffi::OsString;
 use std::io;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use ostler_core::catalog::nearest;
+use serde_json::json;
 
-use crate::cli::Cli;
+use crate::cli::{self, find_command, unknown_command};
 use crate::failure::Failure;
-use crate::output::print_bytes;
+use crate::output::{print, print_bytes, print_json};
+use crate::sabotage::VERSION;
+
+/// The commit of the build, where the one who built it has named it.
+const COMMIT: Option<&str> = option_env!("OSTLER_COMMIT");
+
+/// The platform of the build.
+const TARGET: &str = env!("OSTLER_TARGET");
 
 pub(super) fn print_completions(shell: Shell) -> Result<(), Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "ostler", &mut text);
+    clap_complete::generate(shell, &mut cli::grammar(), "ostler", &mut text);
     print_bytes(&text)
 }
 
-pub(super) fn print_page(command: Option<&str>) -> Result<(), Failure> {
-    let mut whole = Cli::command();
-    // Names of subcommands become whole: `ostler-call`.
-    whole.build();
+pub(super) fn print_page(words: &[String]) -> Result<(), Failure> {
     let mut text = Vec::new();
-    let page = match command {
-        None => whole,
-        Some(name) => find(&whole, name)?,
-    };
-    render(page, &mut text).map_err(Failure::Output)?;
+    render(find_command(&built(), words)?.clone(), &mut text).map_err(Failure::Output)?;
     print_bytes(&text)
 }
 
-fn find(whole: &Command, name: &str) -> Result<Command, Failure> {
-    whole.find_subcommand(name).cloned().ok_or_else(|| {
-        let near = nearest(name, whole.get_subcommands().map(Command::get_name));
-        Failure::Usage {
-            what: format!("there is no command `{}`", name.escape_debug()),
-            hint: near.map(|near| format!("did you mean `{near}`?")),
-        }
-    })
+pub(super) fn print_help(words: &[String]) -> Result<(), Failure> {
+    let help = find_command(&built(), words)?.clone().render_help();
+    // Colours are left out where nobody sees them.
+    let text =
+        if crate::output::Style::stdout().has_colours() { help.ansi().to_string() } else { help.to_string() };
+    print(&text)
+}
+
+pub(super) fn print_version(is_json: bool) -> Result<(), Failure> {
+    if is_json {
+        return print_json(&json!({ "version": VERSION, "commit": COMMIT, "target": TARGET }));
+    }
+    let commit = COMMIT.map(|commit| format!("{commit}, ")).unwrap_or_default();
+    print(&format!("ostler {VERSION} ({commit}{TARGET})\n"))
+}
+
+/// Says that the first of the words is no command.
+pub(super) fn unknown(words: &[OsString]) -> Failure {
+    let word = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    unknown_command(&built(), &word)
+}
+
+/// The grammar, in which commands have their whole names: `ostler token create`.
+fn built() -> Command {
+    let mut whole = cli::grammar();
+    whole.build();
+    whole
 }
 
 fn render(command: Command, text: &mut Vec<u8>) -> io::Result<()> {

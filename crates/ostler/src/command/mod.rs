@@ -48,7 +48,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Warm(typed) => status::warm(&typed, shared),
         Command::Start { server } => operate::run("start", &server, shared),
         Command::Stop { server } => operate::run("stop", &server, shared),
-        Command::Reload { server: Some(server) } => operate::run("reload", &server, shared),
+        Command::Restart { server } | Command::Reload { server: Some(server) } => {
+            operate::run("reload", &server, shared)
+        }
         Command::Reload { server: None } => operate::reload_config(shared),
         Command::Logs(typed) => operate::show_logs(&typed, shared),
         Command::Token { command } => token::run(command, shared),
@@ -62,7 +64,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Explain(typed) => return explain::run(&typed, file),
         Command::Schema => output::print_json(&ostler_core::config::schema()),
         Command::Completions { shell } => manual::print_completions(shell),
-        Command::Man { command } => manual::print_page(command.as_deref()),
+        Command::Man { command } => manual::print_page(&command),
+        Command::Help { command } => manual::print_help(&command),
+        Command::Version { json } => manual::print_version(json),
+        Command::Unknown(words) => Err(manual::unknown(&words)),
         Command::Demo => demo::serve(std::io::stdin().lock(), std::io::stdout()).map_err(Failure::Output),
         Command::Guard { command } => return Ok(guard::run(command)),
     }

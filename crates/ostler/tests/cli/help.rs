@@ -2,19 +2,93 @@
 
 use crate::home::Home;
 
+/// Every command that `ostler --help` shows, and those that it hides.
+fn commands(home: &Home) -> Vec<String> {
+    let help = home.run(&["--help"]).stdout;
+    let groups = help.split("Usage:").nth(1).unwrap().split("Options:").next().unwrap();
+    let names = groups.lines().filter(|line| line.starts_with("  "));
+    names.map(|line| line.split_whitespace().next().unwrap().to_owned()).chain(["guard".into()]).collect()
+}
+
 #[test]
 fn help_begins_with_examples() {
     let home = Home::new();
-    insta::assert_snapshot!("help", home.run(&["--help"]));
-    let commands = "serve stdio call tools prompts resources list status start stop reload logs token audit check explain schema completions man demo guard";
-    for command in commands.split(' ') {
-        let run = home.run(&[command, "--help"]);
+    let whole = home.run(&["--help"]);
+    assert!(whole.stdout.lines().all(|line| line.chars().count() <= 80), "{whole}");
+    insta::assert_snapshot!("help", whole);
+    for command in commands(&home) {
+        let run = home.run(&[&command, "--help"]);
         let lines: Vec<&str> = run.stdout.lines().collect();
         assert_eq!(lines[2], "Examples:", "{command}");
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{command}: {run}");
-        assert_eq!(run.stdout, home.run(&[command, "-h"]).stdout, "{command}: there is one help, not two");
+        assert_eq!(run.stdout, home.run(&[&command, "-h"]).stdout, "{command}: there is one help, not two");
         insta::assert_snapshot!(format!("help-{command}"), run);
     }
+    for command in ["create", "list", "revoke"] {
+        insta::assert_snapshot!(format!("help-token-{command}"), home.run(&["token", command, "--help"]));
+    }
+    insta::assert_snapshot!("help-relay-nats-config", home.run(&["relay", "nats-config", "--help"]));
+}
+
+#[test]
+fn the_reference_has_the_groups_of_the_help() {
+    let page = include_str!("../../../../docs/reference/commands.md");
+    let help = Home::new().run(&["--help"]).stdout;
+    let groups = help.split("Usage:").nth(1).unwrap().split("\nOptions:").next().unwrap();
+    for group in groups.trim().split("\n\n").skip(1) {
+        let (title, members) = group.split_once(":\n").unwrap();
+        let section =
+            page.split(&format!("## {title}\n")).nth(1).unwrap_or_else(|| panic!("no section {title}"));
+        let section = section.split("\n## ").next().unwrap();
+        for member in members.lines() {
+            let command = format!("`ostler {}", member.split_whitespace().next().unwrap());
+            assert!(section.contains(&command), "section {title} has no {command}`");
+        }
+    }
+}
+
+#[test]
+fn help_is_a_command_too() {
+    let home = Home::new();
+    assert_eq!(home.run(&["help"]).stdout, home.run(&["--help"]).stdout);
+    for command in commands(&home) {
+        let asked = home.run(&["help", &command]);
+        assert_eq!(asked.stdout, home.run(&[&command, "--help"]).stdout, "{command}");
+        assert_eq!((asked.code, asked.stderr.as_str()), (Some(0), ""));
+    }
+    let create = home.run(&["help", "token", "create"]);
+    assert_eq!(create.stdout, home.run(&["token", "create", "--help"]).stdout);
+    insta::assert_snapshot!("unknown-help", home.run(&["help", "tolls"]));
+    insta::assert_snapshot!("unknown-help-token", home.run(&["help", "token", "creat"]));
+}
+
+#[test]
+fn the_version_is_told_in_words_and_as_json() {
+    let home = Home::new();
+    let version = env!("CARGO_PKG_VERSION");
+    let run = home.run(&["version"]);
+    assert!(run.stdout.starts_with(&format!("ostler {version} (")), "{run}");
+    let run = home.run(&["version", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(told["version"], version);
+    assert!(told["target"].as_str().unwrap().contains(std::env::consts::ARCH), "{told}");
+    assert!(told.as_object().unwrap().contains_key("commit"), "{told}");
+}
+
+#[test]
+fn words_that_are_no_commands_lead_to_the_one_that_was_meant() {
+    let home = Home::new();
+    let typed = ["up", "ls", "kill", "log", "tool", "servers", "config", "validate", "srve", "Serve"];
+    let told: Vec<String> = typed.iter().map(|word| home.run(&[word, "--follow", "x"]).to_string()).collect();
+    insta::assert_snapshot!("synonyms", told.join("\n"));
+    insta::assert_snapshot!("no-synonym", home.run(&["zzzzzzzz"]));
+}
+
+#[test]
+fn ps_is_status() {
+    let home = Home::with_servers(&[("one", &[])]);
+    assert_eq!(home.run(&["ps"]).stdout, home.run(&["status"]).stdout);
+    assert_eq!(home.run(&["ps", "--help"]).stdout, home.run(&["status", "--help"]).stdout);
 }
 
 #[test]
@@ -25,6 +99,8 @@ fn what_is_typed_wrong_is_told_with_what_was_meant() {
     insta::assert_snapshot!(home.run(&["call", "demo__echo", "--timeout", "30"]));
     insta::assert_snapshot!(home.run(&["status", "--watch"]));
     insta::assert_snapshot!(home.run(&["man", "cal"]));
+    insta::assert_snapshot!(home.run(&["serve", "--listen", ":7790"]));
+    insta::assert_snapshot!(home.run(&["serve", "--listen", "localhost:7790"]));
 }
 
 #[test]
