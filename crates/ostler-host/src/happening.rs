@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
+use ostler_core::supervisor::Ejection;
 
 use crate::host::{Host, WeakHost};
 
@@ -61,10 +62,21 @@ pub enum What<'a> {
         /// How long it waits before that.
         delay: Duration,
     },
-    /// It is out until an operator reloads it.
+    /// It is out until an operator reloads it, or until it is readmitted.
     Ejected {
-        /// Why.
+        /// What led to it.
+        ejection: Ejection,
+        /// The last failure.
         cause: &'a str,
+        /// When it is readmitted; `None` leaves that to an operator.
+        readmit_in: Option<Duration>,
+    },
+    /// It does not accept the credentials that it was shown, or wants some.
+    NeedsAuth {
+        /// What it said.
+        cause: &'a str,
+        /// When it is asked again.
+        retry_in: Duration,
     },
     /// It has been out for as long as the config says, and is in again.
     Readmitted,
@@ -95,6 +107,8 @@ pub enum What<'a> {
         tool: &'a str,
         /// What that means: a word of the pins.
         standing: &'a str,
+        /// Whether callers are refused it.
+        is_refused: bool,
     },
 }
 
@@ -137,6 +151,18 @@ impl Host {
     /// Tells of everything that happens to servers from now on.
     pub fn set_observer(&self, observer: Option<Observer>) {
         self.shared().observer.store(observer.map(Arc::new));
+    }
+
+    /// Tells one more observer, after those that are told already.
+    pub fn add_observer(&self, observer: Observer) {
+        let both: Observer = match self.shared().observer.load_full() {
+            None => observer,
+            Some(before) => Arc::new(move |happening| {
+                before(happening);
+                observer(happening);
+            }),
+        };
+        self.set_observer(Some(both));
     }
 
     /// Tells whoever observes. Must not be called with a lock held.

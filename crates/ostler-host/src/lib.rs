@@ -99,6 +99,7 @@ pub use ostler_core::spec::{
 pub use ostler_core::status::{
     Circuit, Containment, LastError, Restarts, ServerStatus, Stage, StartStatus, State,
 };
+pub use ostler_core::supervisor::Ejection;
 pub use ostler_wire::Params;
 
 /// The guide, whose code is compiled with the tests of the documentation.

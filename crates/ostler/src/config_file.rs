@@ -88,6 +88,17 @@ pub(crate) struct Chosen {
 /// The config for a command, with its problems said. Without any file it is
 /// the built-in server.
 pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
+    let chosen = choose_untold(found)?;
+    // Every command would repeat them; one is there to show them.
+    if let Some(file) = chosen.file.as_ref().filter(|_| !chosen.problems.is_empty()) {
+        let counted = counted(&chosen.problems);
+        tell(&format!("{}: {counted}; `ostler check` shows what about", shown(file).display()));
+    }
+    Ok(chosen)
+}
+
+/// The same for a command that tells of warnings itself.
+pub(crate) fn choose_untold(found: Found) -> Result<Chosen, Failure> {
     let (file, origin) = match found {
         Found::File { file, origin } => (file, origin),
         Found::Nowhere(places) => {
@@ -101,11 +112,6 @@ pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
     };
     let Reading { file, config, problems, stamps, locked } = read(file)?;
     let config = usable(&file, config, &problems)?;
-    // Every command would repeat them; one is there to show them.
-    if !problems.is_empty() {
-        let counted = counted(&problems);
-        tell(&format!("{}: {counted}; `ostler check` shows what about", shown(&file).display()));
-    }
     // Without what was approved, everything would seem to be.
     Ok(Chosen { file: Some(file), origin, config, problems, stamps, lock: locked? })
 }

@@ -76,7 +76,8 @@ impl Host {
                 _ => format!("{}:{name}", section.noun()),
             };
             tracing::warn!(%server, %name, standing, mode, "a definition is not what was approved");
-            let what = What::DefinitionChanged { tool: &name, standing };
+            let what =
+                What::DefinitionChanged { tool: &name, standing, is_refused: pins.mode == PinMode::Enforce };
             self.happened(&Happening { server: server.as_str(), partition: &slot.key.partition, what });
         }
         hides_any

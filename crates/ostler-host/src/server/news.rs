@@ -71,14 +71,16 @@ impl Slot {
                 Setback::Lost(generation) => What::Lost { generation, cause },
                 Setback::StartFailed(generation) => What::StartFailed { generation, cause },
             });
+            let wait = until.map(|until| until.saturating_duration_since(news.now));
             match phase {
                 Phase::Backoff { .. } => {
-                    let delay =
-                        until.map(|until| until.saturating_duration_since(news.now)).unwrap_or_default();
-                    self.happened(What::RestartPlanned { delay });
+                    self.happened(What::RestartPlanned { delay: wait.unwrap_or_default() });
                 }
                 Phase::Ejected { ejection, .. } => {
-                    self.happened(What::Ejected { cause: &format!("{ejection} (last: {cause})") });
+                    self.happened(What::Ejected { ejection: *ejection, cause, readmit_in: wait });
+                }
+                Phase::NeedsAuth { .. } => {
+                    self.happened(What::NeedsAuth { cause, retry_in: wait.unwrap_or_default() });
                 }
                 _ => {}
             }

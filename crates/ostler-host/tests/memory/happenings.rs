@@ -20,6 +20,7 @@ fn word(happening: &Happening<'_>) -> String {
         What::Ended { generation } => format!("{server} ended {generation}"),
         What::RestartPlanned { .. } => format!("{server} restart-planned"),
         What::Ejected { .. } => format!("{server} ejected"),
+        What::NeedsAuth { retry_in, .. } => format!("{server} needs-auth for {}s", retry_in.as_secs()),
         What::Readmitted => format!("{server} readmitted"),
         What::BreakerOpened { wait } => format!("{server} opened for {}s", wait.as_secs()),
         What::BreakerClosed => format!("{server} closed"),
@@ -27,7 +28,7 @@ fn word(happening: &Happening<'_>) -> String {
             format!("{server} {} by {}", act.as_str(), by.map_or("?", |caller| caller.principal()))
         }
         What::ResourceShadowed { uri, owner } => format!("{server} {uri} shadowed by {owner}"),
-        What::DefinitionChanged { tool, standing } => format!("{server} {tool} {standing}"),
+        What::DefinitionChanged { tool, standing, .. } => format!("{server} {tool} {standing}"),
     }
 }
 

@@ -428,7 +428,7 @@ async fn each_change_is_observed_once() {
     );
     let world = World::new().server("a", script).open().await;
     world.host.set_observer(Some(Arc::new(move |happening| {
-        if let What::DefinitionChanged { tool, standing } = happening.what {
+        if let What::DefinitionChanged { tool, standing, .. } = happening.what {
             book.lock().unwrap().push(format!("{} {tool} {standing}", happening.server));
         }
     })));
@@ -451,7 +451,7 @@ async fn a_caller_who_is_shown_another_definition_than_the_others_is_refused_and
     let told = Arc::new(Mutex::new(Vec::new()));
     let book = Arc::clone(&told);
     world.host.set_observer(Some(Arc::new(move |happening| {
-        if let What::DefinitionChanged { tool, standing } = happening.what {
+        if let What::DefinitionChanged { tool, standing, .. } = happening.what {
             book.lock().unwrap().push(format!("{tool} {standing}"));
         }
     })));

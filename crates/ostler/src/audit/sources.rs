@@ -75,7 +75,10 @@ fn row_of_happening(happening: &Happening<'_>) -> Row {
         }
         What::Ended { generation } => Row { generation: Some(generation), ..about("ended", "ok", "") },
         What::RestartPlanned { delay } => about("restart-planned", "ok", &after("in", delay)),
-        What::Ejected { cause } => about("ejected", "failed", cause),
+        What::Ejected { ejection, cause, .. } => {
+            about("ejected", "failed", &format!("{ejection} (last: {cause})"))
+        }
+        What::NeedsAuth { cause, .. } => about("needs-auth", "failed", cause),
         What::Readmitted => about("readmitted", "ok", ""),
         What::BreakerOpened { wait } => about("breaker-opened", "failed", &after("for", wait)),
         What::BreakerClosed => about("breaker-closed", "ok", ""),
@@ -84,7 +87,7 @@ fn row_of_happening(happening: &Happening<'_>) -> Row {
             let said = Said { subject: uri, action: "resource-shadowed", detail: &detail, ..said };
             Row::now(Kind::Server, "failed", &said)
         }
-        What::DefinitionChanged { tool, standing } => {
+        What::DefinitionChanged { tool, standing, .. } => {
             let said = Said { subject: tool, action: "definition-changed", detail: standing, ..said };
             Row::now(Kind::Server, "failed", &said)
         }

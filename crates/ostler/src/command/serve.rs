@@ -30,12 +30,13 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
         // Of several that are started for clients at once, one is enough.
         return if typed.linger.is_some() { Ok(()) } else { Err(Failure::AlreadyRunning(spot.running())) };
     };
-    let chosen = config_file::choose(found)?;
+    let chosen = config_file::choose_untold(found)?;
     if let Some(file) = &chosen.file {
         trust::require(chosen.origin, file, &chosen.config)?;
     }
     let launch = Launch {
         chosen,
+        named: file.map(Path::to_owned),
         claim,
         listen: typed.listen,
         port_file: typed.port_file.clone(),

@@ -142,16 +142,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// Says how the first start of a server went.
+    /// Waits for the first start of a server. Of servers that start together, the last one has told how it went.
     fn watch_start(self: &Arc<Self>, server: ServerName) {
         self.roster.note_starting(&server);
         let daemon = Arc::clone(self);
         tokio::spawn(async move {
-            match daemon.host.bind(&daemon.operator, server.as_str()).await {
-                Ok(_) => tracing::info!(%server, "is up"),
-                Err(error) => tell(&error.render()),
+            let failure = daemon.host.bind(&daemon.operator, server.as_str()).await.err();
+            if let Some(all) = daemon.roster.note_settled(&server, failure) {
+                daemon.console.tell_settled(&all);
             }
-            daemon.roster.note_settled(&server);
         });
     }
 

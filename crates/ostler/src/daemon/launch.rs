@@ -18,6 +18,8 @@ use crate::spot::{self, Claim};
 pub(crate) struct Launch {
     /// What it serves.
     pub(crate) chosen: Chosen,
+    /// The config as it was typed, for hints.
+    pub(crate) named: Option<PathBuf>,
     /// The right to serve it.
     pub(crate) claim: Claim,
     /// Where, if not where the config says.

@@ -9,12 +9,14 @@
 //!                       └ /api/v1/…                ──▶ api/: door, servers, tools, call, attach
 //!      relay.rs ── workers elsewhere, over a broker ──▶ ostler-relay ──▶ host
 //!      tokens.rs ── tokens that come, go and expire ──▶ auth/ ──▶ gateway
+//!      console/ ◀── what happens to servers, a line each on stderr
 //!      watch.rs ── an edit of the config ──▶ apply.rs ──▶ host
 //! ```
 
 mod api;
 mod apply;
 mod attendance;
+mod console;
 mod door;
 mod edge;
 mod health;
@@ -23,6 +25,7 @@ mod pins;
 mod relay;
 mod roster;
 mod run;
+mod summary;
 mod tokens;
 mod watch;
 
@@ -35,6 +38,7 @@ use ostler_relay::service::Service;
 
 pub(crate) use self::api::Used;
 use self::attendance::Attendance;
+use self::console::Console;
 use self::door::Door;
 pub(crate) use self::launch::Launch;
 use self::roster::Roster;
@@ -58,6 +62,8 @@ pub(crate) struct Daemon {
     keeper: Arc<Keeper>,
     /// Who may use the admin API.
     door: Door,
+    /// Tells on stderr what happens to servers.
+    console: Arc<Console>,
     /// Who is here.
     attendance: Arc<Attendance>,
     /// Serves workers elsewhere, if the config says so and once servers are known.

@@ -46,6 +46,8 @@ struct Book {
     refused: BTreeMap<ServerName, CallError>,
     /// Servers that should be up and have neither come up nor failed yet.
     unsettled: BTreeSet<ServerName>,
+    /// Those that have settled since all had; an error for each that failed.
+    settled: Vec<Settled>,
     /// The files that the config was last read from, whatever came of it.
     stamps: Stamps,
     /// The lock file that is in force.
@@ -56,6 +58,9 @@ struct Book {
     pending_lock: Option<Option<Hash>>,
     last: Option<Reload>,
 }
+
+/// A server that should be up, and why it is not.
+pub(super) type Settled = (ServerName, Option<CallError>);
 
 /// What became of a change of the config.
 #[derive(Debug, Clone, Serialize)]
@@ -127,6 +132,7 @@ impl Roster {
             problems,
             refused: BTreeMap::new(),
             unsettled: BTreeSet::new(),
+            settled: Vec::new(),
             stamps,
             lock,
             broken_lock: None,
@@ -267,9 +273,23 @@ impl Roster {
         self.book().unsettled.insert(server.clone());
     }
 
-    /// It has come up, or has failed to.
-    pub(super) fn note_settled(&self, server: &ServerName) {
-        self.book().unsettled.remove(server);
+    /// It has come up, or has failed to. Once no other is on its way, gives all that have settled.
+    pub(super) fn note_settled(
+        &self,
+        server: &ServerName,
+        failure: Option<CallError>,
+    ) -> Option<Vec<Settled>> {
+        let mut book = self.book();
+        if book.unsettled.remove(server) {
+            book.settled.push((server.clone(), failure));
+        }
+        let is_last = book.unsettled.is_empty() && !book.settled.is_empty();
+        is_last.then(|| std::mem::take(&mut book.settled))
+    }
+
+    /// Servers that the host does not take.
+    pub(super) fn refused_names(&self) -> Vec<ServerName> {
+        self.book().refused.keys().cloned().collect()
     }
 
     /// Another config holds from now on.

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::apply::Cause;
 use super::attendance::Attendance;
+use super::console::Console;
 use super::door::Door;
 use super::launch::Launch;
 use super::roster::Roster;
@@ -31,6 +32,9 @@ use crate::{folders, pins, sabotage};
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
 
+/// How long the last lines of the console may take to be written.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
 /// How long the last rows of the audit may take to be written.
 const LAST_ROWS: Duration = Duration::from_secs(2);
 
@@ -41,7 +45,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.address(), launch.claim.tokens()));
     let listener = launch.listen(&keeper).await?;
     let address = listener.local_addr().map_err(Failure::Machine)?;
-    let Launch { chosen, claim, port_file, linger, .. } = launch;
+    let Launch { chosen, named, claim, port_file, linger, .. } = launch;
     let token = claim.token().map_err(Failure::Machine)?;
 
     let descriptors = Descriptors::raise();
@@ -65,6 +69,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
             ..Default::default()
         });
     }
+    let console = Console::open(named.as_deref());
+    console.watch(&host);
     let fitting = descriptors.fit(&chosen.config);
     let limits = edge::limits(&fitting);
     let relay = relay::prepare(chosen.config.relay.as_ref(), claim.spot()).await?;
@@ -76,6 +82,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         roster: Roster::new(chosen),
         keeper,
         door: Door::new(token),
+        console,
         attendance: Arc::new(Attendance::default()),
         relay: OnceLock::new(),
         audit_file: claim.spot().audit_file(),
@@ -132,6 +139,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         audit.note(&audit::Note { action: "daemon-ended", ..Default::default() });
         audit.close(LAST_ROWS);
     }
+    daemon.host.set_observer(None);
+    daemon.console.close(LAST_LINES);
     drop(claim);
     ended
 }
@@ -187,14 +196,7 @@ fn announce(
         spot::write_whole(file, format!("{}\n", address.port()).as_bytes()).map_err(unwritable)?;
     }
     sabotage::warn();
-    let try_it = match daemon.roster.file {
-        Some(_) => "ostler tools",
-        None => "ostler call demo__add a=2 b=40",
-    };
-    tell(&format!(
-        "listening at {url}/mcp\n  try:    {try_it}\n  client: claude mcp add --transport http ostler {url}/mcp",
-        url = note.url
-    ));
+    daemon.tell_summary(&note.url);
     if !address.ip().to_canonical().is_loopback() {
         tell(&describe_reach(daemon, address));
     }

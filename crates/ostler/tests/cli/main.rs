@@ -11,6 +11,7 @@ mod broker;
 mod call;
 mod canary;
 mod config;
+mod console;
 mod crowd;
 mod daemon;
 mod descriptors;

@@ -1,0 +1,187 @@
+//! Words of the console: what happened, why, what to type next.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use ostler_core::fault::Span;
+use ostler_host::Ejection;
+
+use super::quota::Held;
+use crate::output::{Tint, clean};
+
+/// Characters of a cause; a longer one is cut.
+const LONGEST_CAUSE: usize = 300;
+
+/// A line about a server, without its name and cause.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Note {
+    /// It was up and ended by itself, or hung; it is started again.
+    Lost { delay: Duration },
+    /// It did not come up; it is tried again.
+    NotStarted { delay: Duration },
+    /// It is left alone.
+    Ejected { ejection: Ejection, readmit_in: Option<Duration> },
+    /// It wants other credentials.
+    NeedsAuth { retry_in: Duration },
+    /// It works again.
+    Up { took: Duration },
+    /// Calls are held back from it.
+    HeldBack { wait: Duration },
+    /// Calls reach it again.
+    LetThrough,
+}
+
+impl Note {
+    pub(super) fn tint(self) -> Tint {
+        match self {
+            Self::Lost { .. } | Self::NotStarted { .. } | Self::Ejected { .. } => Tint::Bad,
+            Self::NeedsAuth { .. } | Self::HeldBack { .. } => Tint::Doubtful,
+            Self::Up { .. } | Self::LetThrough => Tint::Good,
+        }
+    }
+
+    /// Returns whether both say the same, whatever their times.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    /// The line. The part of an isolated server's partition that names the caller is told.
+    pub(super) fn text(self, server: &str, partition: &str, cause: &str, hints: &Hints) -> String {
+        let owner = partition.split('\0').next().unwrap_or_default();
+        let whose = if owner.is_empty() { String::new() } else { format!(" (for {})", clean(owner)) };
+        let name = format!("`{server}`{whose}");
+        match self {
+            Self::Lost { delay } => format!(
+                "{name} stopped working: {cause}; it is started again {} ({})",
+                soon(delay),
+                hints.command("logs", server)
+            ),
+            Self::NotStarted { delay } => format!(
+                "{name} could not be started: {cause}; it is tried again {} ({})",
+                soon(delay),
+                hints.command("logs", server)
+            ),
+            Self::Ejected { ejection: ejection @ Ejection::Permanent, readmit_in } => format!(
+                "{name} can't be used: {cause}; {} (correct it, then {})",
+                ejection.explain(readmit_in),
+                hints.command("reload", server)
+            ),
+            Self::Ejected { ejection, readmit_in } => format!(
+                "{name} keeps failing: {cause}; {} ({}, then {})",
+                ejection.explain(readmit_in),
+                hints.command("logs", server),
+                hints.command("reload", server)
+            ),
+            Self::NeedsAuth { retry_in } => format!(
+                "{name} needs sign-in: {cause}; it is asked again {} (put valid credentials into its `headers`, then {})",
+                soon(retry_in),
+                hints.command("reload", server)
+            ),
+            Self::Up { took } => format!("{name} works again, started in {}", Span(rounded(took))),
+            Self::HeldBack { wait } => format!(
+                "calls to {name} are held back for {}, since they keep failing ({})",
+                Span(rounded(wait)),
+                hints.command("status", server)
+            ),
+            Self::LetThrough => format!("calls reach {name} again"),
+        }
+    }
+}
+
+/// Definitions that are not what was approved: some names, and how many more.
+pub(super) fn unapproved(
+    server: &str,
+    (names, more): (&[String], usize),
+    is_refused: bool,
+    hints: &Hints,
+) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let mut list = names.join(", ");
+    if more > 0 {
+        list.push_str(&format!(" and {more} more"));
+    }
+    let (are, they) = match names.len() + more {
+        1 => ("is", "it is"),
+        _ => ("are", "they are"),
+    };
+    let so = if is_refused { format!(", so {they} refused") } else { String::new() };
+    format!(
+        "`{server}`: {list} {are} not what was approved{so} ({}, then {})",
+        hints.command("diff", server),
+        hints.command("approve", server)
+    )
+}
+
+/// Lines that were held, in one.
+pub(super) fn sum_up(server: &str, held: &Held, hints: &Hints) -> String {
+    let Held { number, last } = held;
+    let audit = hints.command("audit --server", server);
+    match number {
+        1 => last.clone(),
+        _ => format!("`{server}`: {number} more in this minute ({audit}), the last: {last}"),
+    }
+}
+
+/// `now`, `in 500ms`.
+fn soon(delay: Duration) -> String {
+    match delay.is_zero() {
+        true => "now".into(),
+        false => format!("in {}", Span(rounded(delay))),
+    }
+}
+
+/// Whole milliseconds below a second, tenths below a minute.
+fn rounded(time: Duration) -> Duration {
+    let unit = match time.as_secs() {
+        0 => 1,
+        1..60 => 100,
+        _ => 1_000,
+    };
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / unit * unit)
+}
+
+/// A cause on one line, cut where it is long.
+pub(super) struct Cause<'a>(pub(super) &'a str);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = clean(self.0.trim());
+        match text.char_indices().nth(LONGEST_CAUSE) {
+            None => f.write_str(&text),
+            Some((end, _)) => write!(f, "{}…", &text[..end]),
+        }
+    }
+}
+
+/// Commands that people can type, with the config where it was named.
+#[derive(Debug)]
+pub(crate) struct Hints {
+    config: String,
+}
+
+impl Hints {
+    pub(super) fn new(config: Option<&Path>) -> Self {
+        let config = config.map(|file| format!(" --config {}", quoted(&file.display().to_string())));
+        Self { config: config.unwrap_or_default() }
+    }
+
+    /// `ostler logs time --config FILE`, in backticks.
+    pub(super) fn command(&self, command: &str, server: &str) -> String {
+        format!("`ostler {command} {server}{}`", self.config)
+    }
+
+    /// A command line with the config.
+    pub(in crate::daemon) fn line(&self, command: &str) -> String {
+        format!("ostler {command}{}", self.config)
+    }
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+~@%,:=".contains(c);
+    match !path.is_empty() && path.chars().all(is_plain) {
+        true => path.to_owned(),
+        false => format!("'{}'", clean(path).replace('\'', r"'\''")),
+    }
+}

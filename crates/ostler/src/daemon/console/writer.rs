@@ -1,0 +1,71 @@
+//! Writer of the console: a bounded queue and the thread that empties it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use crate::output::tell;
+
+/// Lines that wait for a terminal that does not read. A line has less than 2 KiB.
+const MOST_WAITING: usize = 256;
+
+/// The queue of lines.
+#[derive(Debug)]
+pub(super) struct Writer {
+    lines: SyncSender<Order>,
+    /// Lines that found the queue full.
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Order {
+    Line(String),
+    /// Answers once all lines before it are written.
+    Flush(SyncSender<()>),
+}
+
+impl Writer {
+    /// Writes to stderr.
+    pub(super) fn stderr() -> Self {
+        Self::to(tell)
+    }
+
+    pub(super) fn to(mut write: impl FnMut(&str) + Send + 'static) -> Self {
+        let (lines, orders) = sync_channel(MOST_WAITING);
+        let work = move || empty(&orders, &mut write);
+        // Without a thread the queue fills up, and lines are dropped like those that a terminal does not take.
+        let _ = std::thread::Builder::new().name("ostler-console".into()).spawn(work);
+        Self { lines, dropped: AtomicU64::new(0) }
+    }
+
+    /// Queues a line, or drops it where the queue is full.
+    pub(super) fn write(&self, line: String) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        let line = match dropped {
+            0 => line,
+            _ => format!("{dropped} lines are missing here, since the console did not take them\n{line}"),
+        };
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(Order::Line(line)) {
+            self.dropped.fetch_add(dropped + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until the queue is empty, or for as long as that may take.
+    pub(super) fn close(&self, patience: Duration) {
+        let (done, is_done) = sync_channel(1);
+        if self.lines.try_send(Order::Flush(done)).is_ok() {
+            let _ = is_done.recv_timeout(patience);
+        }
+    }
+}
+
+fn empty(orders: &Receiver<Order>, write: &mut impl FnMut(&str)) {
+    while let Ok(order) = orders.recv() {
+        match order {
+            Order::Line(line) => write(&line),
+            Order::Flush(done) => {
+                let _ = done.try_send(());
+            }
+        }
+    }
+}
