@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// The user's home.
+/// The user's home; that of the user database where `HOME` is not set.
 pub(crate) fn home() -> Option<PathBuf> {
-    absolute("HOME")
+    absolute("HOME").or_else(|| {
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??;
+        Some(user.dir).filter(|home| home.is_absolute())
+    })
 }
 
 /// Where Ostler's own config is looked for.
@@ -17,9 +20,19 @@ pub(crate) fn state() -> Option<PathBuf> {
     folder("XDG_STATE_HOME", ".local/state")
 }
 
-/// Where Ostler keeps what is true only while it runs; not every machine has such a place.
-pub(crate) fn runtime() -> Option<PathBuf> {
-    absolute("XDG_RUNTIME_DIR").map(|folder| folder.join("ostler"))
+/// Where daemons leave word of themselves, the best place first. None depends on a variable that clients filter away
+/// but the last, which is for homes that can't be written to or have no locks.
+pub(crate) fn presence() -> Vec<PathBuf> {
+    let at_home = home().map(|home| home.join(".local/state/ostler"));
+    let runtime = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
+    let runtime = runtime.is_dir().then(|| runtime.join("ostler"));
+    let mut places: Vec<PathBuf> = Vec::new();
+    for place in [at_home, runtime, state()].into_iter().flatten() {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
 }
 
 /// A path as people write it: `~` is their home.

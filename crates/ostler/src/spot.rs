@@ -3,8 +3,9 @@
 //! A config has one spot, named by a hash of its path:
 //!
 //! ```text
-//! $XDG_RUNTIME_DIR/ostler/HASH.json    the note: who runs, and where
-//!                         HASH.lock    locked by the daemon as long as it lives
+//! ~/.local/state/ostler/HASH-MACHINE.json   the note: which daemon runs, and where
+//!                       HASH-MACHINE.lock   locked by the daemon as long as it lives
+//!                       HASH-MACHINE.next   locked by the `ostler serve` that serves or is about to
 //! $XDG_STATE_HOME/ostler/HASH.token    the admin token; only its user may read it
 //!                        HASH.tokens   what is kept of the tokens of callers; likewise
 //!                        HASH.seal     the key of what clients keep for us; likewise
@@ -15,6 +16,10 @@
 //!                        HASH.audit.db    who called what, and HASH.audit.key the key of its hashes
 //! ```
 //!
+//! Clients start `ostler stdio` with few variables, so lock and note lie in the
+//! home whatever `XDG_STATE_HOME` says, and the note names the state directory.
+//! A home may be shared by machines, and each has its own loopback: hence MACHINE.
+//!
 //! The lock is the truth and the note is only worth something while it is
 //! held, so what a killed daemon leaves behind misleads nobody, and of several
 //! daemons that start at once exactly one stays.
@@ -24,6 +29,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -50,7 +56,8 @@ const LARGEST_NOTE: u64 = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Spot {
     name: String,
-    runtime: PathBuf,
+    /// Where a daemon leaves word of itself: in the first of these that lets it.
+    places: Vec<PathBuf>,
     state: PathBuf,
 }
 
@@ -67,6 +74,23 @@ pub(crate) struct Note {
     pub(crate) config: Option<PathBuf>,
     /// When it started, in seconds since 1970.
     pub(crate) started: u64,
+    /// Who started it.
+    #[serde(default)]
+    pub(crate) kind: Kind,
+    /// Its state directory.
+    #[serde(default)]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// Who started a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// A person or a service manager, with `ostler serve`. It ends when it is told to.
+    #[default]
+    Served,
+    /// A client, with `ostler stdio`. It ends by itself, and makes way for `ostler serve`.
+    Lingering,
 }
 
 /// The right to be the daemon of a config. It ends with the process, however
@@ -74,67 +98,120 @@ pub(crate) struct Note {
 #[derive(Debug)]
 pub(crate) struct Claim {
     spot: Spot,
+    place: PathBuf,
     _lock: File,
+    /// Held by `ostler serve`, so that no client starts a daemon in its place.
+    _next: File,
 }
 
 impl Spot {
     /// The spot of a config, or of the built-in server.
     pub(crate) fn of(config: Option<&Path>) -> Result<Self, Failure> {
-        let homeless = || io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set");
+        let homeless = || io::Error::new(io::ErrorKind::NotFound, "this user has no home directory");
         let state = folders::state().ok_or_else(homeless).map_err(Failure::Machine)?;
-        let runtime = folders::runtime().unwrap_or_else(|| state.clone());
-        for folder in [&state, &runtime] {
+        let mut spot = Self { name: name_of(config), places: folders::presence(), state };
+        for folder in spot.places.iter().chain([&spot.state]) {
             check_private(folder)?;
         }
-        Ok(Self { name: name_of(config), runtime, state })
+        // The daemon that runs may have been started in another environment.
+        if let Some(state) = spot.running().and_then(|note| note.state) {
+            check_private(&state)?;
+            spot.state = state;
+        }
+        Ok(spot)
     }
 
     /// A spot in a folder of a test.
     #[cfg(test)]
     pub(crate) fn within(folder: &Path) -> Self {
-        Self { name: "x".into(), runtime: folder.join("run"), state: folder.join("state") }
+        Self { name: "x".into(), places: vec![folder.join("run")], state: folder.join("state") }
     }
 
     /// The daemon that runs here, if one does.
     pub(crate) fn running(&self) -> Option<Note> {
-        let text = crate::config_file::read_at_most(&self.note_file(), LARGEST_NOTE).ok()?;
+        self.places.iter().find_map(|place| self.running_in(place))
+    }
+
+    fn running_in(&self, place: &Path) -> Option<Note> {
+        let text = crate::config_file::read_at_most(&self.note_file(place), LARGEST_NOTE).ok()?;
         let note = serde_json::from_str(&text).ok()?;
-        let lock = File::open(self.lock_file()).ok()?;
-        match lock.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Some(note),
-            Ok(()) | Err(TryLockError::Error(_)) => None,
-        }
+        let lock = File::open(self.lock_file(place)).ok()?;
+        is_locked(&lock).ok()?.then_some(note)
     }
 
-    /// Becomes the daemon of this spot; `None` if there is one.
-    pub(crate) fn claim(&self) -> Result<Option<Claim>, Failure> {
-        for folder in [&self.runtime, &self.state] {
-            make_private_folder(folder).map_err(Failure::Machine)?;
-            // Another user may have made it a moment ago.
-            check_private(folder)?;
-        }
-        self.lock().map_err(Failure::Machine)
-    }
-
-    fn lock(&self) -> io::Result<Option<Claim>> {
-        let lock = private().write(true).create(true).truncate(false).open(self.lock_file())?;
-        let began = Instant::now();
-        loop {
-            match lock.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if began.elapsed() >= self.patience() => return Ok(None),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
+    /// Becomes the daemon of this spot; `None` if there is one. One that a
+    /// client has started is asked to make way for `ostler serve`.
+    pub(crate) fn claim(
+        &self,
+        kind: Kind,
+        mut ask_to_make_way: impl FnMut(&Note),
+    ) -> Result<Option<Claim>, Failure> {
+        make_private_folder(&self.state).map_err(Failure::Machine)?;
+        // Another user may have made it a moment ago.
+        check_private(&self.state)?;
+        let mut refused = None;
+        for place in &self.places {
+            match make_private_folder(place) {
+                Ok(()) => check_private(place)?,
+                Err(why) => {
+                    refused = Some((place, why));
+                    continue;
+                }
+            }
+            match self.claim_in(place, kind, &mut ask_to_make_way) {
+                Ok(claim) => return Ok(claim),
+                Err(why) => refused = Some((place, why)),
             }
         }
-        // What is there is of a daemon that was killed.
-        let _ = fs::remove_file(self.note_file());
-        Ok(Some(Claim { spot: self.clone(), _lock: lock }))
+        let (place, why) = refused
+            .map_or((&self.state, "there is no place for it".to_owned()), |(place, why)| {
+                (place, why.to_string())
+            });
+        Err(Failure::Unlockable { folder: place.clone(), why })
     }
 
-    /// How long the lock is worth waiting for.
-    fn patience(&self) -> Duration {
-        if self.note_file().exists() { LOCK_PATIENCE } else { ENDING_PATIENCE }
+    fn claim_in(
+        &self,
+        place: &Path,
+        kind: Kind,
+        ask_to_make_way: &mut dyn FnMut(&Note),
+    ) -> io::Result<Option<Claim>> {
+        let open = |file: PathBuf| private().read(true).write(true).create(true).truncate(false).open(file);
+        let (lock, next) = (open(self.lock_file(place))?, open(self.next_file(place))?);
+        let began = Instant::now();
+        let (mut is_next, mut asked) = (false, None);
+        loop {
+            match kind {
+                Kind::Served => is_next = is_next || try_lock(&next)?,
+                Kind::Lingering if is_locked(&next)? => return Ok(None),
+                Kind::Lingering => {}
+            }
+            if (is_next || kind == Kind::Lingering) && try_lock(&lock)? {
+                // A `serve` that came meanwhile has asked nobody yet, and finds the lock free.
+                if kind == Kind::Lingering && is_locked(&next)? {
+                    return Ok(None);
+                }
+                break;
+            }
+            let patience = match self.running_in(place) {
+                Some(note) if kind == Kind::Served && note.kind == Kind::Lingering => {
+                    if is_next && asked != Some(note.pid) {
+                        asked = Some(note.pid);
+                        ask_to_make_way(&note);
+                    }
+                    ENDING_PATIENCE
+                }
+                Some(_) => LOCK_PATIENCE,
+                None => ENDING_PATIENCE,
+            };
+            if began.elapsed() >= patience {
+                return Ok(None);
+            }
+            std::thread::sleep(LOCK_EVERY);
+        }
+        // A daemon that was killed leaves its note behind.
+        let _ = fs::remove_file(self.note_file(place));
+        Ok(Some(Claim { spot: self.clone(), place: place.to_owned(), _lock: lock, _next: next }))
     }
 
     /// The admin token, if there is one.
@@ -179,12 +256,21 @@ impl Spot {
         self.state.join(format!("{}.audit.key", self.name))
     }
 
-    fn note_file(&self) -> PathBuf {
-        self.runtime.join(format!("{}.json", self.name))
+    /// Its state directory.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
     }
 
-    fn lock_file(&self) -> PathBuf {
-        self.runtime.join(format!("{}.lock", self.name))
+    fn note_file(&self, place: &Path) -> PathBuf {
+        place.join(format!("{}{}.json", self.name, machine()))
+    }
+
+    fn lock_file(&self, place: &Path) -> PathBuf {
+        place.join(format!("{}{}.lock", self.name, machine()))
+    }
+
+    fn next_file(&self, place: &Path) -> PathBuf {
+        place.join(format!("{}{}.next", self.name, machine()))
     }
 
     fn token_file(&self) -> PathBuf {
@@ -192,19 +278,34 @@ impl Spot {
     }
 }
 
+/// Every daemon of this user on this machine, with its spot.
+pub(crate) fn all_running() -> Vec<(Spot, Note)> {
+    let Some(state) = folders::state() else { return Vec::new() };
+    let places = folders::presence();
+    let end = format!("{}.json", machine());
+    let named = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_str()?.strip_suffix(&end)?.to_owned();
+        (!name.contains('-')).then_some(name)
+    };
+    let private = places.iter().filter(|place| check_private(place).is_ok());
+    let names = private.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().filter_map(named);
+    // In the order of their names, each once.
+    let names: std::collections::BTreeSet<String> = names.collect();
+    let found = |name: String| {
+        let mut spot = Spot { name, places: places.clone(), state: state.clone() };
+        let note = spot.running()?;
+        if let Some(state) = note.state.as_ref().filter(|state| check_private(state).is_ok()) {
+            spot.state.clone_from(state);
+        }
+        Some((spot, note))
+    };
+    names.into_iter().filter_map(found).collect()
+}
+
 /// The daemon, of whichever config, that listens on an address.
 pub(crate) fn holder_of(address: SocketAddr) -> Option<Note> {
-    let state = folders::state()?;
-    let runtime = folders::runtime().unwrap_or_else(|| state.clone());
-    check_private(&runtime).ok()?;
-    let names = fs::read_dir(&runtime)
-        .ok()?
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".json").map(str::to_owned));
-    let notes =
-        names.filter_map(|name| Spot { name, runtime: runtime.clone(), state: state.clone() }.running());
     let url = url_of(address);
-    notes.into_iter().find(|note| note.url == url)
+    all_running().into_iter().map(|(_, note)| note).find(|note| note.url == url)
 }
 
 /// The address as others on this machine name it.
@@ -226,12 +327,12 @@ impl Claim {
 
     /// Says where the daemon is reached.
     pub(crate) fn announce(&self, note: &Note) -> io::Result<()> {
-        write_whole(&self.spot.note_file(), serde_json::to_string(note)?.as_bytes())
+        write_whole(&self.spot.note_file(&self.place), serde_json::to_string(note)?.as_bytes())
     }
 
     /// Says no more where the daemon is reached, and stays the one that may be it.
     pub(crate) fn withdraw(&self) {
-        let _ = fs::remove_file(self.spot.note_file());
+        let _ = fs::remove_file(self.spot.note_file(&self.place));
     }
 
     /// What it is the right to.
@@ -328,10 +429,41 @@ fn check_private(folder: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Locks a file for this process alone; false if another has.
+fn try_lock(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Whether a process has locked a file for itself.
+fn is_locked(file: &File) -> io::Result<bool> {
+    match file.try_lock_shared() {
+        Ok(()) => file.unlock().map(|()| false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Tells machines apart that share a home; empty where the machine has no id.
+fn machine() -> &'static str {
+    static MACHINE: OnceLock<String> = OnceLock::new();
+    MACHINE.get_or_init(|| {
+        let id = crate::config_file::read_at_most(Path::new("/etc/machine-id"), LARGEST_NOTE);
+        let id = id.ok().map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
+        id.map(|id| format!("-{}", hex(&Sha256::digest(id)[..4]))).unwrap_or_default()
+    })
+}
+
 /// Paths are of any length and alphabet; their hashes are not.
 fn name_of(config: Option<&Path>) -> String {
     let Some(config) = config else { return "none".into() };
-    let canonical = config.canonicalize().unwrap_or_else(|_| config.to_owned());
+    // A file that is gone still has a folder.
+    let in_folder = || Some(config.parent()?.canonicalize().ok()?.join(config.file_name()?));
+    let absolute = || std::path::absolute(config).unwrap_or_else(|_| config.to_owned());
+    let canonical = config.canonicalize().ok().or_else(in_folder).unwrap_or_else(absolute);
     hex(&Sha256::digest(canonical.as_os_str().as_encoded_bytes())[..8])
 }
 
@@ -357,7 +489,15 @@ mod tests {
     }
 
     fn note() -> Note {
-        Note { url: "http://127.0.0.1:1".into(), pid: 1, version: "0.1.0".into(), config: None, started: 1 }
+        Note {
+            url: "http://127.0.0.1:1".into(),
+            pid: 1,
+            version: "0.1.0".into(),
+            config: None,
+            started: 1,
+            kind: Kind::Served,
+            state: None,
+        }
     }
 
     #[test]
@@ -365,26 +505,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let spot = spot(folder.path());
         assert_eq!(spot.running(), None);
-        let claim = spot.claim().unwrap().unwrap();
+        let claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
         claim.announce(&note()).unwrap();
-        assert!(spot.claim().unwrap().is_none());
+        assert!(spot.claim(Kind::Served, |_| {}).unwrap().is_none());
         assert_eq!(spot.running(), Some(note()));
         drop(claim);
         assert_eq!(spot.running(), None);
-        assert!(spot.claim().unwrap().is_some());
+        assert!(spot.claim(Kind::Served, |_| {}).unwrap().is_some());
     }
 
     #[test]
     fn a_daemon_that_ends_is_not_found_and_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let spot = spot(folder.path());
-        let claim = spot.claim().unwrap().unwrap();
+        let claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
         claim.announce(&note()).unwrap();
         claim.withdraw();
         assert_eq!(spot.running(), None);
         let (send, claimed) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| send.send(spot.claim().unwrap().is_some()).unwrap());
+            scope.spawn(|| send.send(spot.claim(Kind::Served, |_| {}).unwrap().is_some()).unwrap());
             let early = claimed.recv_timeout(2 * LOCK_PATIENCE);
             assert!(early.is_err(), "{early:?}");
             drop(claim);
@@ -396,14 +536,14 @@ mod tests {
     fn the_note_of_a_killed_daemon_misleads_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let spot = spot(folder.path());
-        let claim = spot.claim().unwrap().unwrap();
+        let claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
         claim.announce(&note()).unwrap();
-        let text = fs::read(spot.note_file()).unwrap();
+        let text = fs::read(spot.note_file(&spot.places[0])).unwrap();
         drop(claim);
-        fs::write(spot.note_file(), text).unwrap();
+        fs::write(spot.note_file(&spot.places[0]), text).unwrap();
         assert_eq!(spot.running(), None);
-        let _claim = spot.claim().unwrap().unwrap();
-        assert!(!spot.note_file().exists());
+        let _claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
+        assert!(!spot.note_file(&spot.places[0]).exists());
     }
 
     #[test]
@@ -411,7 +551,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let spot = spot(folder.path());
-        let claim = spot.claim().unwrap().unwrap();
+        let claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
         let token = claim.token().unwrap();
         assert_eq!(token.len(), 64);
         assert_eq!(claim.token().unwrap(), token);
@@ -424,7 +564,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let spot = spot(folder.path());
-        let claim = spot.claim().unwrap().unwrap();
+        let claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
         let key = claim.seal_key().unwrap();
         assert_eq!(claim.seal_key().unwrap(), key);
         let file = spot.state.join("x.seal");
@@ -456,7 +596,7 @@ mod tests {
         for mode in [0o770, 0o707, 0o777, 0o1777] {
             fs::set_permissions(&at, PermissionsExt::from_mode(mode)).unwrap();
             assert!(why().contains("other users may write"), "{mode:o}: {}", why());
-            assert!(spot(folder.path()).claim().is_err(), "{mode:o}");
+            assert!(spot(folder.path()).claim(Kind::Served, |_| {}).is_err(), "{mode:o}");
         }
         fs::set_permissions(&at, PermissionsExt::from_mode(0o755)).unwrap();
         assert_eq!(why(), "");
@@ -480,6 +620,50 @@ mod tests {
         fs::create_dir(folder.path().join("sub")).unwrap();
         assert_eq!(name_of(Some(&file)), name_of(Some(&folder.path().join("sub/../a.toml"))));
         assert_ne!(name_of(Some(&file)), name_of(Some(&folder.path().join("b.toml"))));
+        let link = folder.path().join("link.toml");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(name_of(Some(&file)), name_of(Some(&link)));
+        let open = File::open(&file).unwrap();
+        let by_number = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+        assert_eq!(name_of(Some(&file)), name_of(Some(Path::new(&by_number))));
+        let before = name_of(Some(&file));
+        fs::remove_file(&file).unwrap();
+        assert_eq!(before, name_of(Some(&folder.path().join("sub/../a.toml"))), "it is gone");
         assert_eq!(name_of(None), "none");
+    }
+
+    #[test]
+    fn a_place_that_can_not_be_made_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let mut spot = spot(folder.path());
+        spot.places.insert(0, folder.path().join("file/below"));
+        let claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
+        claim.announce(&note()).unwrap();
+        assert_eq!(spot.running(), Some(note()));
+        drop(claim);
+        spot.places.pop();
+        let refused = spot.claim(Kind::Served, |_| {}).unwrap_err();
+        assert!(matches!(refused, Failure::Unlockable { .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_daemon_of_a_client_makes_way_for_one_that_is_served_and_not_the_other_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        let old = spot.claim(Kind::Lingering, |_| {}).unwrap().unwrap();
+        old.announce(&Note { kind: Kind::Lingering, ..note() }).unwrap();
+        let mut old = Some(old);
+        let served = spot.claim(Kind::Served, |note| {
+            assert_eq!(note.kind, Kind::Lingering);
+            // While the next one waits, no client gets in between.
+            assert!(spot.claim(Kind::Lingering, |_| {}).unwrap().is_none());
+            old = None;
+        });
+        let served = served.unwrap().unwrap();
+        served.announce(&note()).unwrap();
+        let asked = |_: &Note| panic!("one that a person started is not asked");
+        assert!(spot.claim(Kind::Lingering, asked).unwrap().is_none());
+        assert!(spot.claim(Kind::Served, asked).unwrap().is_none());
     }
 }

@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use crate::config_file::Found;
 use crate::daemon::{self, Launch};
 use crate::failure::Failure;
-use crate::spot::Spot;
+use crate::spot::{Kind, Spot};
 use crate::{cli, config_file, trust};
 
 /// How long what is still being written to disk may take at the end.
@@ -26,7 +26,8 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
     };
     let found = if typed.found { found.in_working_directory() } else { found };
     let spot = Spot::of(found.file())?;
-    let Some(claim) = spot.claim()? else {
+    let kind = if typed.linger.is_some() { Kind::Lingering } else { Kind::Served };
+    let Some(claim) = spot.claim(kind, |_| {})? else {
         // Of several that are started for clients at once, one is enough.
         return if typed.linger.is_some() { Ok(()) } else { Err(Failure::AlreadyRunning(spot.running())) };
     };

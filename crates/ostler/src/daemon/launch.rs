@@ -11,7 +11,7 @@ use super::tokens;
 use crate::auth::Keeper;
 use crate::config_file::Chosen;
 use crate::failure::Failure;
-use crate::spot::{self, Claim};
+use crate::spot::{self, Claim, Kind};
 
 /// All that a daemon is started with.
 #[derive(Debug)]
@@ -31,6 +31,11 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
+    /// Who starts it.
+    pub(super) fn kind(&self) -> Kind {
+        if self.linger.is_some() { Kind::Lingering } else { Kind::Served }
+    }
+
     /// Where it is to listen.
     pub(super) fn address(&self) -> SocketAddr {
         self.listen.unwrap_or(self.chosen.config.listen)

@@ -45,6 +45,7 @@ use self::roster::Roster;
 pub(crate) use self::run::run;
 use crate::audit::Audit;
 use crate::auth::Keeper;
+use crate::spot::Kind;
 
 /// Everything that requests and tasks of the daemon share.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub(crate) struct Daemon {
     console: Arc<Console>,
     /// Who is here.
     attendance: Arc<Attendance>,
+    /// Who started it.
+    kind: Kind,
     /// Serves workers elsewhere, if the config says so and once servers are known.
     relay: OnceLock<Service>,
     /// Where it is written down who called what.

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::{self, Claim, Note};
-use crate::{folders, pins, sabotage};
+use crate::{pins, sabotage};
 
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
@@ -45,6 +45,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.address(), launch.claim.tokens()));
     let listener = launch.listen(&keeper).await?;
     let address = listener.local_addr().map_err(Failure::Machine)?;
+    let kind = launch.kind();
     let Launch { chosen, named, claim, port_file, linger, .. } = launch;
     let token = claim.token().map_err(Failure::Machine)?;
 
@@ -53,7 +54,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let options = HostOptions {
         guard,
         login_path: chosen.config.defaults.login_path,
-        state_dir: folders::state(),
+        state_dir: Some(claim.spot().state().to_owned()),
         pins: pins::file::pins(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),
         seal_key: claim.seal_key().map_err(Failure::Machine)?,
@@ -84,6 +85,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         door: Door::new(token),
         console,
         attendance: Arc::new(Attendance::default()),
+        kind,
         relay: OnceLock::new(),
         audit_file: claim.spot().audit_file(),
         audit,
@@ -189,6 +191,8 @@ fn announce(
         version: env!("CARGO_PKG_VERSION").into(),
         config: daemon.roster.file.clone(),
         started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        kind: daemon.kind,
+        state: Some(claim.spot().state().to_owned()),
     };
     claim.announce(&note).map_err(Failure::Machine)?;
     if let Some(file) = port_file {

@@ -212,6 +212,14 @@ pub(crate) enum Failure {
         /// Why not.
         why: String,
     },
+    /// No folder lets a daemon lock its files.
+    #[error("a daemon can't lock its files in {}", folder.display())]
+    Unlockable {
+        /// The folder.
+        folder: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// The machine refused something that every program needs.
     #[error("ostler could not start: {0}")]
     Machine(io::Error),
@@ -248,6 +256,7 @@ impl Failure {
             Self::Output(_)
             | Self::Machine(_)
             | Self::UnsafeFolder { .. }
+            | Self::Unlockable { .. }
             | Self::Unwritable { .. }
             | Self::Tokens { .. }
             | Self::AlreadyRunning(_)

@@ -29,6 +29,7 @@ fn every_failure_has_its_row_in_the_table_of_exit_codes() {
         (Failure::Output(io::Error::other("full")), 1),
         (Failure::Machine(io::Error::other("none")), 1),
         (Failure::UnsafeFolder { folder: "f".into(), why: "w".into() }, 1),
+        (Failure::Unlockable { folder: "f".into(), why: "w".into() }, 1),
         (usage, 2),
         (Failure::Config { file: "f".into(), counted: "1 error".into() }, 3),
         (unreadable, 3),

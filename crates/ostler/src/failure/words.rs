@@ -39,7 +39,7 @@ impl Failure {
             Self::Unreachable { why, .. } | Self::Stillborn { why, .. } | Self::Listen { why, .. } => {
                 Some(clean(why))
             }
-            Self::UnsafeFolder { why, .. } => Some(why.clone()),
+            Self::UnsafeFolder { why, .. } | Self::Unlockable { why, .. } => Some(why.clone()),
             Self::Tokens { why, .. } => Some(why.to_string()),
             Self::NoDaemon { why } => Some((*why).into()),
             Self::Detached { url } => Some(format!("the daemon at {url} has ended or was restarted")),
@@ -91,7 +91,12 @@ impl Failure {
             }),
             Self::Stillborn { .. } => Some("`ostler serve` starts it in sight".into()),
             Self::UnsafeFolder { .. } => Some(
-                "make it yours alone (`chown`, `chmod 700`), or name another with XDG_RUNTIME_DIR or XDG_STATE_HOME".into(),
+                "make it yours alone (`chown`, `chmod 700`), or name another with XDG_STATE_HOME or HOME".into(),
+            ),
+            Self::Unlockable { .. } => Some(
+                "make the home writable; where its file system has no locks (some network ones), name a directory on a \
+                 local disk with XDG_STATE_HOME"
+                    .into(),
             ),
             Self::Detached { .. } => {
                 Some("start the client again; it starts a daemon if there is none".into())

@@ -102,10 +102,12 @@ fn a_port_that_can_not_prove_itself_is_told_no_secret() {
 fn the_port_of_a_daemon_that_is_gone_is_told_no_secret() {
     let home = Home::with_servers(&[("fake", &[])]);
     drop(Daemon::start(&home));
-    let folder = home.path("state/ostler");
-    let lock = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let lock = lock.filter(|path| path.extension().is_some_and(|end| end == "lock")).last().unwrap();
-    std::fs::write(lock.with_extension("token"), ADMIN).unwrap();
+    let only = |folder: &str, end: &str| {
+        let files = std::fs::read_dir(home.path(folder)).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|it| it == end)).last().unwrap()
+    };
+    let lock = only(".local/state/ostler", "lock");
+    std::fs::write(only("state/ostler", "token"), ADMIN).unwrap();
     for answer in ANSWERS {
         for args in COMMANDS {
             let rogue = Rogue::listen(answer);
@@ -145,18 +147,17 @@ fn a_wrong_admin_token_is_not_sent_to_the_daemon_either() {
 }
 
 #[test]
-fn a_runtime_directory_that_others_can_write_to_is_refused() {
+fn a_directory_of_notes_that_others_can_write_to_is_refused() {
     let home = Home::with_servers(&[("fake", &[])]);
-    let folder = home.path("run/ostler");
+    let folder = home.path(".local/state/ostler");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
     for args in
         [&["serve", "--listen", "127.0.0.1:0"][..], &["status"], &["tools"], &["stdio"], &["token", "list"]]
     {
-        let mut command = home.command(args);
-        let run = home.finish(command.env("XDG_RUNTIME_DIR", home.path("run")).spawn().unwrap());
+        let run = home.run(args);
         assert_eq!(run.code, Some(1), "{run}");
-        assert!(run.stderr.contains("[HOME]/run/ostler can't be trusted"), "{run}");
+        assert!(run.stderr.contains("[HOME]/.local/state/ostler can't be trusted"), "{run}");
         assert!(run.stderr.contains("other users may write to it (mode 777)"), "{run}");
     }
 }

@@ -181,7 +181,7 @@ fn a_daemon_that_stdio_starts_applies_no_untrusted_edit_either() {
     assert!(!home.run_finding(&["list"]).stdout.contains("evil"));
     drop(client.stdin.take());
     client.wait().unwrap();
-    let files = fs::read_dir(home.path("state/ostler")).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(home.path(".local/state/ostler")).unwrap().map(|entry| entry.unwrap().path());
     let notes = files.filter(|file| file.extension().is_some_and(|end| end == "json"));
     let pid = notes.filter_map(|file| {
         let note: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();

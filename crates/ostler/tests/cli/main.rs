@@ -24,6 +24,7 @@ mod issuer;
 mod jwt;
 mod limits;
 mod mcp;
+mod one_daemon;
 mod partition;
 mod pins;
 mod relay;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,25 +11,29 @@ use serde_json::{Value, json};
 use crate::home::{Home, until};
 
 /// A legacy client.
-struct Client {
-    child: Child,
-    lines: BufReader<ChildStdout>,
+pub(crate) struct Client {
+    pub(crate) child: Child,
+    pub(crate) lines: BufReader<ChildStdout>,
 }
 
 impl Client {
-    fn start(home: &Home) -> Self {
-        let mut child = home.command(&["stdio"]).stdin(Stdio::piped()).spawn().unwrap();
+    pub(crate) fn start(home: &Home) -> Self {
+        Self::start_as(home.command(&["stdio"]))
+    }
+
+    pub(crate) fn start_as(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
     }
 
-    fn say(&mut self, message: &Value) {
+    pub(crate) fn say(&mut self, message: &Value) {
         let stdin = self.child.stdin.as_mut().unwrap();
         writeln!(stdin, "{message}").unwrap();
     }
 
     /// The answer to a request; what comes before it is skipped.
-    fn ask(&mut self, id: u32, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, id: u32, method: &str, params: Value) -> Value {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         loop {
             let mut line = String::new();
@@ -41,7 +45,7 @@ impl Client {
         }
     }
 
-    fn initialize(&mut self) {
+    pub(crate) fn initialize(&mut self) {
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}
         });
@@ -51,24 +55,24 @@ impl Client {
     }
 
     /// The process that answers a call of a tool.
-    fn server_pid(&mut self) -> String {
+    pub(crate) fn server_pid(&mut self) -> String {
         let answer = self.ask(2, "tools/call", json!({"name": "fake__pid", "arguments": {}}));
         answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 }
 
 /// Ends the daemon that a client has started, when the test is over.
-struct Ended<'a>(&'a Home);
+pub(crate) struct Ended<'a>(pub(crate) &'a Home);
 
 impl Ended<'_> {
-    fn pids(&self) -> Vec<i32> {
+    pub(crate) fn pids(&self) -> Vec<i32> {
         let is_daemon = |line: &&String| line.contains(" serve --linger ");
         let lines = self.0.left();
         let pid = |line: &String| line.split([':', '/']).nth(2).unwrap().parse().unwrap();
         lines.iter().filter(is_daemon).map(pid).collect()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         for pid in self.pids() {
             let _ = kill(Pid::from_raw(pid), signal);
         }
