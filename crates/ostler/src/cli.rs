@@ -16,11 +16,10 @@ use ostler_core::config::duration;
 use ostler_core::config::listen::{self, ListenError};
 
 pub(crate) use self::help::{find as find_command, unknown_command};
-pub(crate) use self::policy::{
-    Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust, read_moment,
-};
+pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust};
 pub(crate) use self::relay::{NatsConfig, RelayCommand};
 pub(crate) use self::worker::{Login, Worker};
+use crate::clock::Zone;
 use crate::reach::Address;
 
 /// Examples come before the rest: most people look for the one line to copy.
@@ -78,6 +77,13 @@ pub(crate) struct Shared {
     /// Log to stderr; OSTLER_LOG=FILTER sets the level
     #[arg(short, long, global = true, display_order = 103)]
     pub(crate) verbose: bool,
+}
+
+impl Shared {
+    /// Returns the time zone in which times are shown to people.
+    pub(crate) fn zone(&self) -> Zone {
+        if self.utc { Zone::Utc } else { Zone::Local }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -152,7 +158,7 @@ touch keep their process.")]
     Logs(Logs),
     /// Create, list and revoke access tokens
     #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler token create --name ci --role ci --expires 30d
+  ostler token create --name ci --role ci --expires 30d --out ci.token
   ostler token list
   ostler token revoke ci",
         after_help = "Tokens belong to a config. Only their hashes are kept, so a lost token can't be shown again: \

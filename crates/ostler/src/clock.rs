@@ -1,72 +1,123 @@
-//! The time of day, written down.
+//! Times as text: RFC 3339 in UTC for programs, the local time of day for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const SECONDS_PER_DAY: u64 = 86_400;
+use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeDelta, TimeZone, Utc};
+use ostler_core::config::duration;
 
-/// A moment as RFC 3339 has it, in UTC: `2026-07-28T12:00:00.250Z`.
+/// Dates with a time of day, as people write them without a zone.
+const CIVIL: [&str; 4] = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M"];
+
+/// Returns a moment in UTC as RFC 3339 has it: `2026-07-28T12:00:00.250Z`.
 pub(crate) fn rfc3339(moment: SystemTime) -> String {
-    // A clock before 1970 is wrong anyway.
+    timestamp(moment).to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// Returns the moment that is so many seconds after 1970 began. One that no clock can show is 1970.
+pub(crate) fn of_seconds(seconds: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH)
+}
+
+fn timestamp(moment: SystemTime) -> DateTime<Utc> {
+    // A clock before 1970 is wrong anyway, and so is one that the calendar does not reach.
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, rest) = (since.as_secs() / SECONDS_PER_DAY, since.as_secs() % SECONDS_PER_DAY);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    DateTime::from_timestamp(seconds, since.subsec_nanos()).unwrap_or(DateTime::UNIX_EPOCH)
 }
 
-/// A moment that somebody wrote: `2026-07-28`, `2026-07-28T12:00` or with
-/// seconds, in UTC whether or not a `Z` says so.
-pub(crate) fn parse(text: &str) -> Option<SystemTime> {
-    let text = text.trim().trim_end_matches(['Z', 'z']);
-    let (date, time) = text.split_once(['T', 't', ' ']).unwrap_or((text, "0:0"));
-    let [year, month, day] = numbers(date, '-')?;
-    let (time, _) = time.split_once('.').unwrap_or((time, ""));
-    let [hour, minute, second] = numbers(time, ':').or_else(|| {
-        let [hour, minute] = numbers(time, ':')?;
-        Some([hour, minute, 0])
-    })?;
-    if hour > 23 || minute > 59 || second > 60 {
-        return None;
+/// The time zone in which people read and write times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zone {
+    Utc,
+    /// As `TZ` or the machine says.
+    Local,
+}
+
+impl Zone {
+    /// Returns `2026-07-28 12:00`.
+    pub(crate) fn minute(self, moment: SystemTime) -> String {
+        self.civil(moment).format("%Y-%m-%d %H:%M").to_string()
     }
-    let seconds = days_to(year, month, day)? * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
-}
 
-fn numbers<const N: usize>(text: &str, between: char) -> Option<[u64; N]> {
-    let numbers: Option<Vec<u64>> = text.split(between).map(|part| part.parse().ok()).collect();
-    numbers?.try_into().ok()
-}
-
-/// Days from 1970-01-01 to a day that there is.
-fn days_to(year: u64, month: u64, day: u64) -> Option<u64> {
-    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) {
-        return None;
+    /// Returns `2026-07-28 12:00:00`.
+    pub(crate) fn second(self, moment: SystemTime) -> String {
+        self.civil(moment).format("%Y-%m-%d %H:%M:%S").to_string()
     }
-    let from_march = year - u64::from(month <= 2);
-    let (era, year_of_era) = (from_march / 400, from_march % 400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day.checked_sub(1)?;
-    let days = era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    days.checked_sub(719_468).filter(|days| civil(*days) == (year, month, day))
+
+    /// Returns the heading of a column of times, which names the zone where it is not the reader's own.
+    pub(crate) fn heading(self) -> &'static str {
+        match self {
+            Self::Utc => "TIME (UTC)",
+            Self::Local => "TIME",
+        }
+    }
+
+    fn civil(self, moment: SystemTime) -> NaiveDateTime {
+        let moment = timestamp(moment);
+        match self {
+            Self::Utc => moment.naive_utc(),
+            Self::Local => moment.with_timezone(&Local).naive_local(),
+        }
+    }
+
+    /// Returns the moment of a time of day. One that a change of clocks skips is an hour later, one that it repeats is the
+    /// first.
+    fn moment(self, civil: NaiveDateTime) -> SystemTime {
+        let local = |civil: &NaiveDateTime| Local.from_local_datetime(civil).earliest().map(SystemTime::from);
+        match self {
+            Self::Utc => civil.and_utc().into(),
+            Self::Local => local(&civil)
+                .or_else(|| local(&(civil + TimeDelta::hours(1))))
+                .unwrap_or_else(|| civil.and_utc().into()),
+        }
+    }
 }
 
-/// Year, month and day of a number of days since 1970-01-01.
-///
-/// Years are counted from March, so that the leap day is the last day of one;
-/// then months have 30.6 days on average, and 400 years 146,097.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+/// A time that somebody typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// A moment: how long ago, or written with its zone.
+    At(SystemTime),
+    /// A date, or a time of day, without a zone.
+    Civil(NaiveDateTime),
+}
+
+impl When {
+    /// Reads how long ago, such as `1h`, or a date with or without a time of day and a zone.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let ago = || SystemTime::now().checked_sub(duration::parse(text).ok()?).map(Self::At);
+        let zoned = || DateTime::parse_from_rfc3339(text).ok().map(|moment| Self::At(moment.into()));
+        let found = ago().or_else(zoned).or_else(|| match text.strip_suffix(['Z', 'z']) {
+            Some(text) => read_civil(text).map(|civil| Self::At(Zone::Utc.moment(civil))),
+            None => read_civil(text).map(Self::Civil),
+        });
+        found.filter(|when| when.moment(Zone::Utc) >= UNIX_EPOCH).ok_or_else(|| {
+            "it is neither how long ago, such as 1h, nor a date, such as 2026-07-28T12:00".into()
+        })
+    }
+
+    /// Returns the moment that is meant by somebody in this zone.
+    pub(crate) fn moment(self, zone: Zone) -> SystemTime {
+        match self {
+            Self::At(moment) => moment,
+            Self::Civil(civil) => zone.moment(civil),
+        }
+    }
+}
+
+fn read_civil(text: &str) -> Option<NaiveDateTime> {
+    let date = || Some(NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_time(NaiveTime::MIN));
+    CIVIL.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok()).or_else(date)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
 
     #[test]
     fn moments_are_written_as_calendars_have_them() {
@@ -80,29 +131,44 @@ mod tests {
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
         ];
         for (ms, text) in table {
-            assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_millis(ms)), text);
+            let moment = UNIX_EPOCH + Duration::from_millis(ms);
+            assert_eq!(rfc3339(moment), text);
+            assert_eq!(When::parse(text), Ok(When::At(moment)));
         }
+        assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000Z");
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
-        let at = |seconds| Some(UNIX_EPOCH + Duration::from_secs(seconds));
+    fn people_read_times_without_letters_in_between() {
+        let moment = at(1_785_240_007);
+        assert_eq!(Zone::Utc.minute(moment), "2026-07-28 12:00");
+        assert_eq!(Zone::Utc.second(moment), "2026-07-28 12:00:07");
+        assert_eq!(Zone::Utc.second(of_seconds(u64::MAX)), "1970-01-01 00:00:00");
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
         let table = [
-            ("1970-01-01", at(0)),
-            ("2000-02-29T23:59:59Z", at(951_868_799)),
-            ("2026-07-28T12:00:00.250Z", at(1_785_240_000)),
-            ("2026-07-28 12:00", at(1_785_240_000)),
-            ("2100-03-01", at(4_107_542_400)),
-            ("2100-02-29", None),
-            ("2026-13-01", None),
-            ("2026-01-00", None),
-            ("2026-07-28T24:00", None),
-            ("1969-12-31", None),
-            ("1970-01", None),
-            ("soon", None),
+            ("1970-01-01", 0),
+            ("2000-02-29T23:59:59Z", 951_868_799),
+            ("2026-07-28T12:00Z", 1_785_240_000),
+            ("2026-07-28T14:00:00+02:00", 1_785_240_000),
+            ("2026-07-28T12:00:00", 1_785_240_000),
+            ("2026-07-28 12:00", 1_785_240_000),
+            ("2100-03-01", 4_107_542_400),
         ];
-        for (text, moment) in table {
-            assert_eq!(parse(text), moment, "{text}");
+        for (text, seconds) in table {
+            assert_eq!(When::parse(text).map(|when| when.moment(Zone::Utc)), Ok(at(seconds)), "{text}");
+        }
+        let ago = When::parse("1h").unwrap().moment(Zone::Utc);
+        assert!(ago < SystemTime::now() - Duration::from_secs(3_599));
+    }
+
+    #[test]
+    fn no_time_is_read_from_what_is_none() {
+        let wrong = "2100-02-29 2026-13-01 2026-01-00 2026-07-28T24:00 1969-12-31 1970-01 soon Z";
+        for text in wrong.split(' ').chain([""]) {
+            assert!(When::parse(text).is_err(), "{text}");
         }
     }
 }

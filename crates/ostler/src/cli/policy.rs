@@ -1,12 +1,12 @@
 //! Commands of policy: tokens, roles, pins, trust and the audit.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use ostler_core::config::duration;
 
 use super::{TEMPLATE, read_time};
+use crate::clock::When;
 use crate::command::token;
 use crate::token::Budget;
 
@@ -37,7 +37,10 @@ pub(crate) enum TokenCommand {
     help_template = TEMPLATE,
     before_help = "Examples:
   ostler token create --name ci --role ci --expires 30d
-  ostler token create --name ada --role researcher --budget 100/1h > ada.token"
+  ostler token create --name ada --role researcher --budget 100/1h
+  ostler token create --name ci --role ci --out ~/.secrets/ci",
+    after_help = "`ostler stdio --token-file FILE` and `ostler worker --token-file FILE` read a token from a file. HTTP clients \
+send it as `Authorization: Bearer TOKEN`."
 )]
 pub(crate) struct NewToken {
     /// The name of the token, for `list` and `revoke`
@@ -52,6 +55,12 @@ pub(crate) struct NewToken {
     /// Allow at most so many calls in a time, beside the budget of its role
     #[arg(long, value_name = "CALLS/TIME", value_parser = token::read_budget)]
     pub(crate) budget: Option<Budget>,
+    /// Write the token into this file, which only you can read, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Overwrite the file of --out
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -71,11 +80,11 @@ are missing at that point; filters don't leave it out."
 )]
 pub(crate) struct Audit {
     /// Only from this time on: how long ago, such as 1h, or a date such as 2026-07-28T12:00
-    #[arg(long, value_name = "WHEN", value_parser = read_moment)]
-    pub(crate) since: Option<SystemTime>,
+    #[arg(long, value_name = "WHEN", value_parser = When::parse)]
+    pub(crate) since: Option<When>,
     /// Only before this time, written likewise
-    #[arg(long, value_name = "WHEN", value_parser = read_moment)]
-    pub(crate) until: Option<SystemTime>,
+    #[arg(long, value_name = "WHEN", value_parser = When::parse)]
+    pub(crate) until: Option<When>,
     /// Only callers in this role
     #[arg(long)]
     pub(crate) role: Option<String>,
@@ -222,12 +231,4 @@ pub(crate) struct Explain {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// A time ago, or a moment.
-pub(crate) fn read_moment(text: &str) -> Result<SystemTime, String> {
-    let ago = duration::parse(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
-    let moment = ago.or_else(|| crate::clock::parse(text));
-    moment
-        .ok_or_else(|| "it is neither a time ago, such as 1h, nor a moment, such as 2026-07-28T12:00Z".into())
 }

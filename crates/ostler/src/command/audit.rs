@@ -1,12 +1,13 @@
-//! `ostler audit`: who called what, and what came of it.
+//! `ostler audit`: calls and events with their outcome.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use ostler_core::fault::Span;
 
 use crate::audit::query::{Event, Filter, QueryError, Reader};
+use crate::clock::{When, Zone};
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, tell};
 use crate::spot::Spot;
@@ -27,8 +28,9 @@ pub(super) fn run(typed: &cli::Audit, shared: &cli::Shared) -> Result<(), Failur
     }
     let found = config_file::find(shared.config.as_deref())?;
     let file = Spot::of(found.file())?.audit_file();
-    let mut filter = filter_of(typed);
-    let mut last = show(typed, &file, &filter)?;
+    let zone = shared.zone();
+    let mut filter = filter_of(typed, zone);
+    let mut last = show(typed, &file, &filter, zone)?;
     if !typed.follow {
         if last.is_none() {
             tell("nothing of that is on record");
@@ -38,19 +40,19 @@ pub(super) fn run(typed: &cli::Audit, shared: &cli::Shared) -> Result<(), Failur
     loop {
         std::thread::sleep(LOOK);
         (filter.after, filter.limit) = (last.or(filter.after), None);
-        last = show(typed, &file, &filter)?.or(last);
+        last = show(typed, &file, &filter, zone)?.or(last);
     }
 }
 
-fn filter_of(typed: &cli::Audit) -> Filter {
-    let micros = |moment: &SystemTime| {
-        let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+fn filter_of(typed: &cli::Audit, zone: Zone) -> Filter {
+    let micros = |when: When| {
+        let since = when.moment(zone).duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
     };
     let usual = (!typed.json).then_some(SHOWN);
     Filter {
-        since: typed.since.as_ref().map(micros),
-        until: typed.until.as_ref().map(micros),
+        since: typed.since.map(micros),
+        until: typed.until.map(micros),
         role: typed.role.clone(),
         caller: typed.caller.clone(),
         server: typed.server.clone(),
@@ -63,7 +65,7 @@ fn filter_of(typed: &cli::Audit) -> Filter {
 }
 
 /// Shows what there is; gives the number of the last row.
-fn show(typed: &cli::Audit, file: &Path, filter: &Filter) -> Result<Option<i64>, Failure> {
+fn show(typed: &cli::Audit, file: &Path, filter: &Filter, zone: Zone) -> Result<Option<i64>, Failure> {
     let unreadable = |error: QueryError| Failure::Unreadable {
         file: file.to_owned(),
         why: error.to_string(),
@@ -79,7 +81,7 @@ fn show(typed: &cli::Audit, file: &Path, filter: &Filter) -> Result<Option<i64>,
                 true
             });
             read.map_err(unreadable)?;
-            print_table(&events, typed.follow && filter.after.is_some())?;
+            print_table(&events, typed.follow && filter.after.is_some(), zone)?;
             Ok(events.iter().map(|event| event.id).max())
         }
     }
@@ -119,11 +121,11 @@ fn print_lines(reader: &Reader, filter: &Filter) -> Result<Option<i64>, Unprinte
     }
 }
 
-fn print_table(events: &[Event], is_continued: bool) -> Result<(), Failure> {
-    let mut table = Table::new(&["TIME (UTC)", "WHO", "WHAT", "OUTCOME", "TOOK", "WHY"]);
+fn print_table(events: &[Event], is_continued: bool, zone: Zone) -> Result<(), Failure> {
+    let mut table = Table::new(&[zone.heading(), "WHO", "WHAT", "OUTCOME", "TOOK", "WHY"]);
     for event in events {
         table.row([
-            Cell::tinted(&time(event), Tint::Faint),
+            Cell::tinted(&time(event, zone), Tint::Faint),
             who(event).into(),
             what(event).into(),
             Cell::tinted(&event.outcome, tint(event)),
@@ -138,8 +140,8 @@ fn print_table(events: &[Event], is_continued: bool) -> Result<(), Failure> {
 }
 
 /// `2026-07-28 12:00:00`
-fn time(event: &Event) -> String {
-    event.at.get(..19).unwrap_or(&event.at).replace('T', " ")
+fn time(event: &Event, zone: Zone) -> String {
+    When::parse(&event.at).map_or_else(|_| event.at.clone(), |when| zone.second(when.moment(zone)))
 }
 
 fn who(event: &Event) -> String {

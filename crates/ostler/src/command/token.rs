@@ -1,6 +1,7 @@
 //! `ostler token`: credentials of callers.
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ostler_core::caller::Caller;
@@ -9,13 +10,13 @@ use serde::Serialize;
 
 use crate::audit::{self, Note};
 use crate::cli::{NewToken, TokenCommand};
-use crate::clock::rfc3339;
+use crate::clock::{Zone, of_seconds};
 use crate::config_file::Found;
 use crate::daemon::Used;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, tell};
 use crate::reach::{self, Trouble};
-use crate::spot::Spot;
+use crate::spot::{Spot, write_whole};
 use crate::table::{Cell, Table};
 use crate::token::store::{MOST, Store};
 use crate::token::{self, Budget, Record};
@@ -34,8 +35,8 @@ pub(super) fn run(typed: TokenCommand, shared: &cli::Shared) -> Result<(), Failu
     let found = config_file::find(shared.config.as_deref())?;
     let spot = Spot::of(found.file())?;
     match typed {
-        TokenCommand::Create(new) => create(&new, &found, &spot),
-        TokenCommand::List { json } => list(json, &spot),
+        TokenCommand::Create(new) => create(&new, &found, &spot, shared.zone()),
+        TokenCommand::List { json } => list(json, &spot, shared.zone()),
         TokenCommand::Revoke { name } => revoke(&name, &found, &spot),
     }
 }
@@ -82,13 +83,14 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn create(new: &NewToken, found: &Found, spot: &Spot) -> Result<(), Failure> {
+fn create(new: &NewToken, found: &Found, spot: &Spot, zone: Zone) -> Result<(), Failure> {
     if new.role == Caller::operator().role() {
         return Err(Failure::Usage {
             what: "`operator` is whoever runs the daemon, and no token can have that role".into(),
             hint: Some("take a role of the config".into()),
         });
     }
+    refuse_to_overwrite(new)?;
     let fresh = token::make().map_err(Failure::Machine)?;
     let created = now();
     let record = Record {
@@ -102,6 +104,9 @@ fn create(new: &NewToken, found: &Found, spot: &Spot) -> Result<(), Failure> {
     };
     let store = spot.tokens();
     change(&store, |tokens| add(tokens, record.clone()))?;
+    if let Some(file) = &new.out {
+        write(file, &fresh.text).inspect_err(|_| forget(&store, &record))?;
+    }
     if !has_role(found, &new.role) {
         let role = &new.role;
         let may_use = if role == LOCAL { "everything" } else { "nothing" };
@@ -117,15 +122,51 @@ fn create(new: &NewToken, found: &Found, spot: &Spot) -> Result<(), Failure> {
         spot,
         &Note { action: "token-created", subject: &record.name, detail: &detail, ..Note::default() },
     );
+    let shown = new.out.is_none().then_some(fresh.text.as_str());
     if new.json {
-        return output::print_json(&Shown { token: Some(&fresh.text), ..Shown::of(&record) });
+        return output::print_json(&Shown { token: shown, ..Shown::of(&record) });
     }
-    let end = record.expires.map_or("until it is revoked".into(), |end| format!("until {}", date(end)));
+    let end = record
+        .expires
+        .map_or("until it is revoked".into(), |end| format!("until {}", zone.minute(of_seconds(end))));
+    let (name, role) = (&record.name, &record.role);
+    let Some(token) = shown else {
+        let file = new.out.as_deref().unwrap_or(Path::new("")).display();
+        tell(&format!("token `{name}` of role `{role}`, good {end}, is in {file}"));
+        return Ok(());
+    };
     tell(&format!(
-        "token `{}` of role `{}`, good {end}; it is shown this once\n  use: Authorization: Bearer TOKEN",
-        record.name, record.role
+        "token `{name}` of role `{role}`, good {end}; it is shown this once\n  use: Authorization: Bearer TOKEN"
     ));
-    output::print(&format!("{}\n", fresh.text))
+    output::print(&format!("{token}\n"))
+}
+
+fn refuse_to_overwrite(new: &NewToken) -> Result<(), Failure> {
+    match &new.out {
+        // A link that leads nowhere would be replaced too.
+        Some(file) if !new.force && file.symlink_metadata().is_ok() => Err(Failure::Usage {
+            what: format!("{} exists already, and no token was created", file.display()),
+            hint: Some("name another file, or add --force to overwrite it".into()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a token into a file that only the user can read.
+fn write(file: &Path, token: &str) -> Result<(), Failure> {
+    write_whole(file, format!("{token}\n").as_bytes())
+        .map_err(|why| Failure::Unwritable { file: file.to_owned(), why })
+}
+
+/// Takes back a token that nobody has seen.
+fn forget(store: &Store, record: &Record) {
+    let removed = change(store, |tokens| {
+        tokens.retain(|known| known.id != record.id);
+        Ok(())
+    });
+    if removed.is_err() {
+        tell(&format!("warning: token `{0}` was created; `ostler token revoke {0}` removes it", record.name));
+    }
 }
 
 fn add(tokens: &mut Vec<Record>, record: Record) -> Result<(), Change> {
@@ -160,7 +201,7 @@ fn revoke(name: &str, found: &Found, spot: &Spot) -> Result<(), Failure> {
     Ok(())
 }
 
-fn list(is_json: bool, spot: &Spot) -> Result<(), Failure> {
+fn list(is_json: bool, spot: &Spot, zone: Zone) -> Result<(), Failure> {
     let store = spot.tokens();
     let records = store.read().map_err(|why| Failure::Tokens { file: store.file().to_owned(), why })?;
     let used = last_used(spot);
@@ -182,6 +223,7 @@ fn list(is_json: bool, spot: &Spot) -> Result<(), Failure> {
         tell("there are no tokens; `ostler token create --name NAME --role ROLE` makes one");
         return Ok(());
     }
+    let date = |seconds: u64| zone.minute(of_seconds(seconds));
     let mut table = Table::new(&["NAME", "ROLE", "CREATED", "EXPIRES", "LAST USED", "BUDGET"]);
     for record in &records {
         let expires = match record.expires {
@@ -256,14 +298,6 @@ fn note(found: &Found, spot: &Spot, note: &Note<'_>) {
     let reading = found.file().and_then(|file| config_file::read(file.to_owned()).ok());
     let config = reading.and_then(|reading| reading.config);
     audit::note(spot, &config.map(|config| config.audit).unwrap_or_default(), note);
-}
-
-/// `2026-07-28 12:00`, in UTC.
-fn date(seconds: u64) -> String {
-    // What no clock can tell is shown as the beginning of all clocks.
-    let moment = UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH);
-    let text = rfc3339(moment);
-    text.get(..16).unwrap_or(&text).replace('T', " ")
 }
 
 fn now() -> u64 {

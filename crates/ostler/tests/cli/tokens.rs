@@ -306,3 +306,67 @@ fn what_serve_would_complain_of_is_told_by_check() {
         );
     }
 }
+
+#[test]
+fn a_token_goes_into_a_file_that_only_its_user_can_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let create = ["token", "create", "--name", "ci", "--role", "local", "--out", "ci.token"];
+    let run = home.run(&create);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run}");
+    assert!(
+        run.stderr.ends_with("token `ci` of role `local`, good until it is revoked, is in ci.token\n"),
+        "{run}"
+    );
+    let token = std::fs::read_to_string(home.path("ci.token")).unwrap();
+    let mode = home.path("ci.token").metadata().unwrap().permissions().mode();
+    assert_eq!((token.lines().count(), mode & 0o777), (1, 0o600));
+    assert_eq!(ask(daemon.port, &[&bearer(token.trim())]), 200);
+
+    // A file that is there is kept, and no token is left that nobody has.
+    let other = ["token", "create", "--name", "other", "--role", "local", "--out", "ci.token"];
+    insta::assert_snapshot!(home.run(&other));
+    let nowhere = ["token", "create", "--name", "other", "--role", "local", "--out", "no/such/folder"];
+    insta::assert_snapshot!(home.run(&nowhere));
+    assert_eq!(std::fs::read_to_string(home.path("ci.token")).unwrap(), token);
+    assert!(!home.run(&["token", "list"]).stdout.contains("other"));
+
+    let forced = home.run(&[&other[..], &["--force", "--json"]].concat());
+    let told: Value = serde_json::from_str(&forced.stdout).unwrap();
+    assert_eq!((&told["name"], told.get("token")), (&json!("other"), None), "{forced}");
+    assert_ne!(std::fs::read_to_string(home.path("ci.token")).unwrap(), token);
+}
+
+#[test]
+fn people_read_local_times_and_programs_utc() {
+    let home = home();
+    create(&home, "ci", &[]);
+    let seen = |args: &[&str], zone: &str| {
+        let output = home.command(args).env("TZ", zone).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // Nine hours and a half apart, so that the minutes tell.
+    let time = |args: &[&str], zone| {
+        let text = seen(args, zone);
+        let row = text.lines().nth(1).unwrap().to_owned();
+        let at = row.find("20").unwrap();
+        let (hours, minutes) = row[at + 11..at + 16].split_once(':').unwrap();
+        hours.parse::<i32>().unwrap() * 60 + minutes.parse::<i32>().unwrap()
+    };
+    for args in [&["token", "list"][..], &["audit"][..]] {
+        let utc = time(&[args, &["--utc"]].concat(), "ABC-9:30");
+        assert_eq!((time(args, "ABC-9:30") - utc).rem_euclid(24 * 60), 9 * 60 + 30, "{args:?}");
+        assert_eq!(time(args, "UTC0"), utc);
+    }
+    assert!(seen(&["audit", "--utc"], "ABC-9:30").starts_with("TIME (UTC)"));
+    assert!(seen(&["audit"], "ABC-9:30").starts_with("TIME  "));
+    assert_eq!(seen(&["audit", "--json"], "ABC-9:30"), seen(&["audit", "--json"], "UTC0"));
+
+    // What is typed without a zone is local too: ten hours ago in UTC is half an hour ago nine and a half hours ahead.
+    let audit: Value = serde_json::from_str(&seen(&["audit", "--json"], "UTC0")).unwrap();
+    let moment = &audit["at"].as_str().unwrap()[..16];
+    assert_eq!(seen(&["audit", "--since", moment], "ABC-9:30").lines().count(), 2);
+    assert_eq!(seen(&["audit", "--since", moment], "ABC+9:30").lines().count(), 0, "that is still to come");
+    assert_eq!(seen(&["audit", "--utc", "--since", moment], "ABC+9:30").lines().count(), 2);
+}

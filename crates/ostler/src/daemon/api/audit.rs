@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{refuse, reply};
 use crate::audit::query::{Event, Filter, Reader};
-use crate::cli;
+use crate::clock::{When, Zone};
 use crate::daemon::Daemon;
 
 /// Rows of one answer, if it is not said how many, and at most.
@@ -94,7 +94,7 @@ fn filter_of(query: &str) -> Result<Filter, String> {
 
 /// A time ago, or a moment, in microseconds since 1970.
 fn moment(text: &str) -> Result<i64, String> {
-    let moment = cli::read_moment(text).map_err(|why| format!("`{text}`: {why}"))?;
-    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let when = When::parse(text).map_err(|why| format!("`{text}`: {why}"))?;
+    let since = when.moment(Zone::Utc).duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
