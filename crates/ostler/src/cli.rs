@@ -8,8 +8,10 @@ mod worker;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use ostler_core::config::duration;
@@ -20,7 +22,10 @@ pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, Tok
 pub(crate) use self::relay::{NatsConfig, RelayCommand};
 pub(crate) use self::worker::{Login, Worker};
 use crate::clock::Zone;
+use crate::failure::Failure;
+use crate::output;
 use crate::reach::Address;
+use crate::told::Failed;
 
 /// Examples come before the rest: most people look for the one line to copy.
 const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
@@ -56,10 +61,14 @@ pub(crate) fn grammar() -> clap::Command {
     help::with_groups(Cli::command())
 }
 
-/// Reads the command line. Help, and an option that makes no sense, end the program here.
-pub(crate) fn parse() -> Cli {
-    let matches = grammar().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+/// Reads the command line.
+///
+/// # Errors
+///
+/// Fails with the exit code where help was asked for or what was typed makes no sense, and has said so.
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    let read = grammar().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    read.map_err(|error| refuse(&error))
 }
 
 /// What goes with every command.
@@ -286,8 +295,8 @@ pub(crate) struct Serve {
     before_help = "Examples:
   ostler call time__get_current_time timezone=UTC
   ostler call github__create_issue title='Hello' labels='[\"bug\"]' body=@body.md
-  ostler call db__query --json '{\"sql\": \"select 1\"}' --timeout 5s
-  generate | ostler call db__load --json -",
+  ostler call db__query --args '{\"sql\": \"select 1\"}' --timeout 5s
+  generate | ostler call db__load --args - --json | jq .structuredContent",
     after_help = "key=value takes the type that the tool asks for; where it says nothing, what reads as JSON is \
 JSON and the rest is text. key:=JSON is JSON in any case, key=@FILE is the text of a file, key:=@FILE the JSON \
 of a file.
@@ -300,17 +309,17 @@ pub(crate) struct Call {
     #[arg(value_name = "SERVER__TOOL")]
     pub(crate) tool: String,
     /// Arguments of the tool
-    #[arg(value_name = "KEY=VALUE", conflicts_with = "json")]
+    #[arg(value_name = "KEY=VALUE")]
     pub(crate) pairs: Vec<String>,
     /// All arguments as one JSON object; `-` reads stdin, `@FILE` a file
     #[arg(long, value_name = "OBJECT", allow_hyphen_values = true)]
-    pub(crate) json: Option<String>,
+    pub(crate) args: Option<String>,
+    /// Print the whole result as JSON, byte for byte as the server sent it
+    #[arg(long, alias = "raw")]
+    pub(crate) json: bool,
     /// Give up after this long, such as 30s or 1m30s
     #[arg(long, value_name = "TIME", value_parser = read_time)]
     pub(crate) timeout: Option<Duration>,
-    /// Print the whole result as the server sent it, byte for byte
-    #[arg(long)]
-    pub(crate) raw: bool,
 }
 
 /// List the tools that can be called
@@ -320,13 +329,22 @@ pub(crate) struct Call {
     before_help = "Examples:
   ostler tools                      every server, one line per tool
   ostler tools time --full          one server, with arguments
+  ostler tools time__get_time       one tool, in full
+  ostler tools 'git__*'             tools whose name fits
+  ostler tools --search create issue
   ostler tools --json | jq -r '.tools[].name'",
-    after_help = "Without SERVER, a server whose tools are known from an earlier run is not started. With SERVER, \
-that server is asked."
+    after_help = "Without a name, a server whose tools are known from an earlier run is not started. A server that \
+is named is asked.
+
+The exit code is 6 if a server did not answer; what the others have is printed all the same."
 )]
 pub(crate) struct Tools {
-    /// Only the tools of this server
-    pub(crate) server: Option<String>,
+    /// A server, a tool such as time__now, time.now or `time now`, or a pattern with * and ?
+    #[arg(value_name = "NAME", num_args = 0..=2)]
+    pub(crate) names: Vec<String>,
+    /// Only tools with these words in their name, title or description, best ones first
+    #[arg(long, value_name = "WORD", num_args = 1..)]
+    pub(crate) search: Vec<String>,
     /// Print JSON, with each definition as its server wrote it
     #[arg(long)]
     pub(crate) json: bool,
@@ -441,6 +459,38 @@ pub(crate) struct Check {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Says why what was typed makes no sense, or shows the help that was asked for. With `--json`, a mistake is told
+/// as JSON on stdout too.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if let Some(failure) = misplaced_arguments(error) {
+        return failure.report();
+    }
+    if error.use_stderr() && output::is_json_wanted() {
+        let text = error.render().to_string();
+        let mut parts = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+        let message = parts.next().unwrap_or_default();
+        let hint = parts.find_map(|part| part.strip_prefix("tip: ").map(str::to_owned));
+        let usage = Failure::Usage {
+            what: message.trim_start_matches("error: ").to_owned(),
+            hint: Some(hint.unwrap_or_else(|| "`--help` after the command shows what it takes".into())),
+        };
+        let _ = output::print_json(&Failed { error: (&usage).into() });
+    }
+    let _ = error.print();
+    // Clap's codes are 0 and 2.
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// `ostler call … --json='{…}'`: the flag takes no value, and the object has a flag of its own.
+fn misplaced_arguments(error: &clap::Error) -> Option<Failure> {
+    let ContextValue::String(flag) = error.get(ContextKind::InvalidArg)? else { return None };
+    let ContextValue::String(value) = error.get(ContextKind::InvalidValue)? else { return None };
+    let is_object = error.kind() == ErrorKind::TooManyValues && flag.starts_with("--json");
+    let hint = format!("arguments as one object come by --args: --args '{}'", output::clean(value));
+    is_object
+        .then(|| Failure::Usage { what: "--json takes no value: it prints JSON".into(), hint: Some(hint) })
 }
 
 fn read_address(text: &str) -> Result<SocketAddr, String> {

@@ -45,7 +45,7 @@ struct Resource {
 }
 
 /// Takes a result apart. What can't be understood is named and not shown;
-/// `--raw` shows everything.
+/// `--json` shows everything.
 pub(crate) fn show(body: &[u8]) -> Shown {
     let Ok(body) = serde_json::from_slice::<Body<'_>>(body) else {
         return Shown { text: String::new(), others: vec!["[a result of an unknown shape]".into()] };

@@ -48,7 +48,10 @@ fn main() -> ExitCode {
         return code;
     }
     conceal();
-    let cli = cli::parse();
+    let cli = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     if let Some(code) = sabotage::refuse_unknown() {
         return code;
     }

@@ -1,10 +1,25 @@
 //! Data on stdout, talk on stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ostler_core::error::is_deceptive;
 
 use crate::failure::Failure;
+
+/// Whether data has gone to stdout. A document for programs that is followed by a second one can't be read.
+static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether this process has written data to stdout.
+pub(crate) fn has_printed() -> bool {
+    HAS_PRINTED.load(Ordering::Relaxed)
+}
+
+/// Returns whether the arguments of this process ask for JSON, whether they make sense or not.
+pub(crate) fn is_json_wanted() -> bool {
+    let typed = std::env::args_os().skip(1).take_while(|arg| arg != "--");
+    typed.filter_map(|arg| arg.into_string().ok()).any(|arg| arg == "--json" || arg.starts_with("--json="))
+}
 
 /// Writes data to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -13,6 +28,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes data to stdout as it is.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    HAS_PRINTED.store(true, Ordering::Relaxed);
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::OutputClosed,
@@ -130,6 +146,17 @@ fn escape(text: &str, is_strange: impl Fn(char) -> bool) -> String {
 /// Whether a person reads stdout on a terminal, and not a program.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// Most names that a message lists.
+const MOST_NAMES: usize = 20;
+
+/// `` `a`, `b`, `c` ``, and how many more there are.
+pub(crate) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let (shown, more) = names.split_at(names.len().min(MOST_NAMES));
+    let shown = shown.iter().map(|name| format!("`{}`", clean(name))).collect::<Vec<_>>().join(", ");
+    if more.is_empty() { shown } else { format!("{shown} and {} more", more.len()) }
 }
 
 /// `1 server`, `2 servers`.

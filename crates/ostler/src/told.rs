@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A [`CallError`] as JSON: its stable code, words for people, and what it is
-/// made of.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// An error as JSON: its stable code, words for people, and what a [`CallError`]
+/// is made of.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Told {
     /// The stable name of the error.
@@ -28,6 +28,9 @@ pub(crate) struct Told {
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
+    /// The exit code of the command that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exit: Option<u8>,
     /// The server it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     server: Option<String>,
@@ -63,6 +66,12 @@ pub(crate) struct Told {
     rpc: Option<Box<RawValue>>,
 }
 
+/// The shape of every error: of the admin API, and of commands with `--json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Failed {
+    pub(crate) error: Told,
+}
+
 /// Every state that keeps a server from being called.
 const STATES: [UnavailableState; 11] = [
     UnavailableState::Starting,
@@ -90,16 +99,9 @@ impl From<&CallError> for Told {
             cause: error.cause(),
             hint: error.hint(),
             server: error.server().map(ToString::to_string),
-            tool: None,
-            state: None,
             delivery: error.delivery().map(word),
             retry_after_ms: error.retry_after().map(millis),
-            after_ms: None,
-            subject: None,
-            action: None,
-            nearest: None,
-            mistakes: Vec::new(),
-            rpc: None,
+            ..Self::default()
         };
         match error {
             CallError::UnknownTool { name, nearest } | CallError::UnknownServer { name, nearest } => {

@@ -11,7 +11,6 @@ use std::io::Read;
 use ostler_core::catalog::nearest;
 use serde_json::value::RawValue;
 
-use crate::cli;
 use crate::failure::Failure;
 use crate::output::clean;
 use schema::{Kind, Schema};
@@ -19,7 +18,7 @@ use schema::{Kind, Schema};
 /// What was typed, with files and stdin read.
 #[derive(Debug)]
 pub(crate) enum Given {
-    /// `--json`: the text of an object, sent as it is.
+    /// `--args`: the text of an object, sent as it is.
     Whole(String),
     /// `key=value`, in the order they came.
     Pairs(Vec<Pair>),
@@ -36,20 +35,23 @@ pub(crate) struct Pair {
 
 impl Given {
     /// Reads what was typed, and the files it names.
-    pub(crate) fn read(typed: &cli::Call) -> Result<Self, Failure> {
-        match &typed.json {
+    pub(crate) fn read(pairs: &[String], whole: Option<&str>) -> Result<Self, Failure> {
+        match whole {
+            Some(_) if !pairs.is_empty() => {
+                let what = format!("`{}` and --args both give arguments", clean(&pairs[0]));
+                Err(usage(what, "write all of them as key=value, or all of them into the object of --args"))
+            }
             Some(source) => {
                 let text = read_whole(source)?;
                 let value: &RawValue = serde_json::from_str(&text)
-                    .map_err(|error| usage(format!("--json is not JSON: {error}"), HOW_JSON))?;
+                    .map_err(|error| usage(format!("--args is not JSON: {error}"), HOW_JSON))?;
                 if !value.get().starts_with('{') {
-                    return Err(usage("--json is not an object".into(), HOW_JSON));
+                    return Err(usage("--args is not an object".into(), HOW_JSON));
                 }
                 Ok(Self::Whole(text))
             }
             None => {
-                let pairs: Vec<Pair> =
-                    typed.pairs.iter().map(|text| read_pair(text)).collect::<Result<_, _>>()?;
+                let pairs: Vec<Pair> = pairs.iter().map(|text| read_pair(text)).collect::<Result<_, _>>()?;
                 let mut keys = HashSet::new();
                 match pairs.iter().find(|pair| !keys.insert(&pair.key)) {
                     Some(twice) => {
@@ -84,7 +86,7 @@ impl Given {
 }
 
 const HOW_JSON: &str =
-    "write an object such as --json '{\"key\": \"value\"}'; `-` reads stdin, `@FILE` a file";
+    "write an object such as --args '{\"key\": \"value\"}'; `-` reads stdin, `@FILE` a file";
 
 fn read_whole(source: &str) -> Result<String, Failure> {
     if source == "-" {
@@ -107,10 +109,20 @@ fn read_file(file: &str) -> Result<String, Failure> {
     })
 }
 
+/// The failure of what stands in the place of a key=value and is none.
+pub(crate) fn not_a_pair(text: &str) -> Failure {
+    let what = format!("`{}` is not an argument of a tool", clean(text));
+    let hint = match text.starts_with(['{', '[', '@']) || text == "-" {
+        true => format!("arguments as one object come by --args: --args '{}'", clean(text)),
+        false => "write key=value, or --args '{\"key\": \"value\"}'".into(),
+    };
+    usage(what, hint)
+}
+
 fn read_pair(text: &str) -> Result<Pair, Failure> {
-    let Some((key, value)) = text.split_once('=').filter(|(key, _)| !matches!(*key, "" | ":")) else {
-        let what = format!("`{}` is not an argument of a tool", clean(text));
-        return Err(usage(what, "write key=value, or --json '{\"key\": \"value\"}'"));
+    let is_key = |key: &str| !matches!(key, "" | ":") && !key.starts_with('{');
+    let Some((key, value)) = text.split_once('=').filter(|(key, _)| is_key(key)) else {
+        return Err(not_a_pair(text));
     };
     let (key, is_json) = match key.strip_suffix(':') {
         Some(key) => (key, true),

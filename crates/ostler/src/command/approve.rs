@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ostler_core::catalog::exposed_name;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Difference, Hash, Lock, LockedServer, Pin, Section, hash_of_all};
 use serde::Serialize;
 
+use super::names;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
@@ -112,28 +114,39 @@ fn is_moved(before: &Lock, after: &Lock, server: &ServerName) -> bool {
 /// What is meant: a server, or items of one by the names of `ostler diff`.
 fn read(desk: &Desk, typed: &[String]) -> Result<BTreeMap<ServerName, Wish>, Failure> {
     let mut wishes: BTreeMap<ServerName, Wish> = BTreeMap::new();
+    let servers: Vec<ServerName> = desk.config.servers.iter().map(|spec| spec.name.clone()).collect();
     for what in typed {
         let (what, hash) = split(what);
-        let names = desk.config.servers.iter().map(|spec| &spec.name);
-        let is_owner = |name: &&ServerName| {
-            what.strip_prefix(name.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with("__") || rest.starts_with('/'))
+        let known = servers.iter().find(|name| name.as_str() == what).map(|name| (name, None));
+        let reading = || {
+            let readings = names::readings(&servers, what).into_iter();
+            readings.max_by_key(|(name, _)| name.as_str().len()).map(|(name, item)| (name, Some(item)))
         };
-        let Some(server) = names.clone().filter(is_owner).max_by_key(|name| name.as_str().len()) else {
-            let meant = what.split(['/']).next().unwrap_or(what);
-            let meant = meant.split_once("__").map_or(meant, |(server, _)| server);
-            return Err(CallError::unknown_server(meant, names.map(ServerName::as_str)).into());
+        let Some((server, item)) = known.or_else(reading) else {
+            return Err(Failure::unknown_server(names::server_part(what).unwrap_or(what), &servers));
         };
         let wish = wishes.entry(server.clone()).or_insert_with(|| Wish::Items(Vec::new()));
-        match wish {
-            _ if what == server.as_str() => *wish = Wish::Everything(hash),
-            Wish::Items(items) => items.push((what.to_owned(), hash)),
-            Wish::Everything(_) => {}
+        match (wish, item) {
+            (wish, None) => *wish = Wish::Everything(hash),
+            (Wish::Items(items), Some(item)) => items.push((shown_name(server, what, item), hash)),
+            (Wish::Everything(_), Some(_)) => {}
         }
     }
     let typed: Vec<String> = wishes.keys().map(ToString::to_string).collect();
     desk.names(&typed)?;
     Ok(wishes)
+}
+
+/// Returns the name that `ostler diff` shows for an item, however its tool was written.
+fn shown_name(server: &ServerName, what: &str, item: &str) -> String {
+    let rest = &what[server.as_str().len()..];
+    let is_of = |section: &Section| match (section, item.strip_prefix(section.noun())) {
+        (Section::Tools, _) | (_, None) => false,
+        (Section::Instructions, Some(rest)) => rest.is_empty(),
+        (_, Some(rest)) => rest.starts_with(':'),
+    };
+    let is_shown = rest.starts_with("__") || (rest.starts_with('/') && Section::ALL.iter().any(is_of));
+    if is_shown { what.to_owned() } else { exposed_name(server, item) }
 }
 
 /// Takes the hash off what was typed. A URI may hold an `@` too, but hardly 16 hexadecimal digits behind it.
@@ -272,6 +285,18 @@ fn digits(hash: &Hash) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tool_is_approved_by_any_spelling_of_its_name() {
+        let git = ServerName::new("git").unwrap();
+        for (what, item) in [("git__log", "log"), ("git.log", "log"), ("git/log", "log"), ("git:log", "log")]
+        {
+            assert_eq!(shown_name(&git, what, item), "git__log", "{what}");
+        }
+        for (what, item) in [("git/prompt:review", "prompt:review"), ("git/instructions", "instructions")] {
+            assert_eq!(shown_name(&git, what, item), what);
+        }
+    }
 
     #[test]
     fn a_hash_is_told_from_the_end_of_a_uri() {

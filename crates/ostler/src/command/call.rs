@@ -1,7 +1,7 @@
 //! `ostler call`: one call of one tool.
 
 use bytes::Bytes;
-use ostler_core::catalog::{Table, exposed_name};
+use ostler_core::catalog::exposed_name;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
@@ -9,7 +9,8 @@ use ostler_core::status::State;
 use ostler_host::{ListedTool, Tool};
 use ostler_wire::{ResultHead, ResultKind};
 
-use crate::arguments::Given;
+use super::names;
+use crate::arguments::{self, Given};
 use crate::cli;
 use crate::content;
 use crate::failure::Failure;
@@ -19,13 +20,19 @@ use crate::reach::{self, Deadline, Reach, Trouble};
 pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure> {
     let way = reach::find(shared)?;
     // Stdin and files are read before any server is started for nothing.
-    let given = Given::read(typed)?;
+    let words = Typed::read(typed);
+    let given = Given::read(words.pairs, typed.args.as_deref())?;
     reach::run(way, async |reach| {
         let deadline = typed.timeout.map(Deadline::after);
-        let tool = match resolve(reach, &typed.tool, deadline).await {
+        words.check(&typed.tool, &reach.names().await?)?;
+        let mut guess = None;
+        let tool = match names::tool(reach, &words.name, deadline).await {
             Ok(tool) => tool,
-            Err(trouble) => match namesake(reach, &typed.tool, &trouble).await {
-                Some(tool) => tool,
+            Err(trouble) => match namesake(reach, &words.name, &trouble).await {
+                Some(tool) => {
+                    guess = guessed(trouble);
+                    tool
+                }
                 None => {
                     let starting = starting(reach, &trouble).await;
                     return Err(starting.unwrap_or_else(|| Failure::of_list(trouble, deadline)));
@@ -38,12 +45,28 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
             Err(Trouble::Call(error @ CallError::OutcomeUnknown { .. })) => {
                 Err(Failure::Lost { error, last_words: reach.last_words(&tool.server).await })
             }
+            Err(Trouble::Call(CallError::UnknownServer { name, .. })) => {
+                Err(Failure::unknown_server(&name, &reach.names().await?))
+            }
+            Err(Trouble::Call(CallError::UnknownTool { name, nearest })) => {
+                // The host tells the name that was asked for, and looks for near ones among its own.
+                let nearest = nearest.or(guess);
+                Err(CallError::UnknownTool { name, nearest }.into())
+            }
             Err(other) => {
                 let starting = starting(reach, &other).await;
                 Err(starting.unwrap_or_else(|| Failure::of_call(other, deadline)))
             }
         }
     })
+}
+
+/// Returns the name that was probably meant.
+fn guessed(trouble: Trouble) -> Option<String> {
+    match trouble {
+        Trouble::Call(CallError::UnknownTool { nearest, .. }) => nearest,
+        _ => None,
+    }
 }
 
 /// Tells of the start that a call has waited for in vain. Nothing was sent.
@@ -69,65 +92,55 @@ async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
     Some(Failure::Late(CallError::Unavailable(unavailable)))
 }
 
-/// Asks the servers that a name can belong to what it means.
-async fn resolve(reach: &Reach, name: &str, deadline: Option<Deadline>) -> Result<ListedTool, Trouble> {
-    let mut listed: Vec<ListedTool> = Vec::new();
-    let mut failure = None;
-    for server in owners(&reach.names().await?, name)? {
-        match Deadline::bound(deadline, server, reach.tools(server.as_str())).await {
-            Ok(tools) => listed.extend(tools),
-            Err(trouble) => failure = failure.or(Some(trouble)),
-        }
-    }
-    find(name, listed).map_err(|unknown| failure.unwrap_or(unknown.into()))
-}
-
-/// What a name that nothing was found under would be the name of. The host is
-/// asked all the same: it knows whether there is no such tool, or a rule or a
-/// pin keeps it from the caller, and puts that on record.
+/// Returns the tool that a name which nothing was found under would be the name of. The host is asked all the
+/// same: it knows whether there is no such tool, or a rule or a pin keeps it from the caller, and puts that on
+/// record.
 async fn namesake(reach: &Reach, name: &str, trouble: &Trouble) -> Option<ListedTool> {
-    if !matches!(trouble, Trouble::Call(CallError::UnknownTool { .. } | CallError::UnknownServer { .. })) {
-        return None;
-    }
-    let servers = reach.names().await.ok()?;
-    let server = match owners(&servers, name) {
-        Ok(owners) if owners.len() == 1 => owners.first().copied()?.clone(),
-        // It could be one or the other, and means neither.
-        Ok(_) => return None,
-        Err(_) => ServerName::new(name.split_once("__")?.0).ok()?,
+    let is_unknown = match trouble {
+        Trouble::Call(error) | Trouble::Daemon(Failure::UnknownName { error, .. }) => {
+            matches!(error, CallError::UnknownTool { .. } | CallError::UnknownServer { .. })
+        }
+        Trouble::Daemon(_) => false,
     };
-    let tool = name.strip_prefix(server.as_str())?.strip_prefix("__")?.to_owned();
-    // The whole of a name that is shown shortened is not its name.
-    let exposed = Some(exposed_name(&server, &tool)).filter(|exposed| exposed == name)?;
+    let servers = reach.names().await.ok().filter(|_| is_unknown)?;
+    let (server, tool) = names::namesake(&servers, name)?;
+    let exposed = exposed_name(&server, &tool);
     Some(ListedTool { server, exposed, tool: Tool { name: tool, definition: Bytes::new() } })
 }
 
-/// Finds what a name means. It may be shortened, and servers called `a` and
-/// `a_` can both have an `a___b`, so a table decides and the name is not taken
-/// apart.
-fn find(name: &str, listed: Vec<ListedTool>) -> Result<ListedTool, CallError> {
-    let table = Table::new(listed.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])));
-    let unknown = || CallError::unknown_tool(name, table.iter().map(|listed| &*listed.exposed));
-    let (server, tool) = table.resolve(name).ok_or_else(unknown)?;
-    let is_it = |listed: &ListedTool| listed.server == *server && listed.tool.name == tool;
-    listed.into_iter().find(is_it).ok_or_else(unknown)
+/// The name of the tool, and the arguments behind it. `wx forecast` is a name of two words.
+struct Typed<'a> {
+    name: String,
+    pairs: &'a [String],
+    /// The second word, which is an argument without a value if the first is no server.
+    second: Option<&'a str>,
 }
 
-/// The servers that a name can belong to: usually one.
-fn owners<'a>(servers: &'a [ServerName], name: &str) -> Result<Vec<&'a ServerName>, CallError> {
-    let is_owner =
-        |server: &&ServerName| name.strip_prefix(server.as_str()).is_some_and(|rest| rest.starts_with("__"));
-    let owners: Vec<&ServerName> = servers.iter().filter(is_owner).collect();
-    match name.split_once("__") {
-        _ if !owners.is_empty() => Ok(owners),
-        Some((server, _)) => Err(CallError::unknown_server(server, servers.iter().map(ServerName::as_str))),
-        None => Err(CallError::unknown_tool(name, std::iter::empty())),
+impl<'a> Typed<'a> {
+    fn read(typed: &'a cli::Call) -> Self {
+        let is_word = |text: &str| !text.contains('=') && !text.starts_with(['{', '[', '@', '-']);
+        match typed.pairs.split_first() {
+            Some((second, pairs)) if is_word(second) && ServerName::new(&typed.tool).is_ok() => {
+                Self { name: format!("{} {second}", typed.tool), pairs, second: Some(second) }
+            }
+            _ => Self { name: typed.tool.clone(), pairs: &typed.pairs, second: None },
+        }
+    }
+
+    /// Refuses a second word behind what is no server.
+    fn check(&self, first: &str, servers: &[ServerName]) -> Result<(), Failure> {
+        match self.second {
+            Some(second) if !servers.iter().any(|server| server.as_str() == first) => {
+                Err(arguments::not_a_pair(second))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
     let head = ResultHead::open(result).unwrap_or_default();
-    if typed.raw {
+    if typed.json {
         output::print_bytes(result)?;
         output::print("\n")?;
     } else {
@@ -136,7 +149,7 @@ fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
         output::print(&text)?;
         shown.others.iter().for_each(|line| tell(line));
         if !shown.others.is_empty() {
-            tell("  hint: `--raw` prints the whole result");
+            tell("  hint: `--json` prints the whole result");
         }
     }
     let tool = || output::clean(&typed.tool);
@@ -146,36 +159,5 @@ fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
         ResultKind::InputRequired => Err(Failure::Unfinished { tool: tool(), kind: "input_required".into() }),
         ResultKind::Task => Err(Failure::Unfinished { tool: tool(), kind: "task".into() }),
         ResultKind::Other(kind) => Err(Failure::Unfinished { tool: tool(), kind: output::clean(&kind) }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn listed(server: &str, tool: &str) -> ListedTool {
-        let server = ServerName::new(server).unwrap();
-        let exposed = exposed_name(&server, tool);
-        ListedTool { server, exposed, tool: Tool { name: tool.into(), definition: Default::default() } }
-    }
-
-    fn meant(name: &str, tools: &[(&str, &str)]) -> Option<(String, String)> {
-        let tools = tools.iter().map(|(server, tool)| listed(server, tool)).collect();
-        find(name, tools).ok().map(|found| (found.server.to_string(), found.tool.name))
-    }
-
-    #[test]
-    fn a_shortened_name_is_looked_up_and_not_taken_apart() {
-        let long = "x".repeat(100);
-        let short = listed("time", &long).exposed;
-        assert_eq!(meant(&short, &[("time", "now"), ("time", &long)]), Some(("time".into(), long.clone())));
-        assert_eq!(meant(&format!("time__{long}"), &[("time", &long)]), None);
-    }
-
-    #[test]
-    fn a_name_that_two_servers_could_have_means_neither() {
-        assert_eq!(meant("a___b", &[("a", "_b"), ("a_", "c")]), Some(("a".into(), "_b".into())));
-        assert_eq!(meant("a___b", &[("a", "_c"), ("a_", "b")]), Some(("a_".into(), "b".into())));
-        assert_eq!(meant("a___b", &[("a", "_b"), ("a_", "b")]), None);
     }
 }

@@ -6,7 +6,7 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::{Difference, Lock, hash_of_all};
 use serde::Serialize;
 
-use super::tools::Reason;
+use super::tools::error_of_list;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
@@ -15,6 +15,7 @@ use crate::pins::desk::{Desk, Offered, say_pending};
 use crate::pins::findings::{Finding, Reviewer};
 use crate::pins::show::{self, Shown, item_name};
 use crate::reach;
+use crate::told::Told;
 
 /// The stable shape of `--json`.
 #[derive(Default, Serialize)]
@@ -36,7 +37,7 @@ struct Comparison {
 #[derive(Serialize)]
 struct Unlisted {
     server: ServerName,
-    error: Reason,
+    error: Told,
 }
 
 pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure> {
@@ -55,7 +56,7 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
                     if !typed.json {
                         tell(&Failure::Unlisted(error.clone()).render(Style::stderr()));
                     }
-                    comparison.errors.push(Unlisted { server, error: Reason::from(&error) });
+                    comparison.errors.push(Unlisted { server, error: error_of_list(&error) });
                     continue;
                 }
             };

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use ostler_core::caller::Caller;
 use ostler_core::catalog::nearest;
 use ostler_core::config::Config;
+use ostler_core::name::ServerName;
 use ostler_core::policy::{Decider, Explanation, Pattern, Rules, Subject};
 use serde::Serialize;
 
+use super::names;
 use crate::config_file::{self, shown};
 use crate::failure::Failure;
 use crate::{cli, output};
@@ -18,7 +20,8 @@ const DENIED: u8 = 5;
 
 pub(super) fn run(typed: &cli::Explain, file: Option<&Path>) -> Result<ExitCode, Failure> {
     let config = config_file::choose(config_file::find(file)?)?.config;
-    let asked = Asked::read(&config, typed);
+    let servers: Vec<ServerName> = config.servers.iter().map(|spec| spec.name.clone()).collect();
+    let asked = Asked::read(&servers, typed);
     let explained = Explained::of(&config, &asked);
     if typed.json {
         output::print_json(&explained)?;
@@ -36,21 +39,21 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// The longest name of a server that fits is meant; where none does, what
-    /// stands before the first `/` or `__`.
-    fn read(config: &Config, typed: &'a cli::Explain) -> Self {
+    /// The longest name of a server that fits is meant; where none does, what stands before the first separator.
+    /// Behind a `/` there may be the word of another kind, such as `prompt:`.
+    fn read(servers: &[ServerName], typed: &'a cli::Explain) -> Self {
         let what = typed.what.as_str();
-        let is_end = |rest: &str| rest.is_empty() || rest.starts_with("__") || rest.starts_with('/');
-        let fits = |name: &str| what.strip_prefix(name).is_some_and(is_end);
-        let known = config.servers.iter().map(|spec| spec.name.as_str().len());
-        let known = known.filter(|length| what.get(..*length).is_some_and(fits)).max();
-        let end = known.or_else(|| [what.find('/'), what.find("__")].into_iter().flatten().min());
-        let (server, rest) = what.split_at(end.unwrap_or(what.len()));
-        let rest = match rest.strip_prefix("__") {
-            Some(tool) => Some(Subject::Tool(tool)),
-            None => rest.strip_prefix('/').map(Subject::parse),
+        let known =
+            names::readings(servers, what).into_iter().max_by_key(|(server, _)| server.as_str().len());
+        let end = known.map(|(server, _)| server.as_str().len());
+        let end = end.or_else(|| names::server_part(what).map(str::len)).unwrap_or(what.len());
+        let (server, rest) = what.split_at(end);
+        let tool = || rest.strip_prefix("__").or_else(|| rest.strip_prefix(['.', ':', ' ']));
+        let subject = match rest.strip_prefix('/') {
+            Some(subject) => Some(Subject::parse(subject)),
+            None => tool().map(Subject::Tool),
         };
-        Self { role: &typed.role, server, subject: rest }
+        Self { role: &typed.role, server, subject }
     }
 
     fn what(&self) -> String {

@@ -7,7 +7,7 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::{Difference, DifferenceKind, Lock, LockedServer, Section};
 use serde::Serialize;
 
-use super::tools::Reason;
+use super::tools::error_of_list;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
@@ -16,6 +16,7 @@ use crate::pins::desk::{Desk, Offered};
 use crate::pins::findings::{Finding, Reviewer};
 use crate::pins::show;
 use crate::reach;
+use crate::told::Told;
 
 /// What became of each server. The stable shape of `--json`.
 #[derive(Default, Serialize)]
@@ -76,7 +77,7 @@ struct Unfit {
 #[derive(Serialize)]
 struct Unlisted {
     server: ServerName,
-    error: Reason,
+    error: Told,
 }
 
 pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure> {
@@ -203,7 +204,7 @@ impl Outcome {
         if !is_json {
             tell(&Failure::Unlisted(error.clone()).render(Style::stderr()));
         }
-        self.errors.push(Unlisted { server, error: Reason::from(error) });
+        self.errors.push(Unlisted { server, error: error_of_list(error) });
     }
 
     /// Servers that the config does not have any more.

@@ -9,6 +9,7 @@ mod explain;
 pub(crate) mod list;
 mod lock;
 mod manual;
+mod names;
 mod offers;
 pub(crate) mod operate;
 mod relay;

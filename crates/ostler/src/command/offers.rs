@@ -8,12 +8,13 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::tools::Reason;
+use super::tools::error_of_list;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{self, Style, tell};
+use crate::output::{self, Style};
 use crate::reach::{self, Offered, Reach};
 use crate::table::{Cell, Table};
+use crate::told::Told;
 
 pub(super) fn prompts(typed: &cli::Offers, shared: &cli::Shared) -> Result<(), Failure> {
     reach::run(reach::find(shared)?, async |reach| {
@@ -58,7 +59,7 @@ async fn select(reach: &Reach, typed: &cli::Offers, kind: Kind) -> Result<Vec<Of
     if let Some(server) = &typed.server {
         let names = reach.names().await?;
         if !names.iter().any(|name| name.as_str() == server) {
-            return Err(CallError::unknown_server(server, names.iter().map(ServerName::as_str)).into());
+            return Err(Failure::unknown_server(server, &names));
         }
     }
     let is_meant =
@@ -66,19 +67,9 @@ async fn select(reach: &Reach, typed: &cli::Offers, kind: Kind) -> Result<Vec<Of
     Ok(reach.offers(kind).await?.into_iter().filter(is_meant).collect())
 }
 
-/// One broken server is told of and spoils nothing; if all are, the command has failed.
 fn judge(offered: &[Offered]) -> Result<(), Failure> {
     let errors: Vec<&CallError> = offered.iter().filter_map(|one| one.error.as_ref()).collect();
-    if let ([only], 1) = (errors.as_slice(), offered.len()) {
-        return Err(Failure::Unlisted((*only).clone()));
-    }
-    for error in &errors {
-        tell(&Failure::Unlisted((*error).clone()).render(Style::stderr()));
-    }
-    if !errors.is_empty() && errors.len() == offered.len() {
-        return Err(Failure::NoneAnswered(errors.len()));
-    }
-    Ok(())
+    super::tools::judge(&errors, offered.len())
 }
 
 fn items(offered: &[Offered]) -> impl Iterator<Item = (&ServerName, &reach::Item)> {
@@ -122,7 +113,7 @@ struct Entry<'a> {
 #[derive(Serialize)]
 struct Broken<'a> {
     server: &'a ServerName,
-    error: Reason,
+    error: Told,
 }
 
 fn entries(
@@ -140,5 +131,5 @@ fn entries(
 
 fn broken(offered: &[Offered]) -> Vec<Broken<'_>> {
     let broken = offered.iter().filter_map(|one| Some((&one.server, one.error.as_ref()?)));
-    broken.map(|(server, error)| Broken { server, error: error.into() }).collect()
+    broken.map(|(server, error)| Broken { server, error: error_of_list(error) }).collect()
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use ostler_core::error::CallError;
 use ostler_core::fault::Span;
 use ostler_core::name::ServerName;
 use ostler_core::status::{InvalidDefinition, InvalidDefinitions, ServerStatus, State};
 use serde::Serialize;
 
-use super::tools::Reason;
+use super::tools::error_of_list;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::reach::{self, Probed, Reach, Relayed};
 use crate::table::{Cell, Table};
+use crate::told::Told;
 use crate::{cli, pins};
 
 /// How often `--watch` looks.
@@ -61,17 +61,14 @@ pub(super) fn warm(typed: &cli::Warm, shared: &cli::Shared) -> Result<(), Failur
         let probed = reach.probe(&names, false).await?;
         let shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
         show(&Format { json: typed.json, clear: false }, View::Probed, &shown, None)?;
-        match probed.into_iter().filter(|probed| probed.error.is_some()).count() {
-            0 => Ok(()),
-            failed => Err(Failure::NoneAnswered(failed)),
-        }
+        Failure::of_servers(probed.iter().filter(|probed| probed.error.is_some()).count(), probed.len())
     })
 }
 
 /// Finds a server by its name.
 fn named(name: &str, all: &[ServerName]) -> Result<ServerName, Failure> {
     let found = all.iter().find(|known| known.as_str() == name).cloned();
-    found.ok_or_else(|| CallError::unknown_server(name, all.iter().map(ServerName::as_str)).into())
+    found.ok_or_else(|| Failure::unknown_server(name, all))
 }
 
 /// Starts the servers and shows what they say.
@@ -84,11 +81,7 @@ async fn probe(typed: &cli::Status, reach: &Reach) -> Result<(), Failure> {
     if typed.watch {
         return watch(typed, View::Probed, reach, &mut shown).await;
     }
-    match probed.len() {
-        0 => Ok(()),
-        all if failed == all => Err(Failure::NoneAnswered(all)),
-        _ => Ok(()),
-    }
+    Failure::of_servers(failed, probed.len())
 }
 
 /// Shows the servers again and again; only a signal or a closed output ends it.
@@ -120,7 +113,10 @@ async fn select(reach: &Reach, typed: &cli::Status) -> Result<Vec<ServerStatus>,
     let Some(server) = typed.server.as_deref() else { return Ok(all) };
     match all.iter().find(|status| status.name.as_str() == server) {
         Some(status) => Ok(vec![status.clone()]),
-        None => Err(CallError::unknown_server(server, all.iter().map(|status| status.name.as_str())).into()),
+        None => {
+            let known: Vec<ServerName> = all.iter().map(|status| status.name.clone()).collect();
+            Err(Failure::unknown_server(server, &known))
+        }
     }
 }
 
@@ -143,7 +139,7 @@ struct Shown {
     /// How long the start took; absent without a probe.
     start_ms: Option<u128>,
     /// Why the probe failed.
-    error: Option<Reason>,
+    error: Option<Told>,
     /// The same for people.
     #[serde(skip)]
     words: Option<String>,
@@ -165,7 +161,7 @@ impl Shown {
         Self {
             status: probed.status.clone(),
             start_ms: error.is_none().then_some(probed.start.as_millis()),
-            error: error.map(Reason::from),
+            error: error.map(error_of_list),
             words: error.map(|error| error.reason()),
         }
     }

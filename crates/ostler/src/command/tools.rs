@@ -1,43 +1,94 @@
 //! `ostler tools`: what can be called.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use ostler_core::catalog::Table as Names;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::policy::glob;
 use ostler_host::{Discovered, ListedTool};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::names;
 use crate::arguments::schema::Schema;
 use crate::cli;
 use crate::failure::{Failure, hint_of_list};
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::reach::{self, Reach, Trouble};
 use crate::table::{Cell, Table};
+use crate::told::Told;
 
 pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failure> {
     reach::run(reach::find(shared)?, async |reach| {
-        let found = find(reach, typed.server.as_deref()).await?;
-        let tools = name(&found);
+        let meant = Meant::read(reach, typed).await?;
+        let found = find(reach, &meant).await?;
+        let mut tools = name(&found);
+        let mut left_out = 0;
+        if !typed.search.is_empty() {
+            tools = search(tools, &typed.search.join(" "));
+            left_out = tools.len().saturating_sub(MOST_HITS);
+            tools.truncate(MOST_HITS);
+        }
         let errors: Vec<(&ServerName, &CallError)> = found
             .iter()
             .filter_map(|one| one.tools.as_ref().err().map(|error| (&one.server, error)))
             .collect();
         if typed.json {
             print_json(&tools, &errors)?;
-        } else if typed.full {
+        } else if typed.full || matches!(meant, Meant::Tool(_)) {
             output::print(&render_full(&tools, Style::stdout()))?;
         } else {
             output::print(&render(&tools).render(Style::stdout(), output::width()))?;
         }
-        if found.is_empty() {
-            tell("the config has no servers");
+        match &meant {
+            Meant::Everything if found.is_empty() => tell("the config has no servers"),
+            Meant::Pattern(_) if tools.is_empty() => {
+                tell("no tool has such a name; `ostler tools` lists all")
+            }
+            _ if !typed.search.is_empty() && tools.is_empty() => tell("no tool fits these words"),
+            _ if left_out > 0 => tell(&format!("{left_out} more fit less well; more words narrow it down")),
+            _ => {}
         }
         tell_unapproved(reach, &found).await?;
+        let errors: Vec<&CallError> = errors.into_iter().map(|(_, error)| error).collect();
         judge(&errors, found.len())
     })
+}
+
+/// A tool and the name under which it is called.
+type Named<'a> = (String, &'a ListedTool);
+
+/// Most tools that a search shows.
+const MOST_HITS: usize = 20;
+
+/// Returns the tools that have a word of the search in their name, title or description, best ones first: those
+/// with more of the words, then those that have them in their name.
+fn search<'a>(tools: Vec<Named<'a>>, words: &str) -> Vec<Named<'a>> {
+    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    let mut hits: Vec<((usize, usize), Named<'a>)> = Vec::new();
+    for (name, tool) in tools {
+        let definition: Value = serde_json::from_slice(&tool.tool.definition).unwrap_or_default();
+        let text = |key: &str| definition.get(key).and_then(Value::as_str).unwrap_or_default().to_lowercase();
+        let places = [(name.to_lowercase(), 4), (text("title"), 2), (text("description"), 1)];
+        let weights = words.iter().map(|word| {
+            let found = places.iter().filter(|(text, _)| text.contains(word));
+            found.map(|(text, weight)| weight * if is_whole_word(text, word) { 2 } else { 1 }).sum()
+        });
+        let weights: Vec<usize> = weights.filter(|weight| *weight > 0).collect();
+        if !weights.is_empty() {
+            hits.push(((weights.len(), weights.iter().sum()), (name, tool)));
+        }
+    }
+    // Equally good ones stay in the order of the list.
+    hits.sort_by_key(|(weight, _)| Reverse(*weight));
+    hits.into_iter().map(|(_, tool)| tool).collect()
+}
+
+fn is_whole_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric()).any(|part| part == word)
 }
 
 /// A tool that is not as it was approved is missing above, or should be looked at.
@@ -61,23 +112,69 @@ async fn tell_unapproved(reach: &Reach, found: &[Discovered]) -> Result<(), Fail
     Ok(())
 }
 
-/// One server is asked; all of them as far as that is needed to know their tools.
-async fn find(reach: &Reach, server: Option<&str>) -> Result<Vec<Discovered>, Failure> {
-    let Some(server) = server else { return reach.discover().await };
-    let names = reach.names().await?;
-    let Some(name) = names.iter().find(|name| name.as_str() == server) else {
-        return Err(CallError::unknown_server(server, names.iter().map(ServerName::as_str)).into());
-    };
-    let tools = match reach.tools(server).await {
-        Ok(tools) => Ok(tools),
-        Err(Trouble::Call(error)) => Err(error),
-        Err(Trouble::Daemon(failure)) => return Err(failure),
-    };
-    Ok(vec![Discovered { server: name.clone(), tools }])
+/// Lists what is meant. One server is asked; all of them as far as that is needed to know their tools.
+async fn find(reach: &Reach, meant: &Meant) -> Result<Vec<Discovered>, Failure> {
+    match meant {
+        Meant::Everything => reach.discover().await,
+        Meant::Server(server) => {
+            let tools = match reach.tools(server.as_str()).await {
+                Ok(tools) => Ok(tools),
+                Err(Trouble::Call(error)) => Err(error),
+                Err(Trouble::Daemon(failure)) => return Err(failure),
+            };
+            Ok(vec![Discovered { server: server.clone(), tools }])
+        }
+        Meant::Tool(name) => {
+            let tool =
+                names::tool(reach, name, None).await.map_err(|trouble| Failure::of_list(trouble, None))?;
+            Ok(vec![Discovered { server: tool.server.clone(), tools: Ok(vec![tool]) }])
+        }
+        Meant::Pattern(pattern) => {
+            let mut found = reach.discover().await?;
+            let is_reached = |server: &ServerName| {
+                names::spellings(server, "").iter().any(|beginning| glob::reaches(pattern, beginning))
+            };
+            found.retain(|one| is_reached(&one.server));
+            for tools in found.iter_mut().filter_map(|one| one.tools.as_mut().ok()) {
+                tools.retain(|tool| is_match(pattern, tool));
+            }
+            Ok(found)
+        }
+    }
+}
+
+fn is_match(pattern: &str, tool: &ListedTool) -> bool {
+    let spellings = names::spellings(&tool.server, &tool.tool.name);
+    spellings.iter().chain([&tool.exposed]).any(|name| glob::is_match(pattern, name))
+}
+
+/// The tools that the names on the command line mean.
+enum Meant {
+    Everything,
+    Server(ServerName),
+    /// One tool, as it was typed.
+    Tool(String),
+    /// A glob over the names of tools.
+    Pattern(String),
+}
+
+impl Meant {
+    async fn read(reach: &Reach, typed: &cli::Tools) -> Result<Self, Failure> {
+        if typed.names.is_empty() {
+            return Ok(Self::Everything);
+        }
+        let text = typed.names.join(" ");
+        let servers = reach.names().await?;
+        Ok(match servers.into_iter().find(|server| server.as_str() == text) {
+            Some(server) => Self::Server(server),
+            None if text.contains(['*', '?']) => Self::Pattern(text),
+            None => Self::Tool(text),
+        })
+    }
 }
 
 /// The tools with the names under which they can be called beside each other.
-pub(crate) fn name(found: &[Discovered]) -> Vec<(String, &ListedTool)> {
+pub(crate) fn name(found: &[Discovered]) -> Vec<Named<'_>> {
     let tools: Vec<&ListedTool> = found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
     let names = Names::new(tools.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])));
     let mut by_name = HashMap::with_capacity(tools.len());
@@ -91,18 +188,18 @@ pub(crate) fn name(found: &[Discovered]) -> Vec<(String, &ListedTool)> {
     named.collect()
 }
 
-/// One broken server is told of and spoils nothing; if all are, the command has failed.
-fn judge(errors: &[(&ServerName, &CallError)], asked: usize) -> Result<(), Failure> {
-    if let ([(_, only)], 1) = (errors, asked) {
+/// Tells of every server that failed. What the others have is printed, and the command has failed all the same.
+pub(super) fn judge(errors: &[&CallError], asked: usize) -> Result<(), Failure> {
+    if let ([only], 1) = (errors, asked) {
         return Err(Failure::Unlisted((*only).clone()));
     }
-    for (_, error) in errors {
+    for error in errors {
         tell(&Failure::Unlisted((*error).clone()).render(Style::stderr()));
     }
-    if asked > 0 && errors.len() == asked { Err(Failure::NoneAnswered(asked)) } else { Ok(()) }
+    Failure::of_servers(errors.len(), asked)
 }
 
-fn render(tools: &[(String, &ListedTool)]) -> Table {
+fn render(tools: &[Named<'_>]) -> Table {
     let mut table = Table::new(&["TOOL", "DESCRIPTION"]);
     for (name, tool) in tools {
         let description = describe(tool);
@@ -112,7 +209,7 @@ fn render(tools: &[(String, &ListedTool)]) -> Table {
     table
 }
 
-fn render_full(tools: &[(String, &ListedTool)], style: Style) -> String {
+fn render_full(tools: &[Named<'_>], style: Style) -> String {
     let mut text = String::new();
     for (name, tool) in tools {
         if !text.is_empty() {
@@ -170,36 +267,24 @@ struct Entry<'a> {
 #[derive(Serialize)]
 struct Broken<'a> {
     server: &'a ServerName,
-    error: Reason,
+    error: Told,
 }
 
-/// An error as programs see it.
-#[derive(Serialize)]
-pub(super) struct Reason {
-    code: &'static str,
-    message: String,
-    cause: Option<String>,
-    hint: Option<String>,
+/// The error of a list as programs see it.
+pub(super) fn error_of_list(error: &CallError) -> Told {
+    let mut told = Told::from(error);
+    told.hint = hint_of_list(error);
+    told
 }
 
-impl From<&CallError> for Reason {
-    fn from(error: &CallError) -> Self {
-        Self {
-            code: error.code(),
-            message: error.to_string(),
-            cause: error.cause(),
-            hint: hint_of_list(error),
-        }
-    }
-}
-
-fn print_json(tools: &[(String, &ListedTool)], errors: &[(&ServerName, &CallError)]) -> Result<(), Failure> {
+fn print_json(tools: &[Named<'_>], errors: &[(&ServerName, &CallError)]) -> Result<(), Failure> {
     let entries = tools.iter().map(|(name, listed)| {
         let definition =
             serde_json::from_slice(&listed.tool.definition).map_err(|error| Failure::Output(error.into()))?;
         Ok(Entry { name, server: &listed.server, tool: &listed.tool.name, definition })
     });
     let tools = entries.collect::<Result<_, Failure>>()?;
-    let errors = errors.iter().map(|(server, error)| Broken { server, error: (*error).into() }).collect();
+    let errors =
+        errors.iter().map(|(server, error)| Broken { server, error: error_of_list(error) }).collect();
     output::print_json(&Listing { tools, errors })
 }

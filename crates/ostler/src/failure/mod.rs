@@ -9,11 +9,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
 
 use crate::guard::BY_SIGNAL;
 use crate::output::{self, Style};
 use crate::reach::{Deadline, Trouble};
 use crate::spot::Note;
+use crate::told::Failed;
 
 pub(crate) use words::hint_of_list;
 
@@ -37,6 +39,14 @@ pub(crate) enum Failure {
         /// What the server said at its end, one line each.
         last_words: Vec<String>,
     },
+    /// A name that nothing known has.
+    #[error("{error}")]
+    UnknownName {
+        /// What was asked for, and what was probably meant.
+        error: CallError,
+        /// What there is instead, or could not be asked.
+        cause: String,
+    },
     /// The tool answered that it failed; its answer has been printed.
     #[error("the tool `{0}` reported an error")]
     ToolError(String),
@@ -51,6 +61,14 @@ pub(crate) enum Failure {
     /// So many servers did not answer; each has been reported.
     #[error("{}", none_of(*.0))]
     NoneAnswered(usize),
+    /// Some servers did not answer; each has been reported, and what the others said is printed.
+    #[error("{failed} of {asked} servers could not be used")]
+    Incomplete {
+        /// How many did not.
+        failed: usize,
+        /// How many were asked.
+        asked: usize,
+    },
     /// What was typed makes no sense.
     #[error("{what}")]
     Usage {
@@ -241,6 +259,26 @@ impl Failure {
         }
     }
 
+    /// Judges a command that asked servers, each of which was reported if it failed.
+    pub(crate) fn of_servers(failed: usize, asked: usize) -> Result<(), Self> {
+        match failed {
+            0 => Ok(()),
+            all if all == asked => Err(Self::NoneAnswered(all)),
+            failed => Err(Self::Incomplete { failed, asked }),
+        }
+    }
+
+    /// The failure of a name that no server has.
+    pub(crate) fn unknown_server(name: &str, known: &[ServerName]) -> Self {
+        let error = CallError::unknown_server(name, known.iter().map(ServerName::as_str));
+        let cause = match known {
+            [] => "the config has no servers".to_owned(),
+            [only] => format!("the only server is `{only}`"),
+            known => format!("the servers are {}", output::names(known.iter().map(ServerName::as_str))),
+        };
+        Self::UnknownName { error, cause }
+    }
+
     /// The same for the list of tools that comes before a call.
     pub(crate) fn of_list(trouble: Trouble, deadline: Option<Deadline>) -> Self {
         match Self::of_call(trouble, deadline) {
@@ -273,21 +311,71 @@ impl Failure {
             | Self::Unapproved { .. }
             | Self::Untrusted { .. }
             | Self::UnknownToken(_) => 5,
-            Self::Call(error) | Self::Late(error) | Self::Lost { error, .. } => error.exit_code(),
+            Self::Call(error)
+            | Self::Late(error)
+            | Self::Lost { error, .. }
+            | Self::UnknownName { error, .. } => error.exit_code(),
             Self::Unlisted(error) if may_have_run(error) => 6,
             Self::Unlisted(error) => error.exit_code(),
-            Self::NoneAnswered(_) | Self::Detached { .. } => 6,
+            Self::NoneAnswered(_) | Self::Incomplete { .. } | Self::Detached { .. } => 6,
             Self::ToolError(_) | Self::Unfinished { .. } => 7,
             Self::Interrupted { signal, .. } => u8::try_from(BY_SIGNAL + signal).unwrap_or(1),
         }
     }
 
-    /// Says what happened, unless there is nobody to tell, and gives the exit code.
+    /// The stable name of the failure.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Call(error) | Self::Late(error) | Self::Unlisted(error) | Self::Lost { error, .. } => {
+                error.code()
+            }
+            Self::UnknownName { error, .. } => error.code(),
+            Self::ToolError(_) => "tool-error",
+            Self::Unfinished { .. } => "unfinished",
+            Self::NoneAnswered(_) | Self::Incomplete { .. } => "server-unavailable",
+            Self::Usage { .. } => "usage",
+            Self::Config { .. } => "config-invalid",
+            Self::Unreadable { .. } => "config-unreadable",
+            Self::Lock { .. } => "lock-file-invalid",
+            Self::Untrusted { .. } => "config-untrusted",
+            Self::Unapproved { .. } => "not-approved",
+            Self::NoConfig { .. } => "no-config",
+            Self::Unreachable { .. } => "daemon-unreachable",
+            Self::Refused { .. } => "daemon-refused",
+            Self::NoDaemon { .. } => "no-daemon",
+            Self::AlreadyRunning(_) => "already-running",
+            Self::Stillborn { .. } => "daemon-not-started",
+            Self::Detached { .. } => "daemon-lost",
+            Self::Listen { .. } => "cannot-listen",
+            Self::Exposed(_) => "no-credentials",
+            Self::Relay { .. } => "relay-unusable",
+            Self::Tokens { .. } => "tokens-unusable",
+            Self::UnknownToken(_) => "unknown-token",
+            Self::Unwritable { .. } => "file-unwritable",
+            Self::Interrupted { .. } => "interrupted",
+            Self::OutputClosed | Self::Output(_) => "output-failed",
+            Self::UnsafeFolder { .. } => "unsafe-folder",
+            Self::Unlockable { .. } => "cannot-lock",
+            Self::Machine(_) => "machine-refused",
+        }
+    }
+
+    /// Says what happened, unless there is nobody to tell, and gives the exit code. With `--json` it is also a
+    /// document on stdout, unless there is one already.
     pub(crate) fn report(&self) -> ExitCode {
         if !matches!(self, Self::OutputClosed) {
-            output::tell(&self.render(Style::stderr()));
+            self.tell();
         }
         ExitCode::from(self.exit_code())
+    }
+
+    fn tell(&self) {
+        let is_document = output::is_json_wanted() && !output::has_printed();
+        // A person who reads the document on a terminal needs no second telling.
+        let is_read = is_document && output::print_json(&Failed { error: self.into() }).is_ok();
+        if !(is_read && output::is_terminal()) {
+            output::tell(&self.render(Style::stderr()));
+        }
     }
 }
 

@@ -47,6 +47,7 @@ fn every_failure_has_its_row_in_the_table_of_exit_codes() {
         (Failure::Call(malformed()), 8),
         (Failure::Lost { error: malformed(), last_words: Vec::new() }, 8),
         (Failure::NoneAnswered(2), 6),
+        (Failure::Incomplete { failed: 1, asked: 2 }, 6),
         (Failure::ToolError("t".into()), 7),
         (Failure::Unfinished { tool: "t".into(), kind: "task".into() }, 7),
         (CallError::OverBudget { of: BudgetOf::Role, reset_after: Some(Duration::from_secs(60)) }.into(), 9),

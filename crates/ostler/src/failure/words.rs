@@ -5,6 +5,28 @@ use ostler_core::error::{CallError, UnavailableState};
 
 use super::{Failure, may_have_run};
 use crate::output::{Style, Tint, clean};
+use crate::told::Told;
+
+impl From<&Failure> for Told {
+    fn from(failure: &Failure) -> Self {
+        let mut told = match failure {
+            Failure::Call(error)
+            | Failure::Late(error)
+            | Failure::Unlisted(error)
+            | Failure::Lost { error, .. }
+            | Failure::UnknownName { error, .. } => Self::from(error),
+            _ => Self::default(),
+        };
+        (told.code, told.message) = (failure.code().to_owned(), failure.to_string());
+        told.cause = failure.cause();
+        told.hint = match failure {
+            Failure::Config { .. } => Some("`ostler check --json` lists the problems".into()),
+            other => other.hint(),
+        };
+        told.exit = Some(failure.exit_code());
+        told
+    }
+}
 
 impl Failure {
     /// What happened, why, and what to do next, one line each, and what the server said.
@@ -40,6 +62,7 @@ impl Failure {
                 Some(clean(why))
             }
             Self::UnsafeFolder { why, .. } | Self::Unlockable { why, .. } => Some(why.clone()),
+            Self::UnknownName { cause, .. } => Some(cause.clone()),
             Self::Tokens { why, .. } => Some(why.to_string()),
             Self::NoDaemon { why } => Some((*why).into()),
             Self::Detached { url } => Some(format!("the daemon at {url} has ended or was restarted")),
@@ -52,7 +75,7 @@ impl Failure {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Call(error) | Self::Lost { error, .. } => hint_of(error),
+            Self::Call(error) | Self::Lost { error, .. } | Self::UnknownName { error, .. } => hint_of(error),
             Self::Unlisted(error) => hint_of_list(error),
             Self::Late(error) if error.exit_code() == 8 => {
                 Some("check whether it took effect before trying again with a longer --timeout".into())
@@ -67,7 +90,7 @@ impl Failure {
                     "read it; then consent with `ostler trust`, or name it with `--config {file}`"
                 ))
             }
-            Self::Unfinished { .. } => Some("`--raw` prints what it answered".into()),
+            Self::Unfinished { .. } => Some("`--json` prints what it answered".into()),
             Self::Listen { hint, .. } => Some(hint.clone()),
             Self::Refused { hint, .. } => hint.clone(),
             Self::Exposed(_) => Some(

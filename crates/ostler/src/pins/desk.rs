@@ -91,7 +91,7 @@ impl Desk {
         }
         let find = |name: &String| {
             let found = known().find(|known| known.as_str() == name).cloned();
-            found.ok_or_else(|| CallError::unknown_server(name, known().map(ServerName::as_str)).into())
+            found.ok_or_else(|| Failure::unknown_server(name, &known().cloned().collect::<Vec<_>>()))
         };
         typed.iter().map(find).collect()
     }

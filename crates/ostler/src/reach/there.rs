@@ -25,7 +25,7 @@ use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
 use crate::command::operate::{Change, LockOnDisk};
 use crate::failure::Failure;
 use crate::output;
-use crate::told::Told;
+use crate::told::{Failed, Told};
 
 /// How long the daemon may take for what is no call: it has its own deadlines,
 /// and downloading and starting a server is the longest of them.
@@ -136,11 +136,6 @@ struct WholeItem {
 struct Repeated {
     section: String,
     name: String,
-}
-
-#[derive(Deserialize)]
-struct Refusal {
-    error: Told,
 }
 
 impl There {
@@ -385,7 +380,7 @@ impl There {
         if status.is_success() {
             return Ok(());
         }
-        let Ok(Refusal { error }) = serde_json::from_slice(text) else {
+        let Ok(Failed { error }) = serde_json::from_slice(text) else {
             return Err(self.confused(format!("it answers with HTTP status {status}")).into());
         };
         let what = error.message.clone();

@@ -19,14 +19,14 @@ fn a_tool_is_called_and_its_text_printed() {
 fn a_number_keeps_all_its_digits() {
     let home = fake();
     let big = "123456789012345678901234567890.12345678901234567890";
-    let run = home.run(&["call", "fake__echo", &format!("n={big}"), "--raw"]);
+    let run = home.run(&["call", "fake__echo", &format!("n={big}"), "--json"]);
     assert!(run.stdout.contains(&format!(r#""structuredContent":{{"n":{big}}}"#)), "{run}");
 }
 
 #[test]
-fn raw_prints_the_result_byte_for_byte() {
+fn json_prints_the_result_byte_for_byte() {
     let exact = std::process::Command::new(fake_mcp()).arg("--print-exact").output().unwrap();
-    let run = fake().run(&["call", "fake__exact", "--raw"]);
+    let run = fake().run(&["call", "fake__exact", "--json"]);
     assert_eq!(run.stdout.strip_suffix('\n'), Some(std::str::from_utf8(&exact.stdout).unwrap()));
 }
 
@@ -42,9 +42,9 @@ fn arguments_come_as_pairs_as_an_object_from_a_file_and_from_stdin() {
     home.write("all.json", "{\n  \"text\": \"from a file\"\n}\n");
     let table: [(&[&str], &str, &str); 6] = [
         (&["call", "fake__text", "text=@note.txt"], "", "two\nlines\n"),
-        (&["call", "fake__text", "--json", "{\"text\": \"whole\"}"], "", "whole\n"),
-        (&["call", "fake__text", "--json", "@all.json"], "", "from a file\n"),
-        (&["call", "fake__text", "--json", "-"], "{\"text\":\n\"from stdin\"}", "from stdin\n"),
+        (&["call", "fake__text", "--args", "{\"text\": \"whole\"}"], "", "whole\n"),
+        (&["call", "fake__text", "--args", "@all.json"], "", "from a file\n"),
+        (&["call", "fake__text", "--args", "-"], "{\"text\":\n\"from stdin\"}", "from stdin\n"),
         (&["call", "fake__echo", "a:=[1, 2]", "b=x"], "", "{\"a\":[1, 2],\"b\":\"x\"}\n"),
         (&["call", "fake__echo"], "", "{}\n"),
     ];
@@ -60,8 +60,8 @@ fn arguments_that_make_no_sense_are_refused_before_the_tool_runs() {
     insta::assert_snapshot!(home.run(&["call", "fake__sleep", "ms=soon"]));
     insta::assert_snapshot!(home.run(&["call", "fake__sleep", "soon"]));
     insta::assert_snapshot!(home.run(&["call", "fake__sleep", "ms=1", "ms=2"]));
-    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "--json", "[1]"]));
-    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "--json", "{"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "--args", "[1]"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__sleep", "--args", "{"]));
     insta::assert_snapshot!(home.run(&["call", "fake__sleep", "ms=@nothing"]));
     assert!(home.lines("ledger").is_empty());
     let demo = Home::new();
@@ -74,7 +74,52 @@ fn a_tool_that_does_not_exist_is_told_with_what_was_meant() {
     let home = fake();
     insta::assert_snapshot!(home.run(&["call", "fake__ehco"]));
     insta::assert_snapshot!(home.run(&["call", "fka__echo"]));
-    insta::assert_snapshot!(home.run(&["call", "echo"]));
+    insta::assert_snapshot!(home.run(&["call", "fake"]));
+}
+
+#[test]
+fn the_object_of_arguments_has_a_flag_of_its_own() {
+    let home = Home::with_servers(&[("fake", &["--ledger", "ledger"])]);
+    insta::assert_snapshot!(home.run(&["call", "fake__text", "--json", "{\"text\": \"a=b\"}"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__text", "--json={\"text\": \"x\"}"]));
+    insta::assert_snapshot!(home.run(&["call", "fake__text", "text=x", "--args", "{}"]));
+    assert!(home.lines("ledger").is_empty());
+}
+
+#[test]
+fn a_tool_is_called_by_any_spelling_of_its_name() {
+    let other: &[&str] = &["--catalog", "wx.json", "--starts", "wx"];
+    let home = Home::with_servers(&[("fake", &[]), ("wx", other)]);
+    home.write("wx.json", r#"{"tools": []}"#);
+    let table: [&[&str]; 5] =
+        [&["fake__text"], &["fake.text"], &["fake/text"], &["fake:text"], &["fake", "text"]];
+    for words in table {
+        let run = home.run(&[&["call"], words, &["text=hi"]].concat());
+        assert_eq!((run.stdout.as_str(), run.code), ("hi\n", Some(0)), "{run}");
+    }
+    assert_eq!(home.lines("wx").len(), 0, "only the server that is meant is started");
+    let run = home.run(&["call", "text", "text=hi"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("hi\n", Some(0)), "{run}");
+}
+
+#[test]
+fn a_name_that_two_servers_have_is_not_guessed() {
+    let home = Home::with_servers(&[("one", &["--ledger", "ledger"]), ("two", &["--ledger", "ledger"])]);
+    insta::assert_snapshot!(home.run(&["call", "text", "text=hi"]));
+    let broken: &[&str] = &["--exit-at-start", "1:no licence"];
+    let half = Home::with_servers(&[("one", &["--ledger", "ledger"]), ("two", broken)]);
+    insta::assert_snapshot!(half.run(&["call", "text", "text=hi"]));
+    assert!(home.lines("ledger").is_empty() && half.lines("ledger").is_empty());
+}
+
+#[test]
+fn a_misspelled_name_is_told_with_what_there_is() {
+    let home = Home::with_servers(&[("fake", &[]), ("time", &[])]);
+    insta::assert_snapshot!(home.run(&["call", "fake.ehco"]));
+    insta::assert_snapshot!(home.run(&["call", "fkae.echo"]));
+    insta::assert_snapshot!(home.run(&["call", "fkae__echo"]));
+    insta::assert_snapshot!(home.run(&["call", "ehco"]));
+    insta::assert_snapshot!(home.run(&["call", "echo", "hello"]));
 }
 
 #[test]

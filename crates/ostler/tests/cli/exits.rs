@@ -32,6 +32,71 @@ fn every_exit_code_is_reached() {
 }
 
 #[test]
+fn with_json_every_error_is_a_document_on_stdout() {
+    let home = Home::with_servers(&[("fake", &[]), ("broken", &["--exit-at-start", "1"])]);
+    home.write("wrong.toml", "nonsense = 1\n");
+    let table: [(i32, &str, &[&str]); 14] = [
+        (2, "usage", &["call", "fake__text", "text:=", "--json"]),
+        (2, "usage", &["tools", "--json", "--fulll"]),
+        (2, "usage", &["nothing", "--json"]),
+        (3, "config-invalid", &["tools", "--json", "--config", "wrong.toml"]),
+        (3, "config-unreadable", &["list", "--json", "--config", "gone.toml"]),
+        (4, "daemon-unreachable", &["status", "--json", "--daemon", "http://127.0.0.1:1"]),
+        (5, "unknown-tool", &["call", "fake__nothing", "--json"]),
+        (5, "unknown-tool", &["tools", "fake__nothing", "--json"]),
+        (5, "unknown-server", &["call", "gone__nothing", "--json"]),
+        (5, "unknown-server", &["prompts", "gone", "--json"]),
+        (5, "unknown-server", &["status", "gone", "--json"]),
+        (6, "server-unavailable", &["call", "broken__echo", "--json"]),
+        (7, "upstream-error", &["call", "fake__rpc_error", "code=-32000", "message=no", "--json"]),
+        (8, "outcome-unknown", &["call", "fake__exit", "code=1", "--json"]),
+    ];
+    for (exit, code, args) in table {
+        let run = home.run(args);
+        let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run}"));
+        let error = &json["error"];
+        assert_eq!(
+            (&error["code"], &error["exit"], run.code),
+            (&code.into(), &exit.into(), Some(exit)),
+            "{run}"
+        );
+        assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{run}");
+        assert!(!run.stderr.is_empty(), "people are told too: {run}");
+    }
+    insta::assert_snapshot!(home.run(&["call", "fake.ehco", "--json"]));
+    insta::assert_snapshot!(home.run(&["tools", "--jsn", "--json"]));
+}
+
+#[test]
+fn a_result_or_a_list_in_json_is_followed_by_no_second_document() {
+    let home = Home::with_servers(&[("fake", &[]), ("broken", &["--exit-at-start", "1"])]);
+    let table: [(i32, &[&str]); 4] = [
+        (7, &["call", "fake__fail", "--json"]),
+        (6, &["tools", "--json"]),
+        (6, &["prompts", "--json"]),
+        (6, &["status", "--probe", "--json"]),
+    ];
+    for (exit, args) in table {
+        let run = home.run(args);
+        let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run}"));
+        assert_eq!((run.code, json.get("error")), (Some(exit), None), "{run}");
+    }
+}
+
+#[test]
+fn a_command_fails_if_one_server_failed_and_prints_what_the_others_have() {
+    let home = Home::with_servers(&[("fake", &[]), ("broken", &["--exit-at-start", "1"])]);
+    for args in [&["tools"][..], &["tools", "*echo"], &["resources"], &["prompts"], &["status", "--probe"]] {
+        let run = home.run(args);
+        assert_eq!(run.code, Some(6), "{run}");
+        assert!(run.stdout.contains("fake"), "{run}");
+        assert!(run.stderr.contains("1 of 2 servers could not be used"), "{run}");
+    }
+    let run = home.run(&["tools", "fake__*"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "the broken one was not asked for: {run}");
+}
+
+#[test]
 fn output_that_can_not_be_written_is_an_error() {
     let home = Home::new();
     let full = File::options().write(true).open("/dev/full").unwrap();

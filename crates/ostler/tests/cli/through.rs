@@ -20,7 +20,8 @@ fn home() -> Home {
 fn both(home: &Home, args: &[&str]) -> (String, String) {
     let run = || {
         let text = home.run(args).without_times();
-        text.lines().filter(|line| !line.starts_with("waiting: ")).collect::<Vec<_>>().join("\n")
+        let is_timely = |line: &&str| line.starts_with("waiting: ") || line.contains("\"retryAfterMs\": ");
+        text.lines().filter(|line| !is_timely(line)).collect::<Vec<_>>().join("\n")
     };
     let alone = run();
     let daemon = Daemon::start(home);
@@ -34,19 +35,22 @@ fn calls_lists_and_errors_read_the_same() {
     let home = home();
     for line in [
         "call fake__echo text=hi",
-        "call fake__echo text=hi --raw",
+        "call fake__echo text=hi --json",
         "call fake__add a=9007199254740993 b=1",
         "call fake__ecko",
         "call fakes__echo",
         "call fake__fail",
         "call fake__rpc_error code=-32000 message=no",
         "call fake__exit",
-        "call fake__sleep ms=60000 --timeout 100ms",
+        "call fake__sleep ms=60000 --timeout 3s",
         "call bad__x",
         "tools fake",
         "tools fake --full",
         "tools fake --json",
         "tools nope",
+        "tools fake.echo",
+        "call fake/echo text=hi",
+        "call fake.ecko --json",
         "tools bad",
         "prompts fake",
         "prompts --json",

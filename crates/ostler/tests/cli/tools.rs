@@ -60,6 +60,40 @@ fn a_sleeping_server_is_listed_without_being_started() {
 }
 
 #[test]
+fn one_tool_is_shown_in_full_by_any_spelling_of_its_name() {
+    let home = Home::new();
+    let shown = home.run(&["tools", "demo__add"]);
+    insta::assert_snapshot!(shown);
+    for words in [&["demo.add"][..], &["demo/add"], &["demo:add"], &["demo", "add"], &["add"]] {
+        assert_eq!(home.run(&[&["tools"], words].concat()).stdout, shown.stdout, "{words:?}");
+    }
+    let run = home.run(&["tools", "demo.add", "--json"]);
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((json["tools"].as_array().unwrap().len(), &json["tools"][0]["tool"]), (1, &"add".into()));
+    insta::assert_snapshot!(home.run(&["tools", "demo__ad"]));
+    insta::assert_snapshot!(home.run(&["tools", "deno"]));
+}
+
+#[test]
+fn patterns_choose_among_the_tools() {
+    let home = Home::new();
+    insta::assert_snapshot!(home.run(&["tools", "demo__*e*"]));
+    assert_eq!(home.run(&["tools", "demo.*e*"]).stdout, home.run(&["tools", "demo__*e*"]).stdout);
+    insta::assert_snapshot!(home.run(&["tools", "git__*"]));
+}
+
+#[test]
+fn a_search_finds_the_best_tools_first_and_not_too_many() {
+    let home = Home::new();
+    insta::assert_snapshot!(home.run(&["tools", "--search", "numbers", "add"]));
+    insta::assert_snapshot!(home.run(&["tools", "--search", "submarine"]));
+    let many = Home::with_servers(&[("fake", &["--tools", "100"])]);
+    let run = many.run(&["tools", "--search", "fake"]);
+    assert_eq!(run.stdout.lines().count(), 21, "{run}");
+    assert!(run.stderr.contains(" more fit less well"), "{run}");
+}
+
+#[test]
 fn a_description_can_not_control_the_terminal() {
     let home = Home::with_servers(&[("fake", &["--change-tools", "suffix"])]);
     home.write("suffix", "\u{1b}[2J gotcha");

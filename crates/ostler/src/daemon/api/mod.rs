@@ -32,7 +32,7 @@ use self::query::Query;
 pub(crate) use self::tokens::Used;
 use super::{Daemon, door};
 use crate::proof;
-use crate::told::Told;
+use crate::told::{Failed, Told};
 
 /// The description of this API, which a test compares with the routes.
 const OPENAPI: &str = include_str!("../../../openapi.json");
@@ -127,12 +127,6 @@ fn refuse(status: StatusCode, code: &str, what: &str) -> Response {
     let mut response = reply(status, &json!({ "error": { "code": code, "message": what } }));
     response.extensions_mut().insert(Refusal(what.into()));
     response
-}
-
-/// The shape of every error.
-#[derive(Serialize)]
-struct Failed {
-    error: Told,
 }
 
 /// A call's error.

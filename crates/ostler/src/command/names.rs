@@ -1,0 +1,239 @@
+//! Names as people type them, looked up among what servers list.
+//!
+//! `wx__forecast` is the name of a tool. `wx.forecast`, `wx/forecast`, `wx:forecast` and `wx forecast` mean the
+//! same, and so does `forecast` where one server alone has it. A name that fits two things means neither.
+
+use ostler_core::catalog::{Table, exposed_name, nearest};
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::{Discovered, ListedTool};
+
+use crate::failure::Failure;
+use crate::output::{self, clean};
+use crate::reach::{Deadline, Reach, Trouble};
+
+/// Everything that people put between a server and one of its tools. None but `__` can be part of a server's name.
+const SEPARATORS: [&str; 5] = ["__", ".", "/", ":", " "];
+
+/// Returns every way to read a text as a server and the name of something that it has.
+pub(super) fn readings<'s, 't>(servers: &'s [ServerName], text: &'t str) -> Vec<(&'s ServerName, &'t str)> {
+    let reading = |server: &'s ServerName| {
+        let rest = text.strip_prefix(server.as_str())?;
+        let item = SEPARATORS.iter().find_map(|separator| rest.strip_prefix(separator))?;
+        Some((server, item)).filter(|_| !item.is_empty())
+    };
+    servers.iter().filter_map(reading).collect()
+}
+
+/// Returns every way to write the name of something that a server has.
+pub(super) fn spellings(server: &ServerName, item: &str) -> [String; 5] {
+    SEPARATORS.map(|separator| format!("{server}{separator}{item}"))
+}
+
+/// Returns what stands before the first separator, if there is one.
+pub(super) fn server_part(text: &str) -> Option<&str> {
+    let first = SEPARATORS.iter().filter_map(|separator| text.find(separator)).min()?;
+    Some(&text[..first]).filter(|server| !server.is_empty())
+}
+
+/// Finds the row that a name means. The name of a server in front of it decides before a bare name does.
+///
+/// # Errors
+///
+/// Fails if the name fits several rows, and says which.
+pub(super) fn find<'t>(
+    table: &'t Table,
+    servers: &[ServerName],
+    text: &str,
+) -> Result<Option<(&'t ServerName, &'t str)>, Failure> {
+    if let Some(found) = table.resolve(text) {
+        return Ok(Some(found));
+    }
+    let readings = readings(servers, text);
+    let is_read = |server: &ServerName, item: &str| readings.contains(&(server, item));
+    let named = table.iter().filter(|row| is_read(&row.server, &row.tool));
+    let bare = table.iter().filter(|row| &*row.tool == text);
+    for fitting in [named.collect::<Vec<_>>(), bare.collect()] {
+        match fitting.as_slice() {
+            [] => {}
+            [only] => return Ok(Some((&only.server, &only.tool))),
+            several => {
+                let names = output::names(several.iter().map(|row| &*row.exposed));
+                return Err(Failure::Usage {
+                    what: format!("`{}` can mean {names}", clean(text)),
+                    hint: Some(format!("write the whole name, such as `{}`", clean(&several[0].exposed))),
+                });
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the error of a name that nothing has, with what was probably meant of what the table holds.
+pub(super) fn unknown(table: &Table, text: &str) -> CallError {
+    let written = SEPARATORS[1..].iter().fold(text.to_owned(), |text, other| text.replacen(other, "__", 1));
+    let exposed = || table.iter().map(|row| &*row.exposed);
+    let by_own_name = || {
+        let near = nearest(text, table.iter().map(|row| &*row.tool))?;
+        table.iter().find(|row| &*row.tool == near).map(|row| &*row.exposed)
+    };
+    let near = nearest(&written, exposed()).or_else(by_own_name).or_else(|| nearest(text, exposed()));
+    CallError::UnknownTool { name: text.to_owned(), nearest: near.map(str::to_owned) }
+}
+
+/// Finds the tool that a name means. Only the servers that the name can belong to are asked; for a bare name, all.
+pub(super) async fn tool(
+    reach: &Reach,
+    text: &str,
+    deadline: Option<Deadline>,
+) -> Result<ListedTool, Trouble> {
+    let servers = reach.names().await?;
+    let owners: Vec<&ServerName> = readings(&servers, text).into_iter().map(|(server, _)| server).collect();
+    if owners.is_empty() {
+        return bare_tool(reach, &servers, text).await;
+    }
+    let (mut listed, mut failure) = (Vec::new(), None);
+    for server in owners {
+        match Deadline::bound(deadline, server, reach.tools(server.as_str())).await {
+            Ok(tools) => listed.extend(tools),
+            Err(trouble) => failure = failure.or(Some(trouble)),
+        }
+    }
+    let table = table(&listed);
+    match find(&table, &servers, text)? {
+        Some(found) => pick(&listed, found).ok_or_else(|| unknown(&table, text).into()),
+        None => Err(failure.unwrap_or_else(|| unknown(&table, text).into())),
+    }
+}
+
+async fn bare_tool(reach: &Reach, servers: &[ServerName], text: &str) -> Result<ListedTool, Trouble> {
+    if servers.iter().any(|server| server.as_str() == text) {
+        let what = format!("`{text}` is a server, and no tool of it is named");
+        let hint = Some(format!("`ostler tools {text}` lists its tools"));
+        return Err(Failure::Usage { what, hint }.into());
+    }
+    if let Some((server, _)) = text.split_once("__") {
+        return Err(Failure::unknown_server(server, servers).into());
+    }
+    let found = reach.discover().await?;
+    let silent: Vec<&Discovered> = found.iter().filter(|one| one.tools.is_err()).collect();
+    let listed: Vec<ListedTool> =
+        found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().cloned().collect();
+    let table = table(&listed);
+    let silent_names = || output::names(silent.iter().map(|one| one.server.as_str()));
+    match find(&table, servers, text)?.and_then(|found| pick(&listed, found)) {
+        Some(tool) if silent.is_empty() => Ok(tool),
+        // The tool that is meant may be one of a server that is down.
+        Some(tool) => Err(Failure::Usage {
+            what: format!(
+                "it is not certain whose tool `{}` is: {} did not answer",
+                clean(text),
+                silent_names()
+            ),
+            hint: Some(format!("write the whole name, such as `{}`", clean(&tool.exposed))),
+        }
+        .into()),
+        None => {
+            let error = unknown(&table, text);
+            let server = server_part(text).unwrap_or(text);
+            let is_tool = matches!(&error, CallError::UnknownTool { nearest: Some(_), .. });
+            let is_server = nearest(server, servers.iter().map(ServerName::as_str)).is_some();
+            match silent.is_empty() {
+                _ if !is_tool && is_server => Err(Failure::unknown_server(server, servers).into()),
+                true => Err(error.into()),
+                false => {
+                    let cause = format!("no server that answered has it; {} did not", silent_names());
+                    Err(Failure::UnknownName { error, cause }.into())
+                }
+            }
+        }
+    }
+}
+
+/// Makes the table of names of these tools.
+pub(super) fn table(listed: &[ListedTool]) -> Table {
+    Table::new(listed.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])))
+}
+
+fn pick(listed: &[ListedTool], (server, tool): (&ServerName, &str)) -> Option<ListedTool> {
+    listed.iter().find(|it| it.server == *server && it.tool.name == tool).cloned()
+}
+
+/// Returns the server and the tool that a name nothing was found under would be the name of.
+pub(super) fn namesake(servers: &[ServerName], text: &str) -> Option<(ServerName, String)> {
+    match readings(servers, text).as_slice() {
+        [(server, tool)] => {
+            // The whole of a name that is shown shortened is not its name.
+            let is_whole = !text.contains("__") || exposed_name(server, tool) == text;
+            is_whole.then(|| ((*server).clone(), (*tool).to_owned()))
+        }
+        [] => {
+            let (server, tool) = text.split_once("__")?;
+            Some((ServerName::new(server).ok()?, tool.to_owned()))
+        }
+        // It could be one or the other, and means neither.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meant(text: &str, tools: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let rows =
+            tools.iter().map(|(server, tool)| (ServerName::new(server).unwrap(), vec![(*tool).into()]));
+        let mut servers: Vec<ServerName> = rows.clone().map(|(server, _)| server).collect();
+        servers.dedup();
+        let table = Table::new(rows);
+        let found = find(&table, &servers, text).map_err(|failure| failure.to_string())?;
+        Ok(found.map(|(server, tool)| format!("{server} {tool}")))
+    }
+
+    #[test]
+    fn a_name_is_understood_as_people_write_it() {
+        let tools = [("wx", "forecast"), ("wx", "a.b"), ("time", "now"), ("time", "wx.now")];
+        for text in ["wx__forecast", "wx.forecast", "wx/forecast", "wx:forecast", "wx forecast", "forecast"] {
+            assert_eq!(meant(text, &tools), Ok(Some("wx forecast".into())), "{text}");
+        }
+        assert_eq!(meant("wx.a.b", &tools), Ok(Some("wx a.b".into())));
+        assert_eq!(meant("a.b", &tools), Ok(Some("wx a.b".into())));
+        assert_eq!(meant("wx.now", &tools), Ok(Some("time wx.now".into())));
+        assert_eq!(meant("wx.later", &tools), Ok(None));
+        assert_eq!(meant("", &tools), Ok(None));
+    }
+
+    #[test]
+    fn a_bare_name_that_two_servers_have_means_neither() {
+        let said = meant("now", &[("a", "now"), ("b", "now")]).unwrap_err();
+        assert_eq!(said, "`now` can mean `a__now`, `b__now`");
+        let hijacked = [("wx", "forecast"), ("evil", "wx.forecast")];
+        assert_eq!(meant("wx.forecast", &hijacked), Ok(Some("wx forecast".into())));
+    }
+
+    #[test]
+    fn a_shortened_name_is_looked_up_and_not_taken_apart() {
+        let long = "x".repeat(100);
+        let short = exposed_name(&ServerName::new("time").unwrap(), &long);
+        assert_eq!(meant(&short, &[("time", "now"), ("time", &long)]), Ok(Some(format!("time {long}"))));
+    }
+
+    #[test]
+    fn a_name_that_two_servers_could_have_means_neither() {
+        assert_eq!(meant("a___b", &[("a", "_b"), ("a_", "c")]), Ok(Some("a _b".into())));
+        assert_eq!(meant("a___b", &[("a", "_c"), ("a_", "b")]), Ok(Some("a_ b".into())));
+        assert!(meant("a___b", &[("a", "_b"), ("a_", "b")]).is_err());
+    }
+
+    #[test]
+    fn a_typo_is_told_with_the_name_that_was_meant() {
+        let wx = ServerName::new("wx").unwrap();
+        let table = Table::new([(wx, vec!["forecast".to_owned(), "get-sum".to_owned()])]);
+        for (typed, near) in
+            [("wx.forcast", "wx__forecast"), ("getsum", "wx__get-sum"), ("wx/get_sum", "wx__get-sum")]
+        {
+            let CallError::UnknownTool { nearest, .. } = unknown(&table, typed) else { panic!("{typed}") };
+            assert_eq!(nearest.as_deref(), Some(near), "{typed}");
+        }
+    }
+}
