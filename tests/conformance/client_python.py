@@ -1,6 +1,6 @@
 """The Python SDK's client, in front of six servers behind one `/mcp`.
 
-usage: client_python.py legacy|modern URL   with the checks' facts in $FACTS
+usage: client_python.py legacy|modern|sse URL   with the checks' facts in $FACTS
 
 Prints `ok NAME` or `FAIL NAME: why` for each check.
 """
@@ -12,6 +12,7 @@ import sys
 
 import mcp_types as types
 from mcp import Client
+from mcp.client.sse import sse_client
 from mcp.shared.exceptions import MCPError
 
 FACTS = json.loads(os.environ["FACTS"])
@@ -173,9 +174,9 @@ async def cancels_a_call_and_goes_on(client):
 
 
 async def main(url):
-    mode = {"legacy": "legacy", "modern": "auto"}[ERA]
+    mode = {"legacy": "legacy", "modern": "auto", "sse": "legacy"}[ERA]
     failed = 0
-    async with Client(url, mode=mode, elicitation_callback=elicit) as client:
+    async with Client(sse_client(url) if ERA == "sse" else url, mode=mode, elicitation_callback=elicit) as client:
         for function in CHECKS:
             name = f"python, {ERA}: {function.__name__.replace('_', ' ')}"
             try:

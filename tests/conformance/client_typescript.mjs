@@ -1,11 +1,11 @@
 // The TypeScript SDK's client, in front of six servers behind one `/mcp`.
 //
-// usage: client_typescript.mjs legacy|modern URL   with the checks' facts in $FACTS
+// usage: client_typescript.mjs legacy|modern|sse URL   with the checks' facts in $FACTS
 //
 // Prints `ok NAME` or `FAIL NAME: why` for each check.
 
 import assert from 'node:assert/strict';
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 
 const [era, url] = process.argv.slice(2);
 const facts = JSON.parse(process.env.FACTS);
@@ -110,7 +110,8 @@ const checks = {
 };
 
 const overdue = () => new Promise((_, reject) => setTimeout(reject, PATIENCE, new Error('took too long')).unref());
-await client.connect(new StreamableHTTPClientTransport(new URL(url)));
+const Transport = era === 'sse' ? SSEClientTransport : StreamableHTTPClientTransport;
+await client.connect(new Transport(new URL(url)));
 let failed = 0;
 for (const [name, check] of Object.entries(checks)) {
     try {

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::answer::{Hub, Lot, Names, SubscriptionRoom, Subscriptions};
 use crate::beat::Beat;
+use crate::http::SseClients;
 use crate::options::GatewayOptions;
 use crate::sessions::Sessions;
 use crate::shares::Shares;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) subscription_room: SubscriptionRoom,
     /// Legacy sessions over HTTP.
     pub(crate) sessions: Sessions,
+    /// Clients of the HTTP+SSE transport.
+    pub(crate) sse_clients: SseClients,
     /// Room for long streams.
     pub(crate) long_streams: Arc<Slots>,
     /// What one caller may have of them.
@@ -58,6 +61,7 @@ impl Gateway {
             subscriptions: Subscriptions::default(),
             subscription_room: SubscriptionRoom::default(),
             sessions: Sessions::new(options.max_sessions, options.session_idle),
+            sse_clients: SseClients::default(),
             long_streams: Slots::new(options.max_streams),
             long_per_caller: Shares::new(options.max_streams.div_ceil(2)),
             per_caller: Shares::new(options.max_per_caller),
@@ -77,7 +81,7 @@ impl Gateway {
 
     /// Legacy sessions that are open over HTTP.
     pub fn sessions(&self) -> usize {
-        self.0.sessions.len()
+        self.0.sessions.len() + self.0.sse_clients.len()
     }
 
     /// Ends the sessions of callers whose credential was taken back, with all

@@ -10,7 +10,7 @@ use ostler_wire::code;
 
 use super::payload::Response;
 use super::refuse::refuse;
-use super::{gate, metadata};
+use super::{Transport, gate, metadata};
 use crate::auth::{Admitted, Check, Knock, Unauthorized};
 use crate::exchange::Reply;
 use crate::gateway::Gateway;
@@ -22,7 +22,7 @@ const LONGEST_CHECK: Duration = Duration::from_secs(5);
 /// Whose request it is, or the answer to a stranger's.
 pub(super) async fn enter(
     gateway: &Gateway,
-    server: Option<&str>,
+    (server, transport): (Option<&str>, Transport),
     peer: Option<SocketAddr>,
     parts: &Parts,
 ) -> Result<Admitted, Box<Response>> {
@@ -40,17 +40,15 @@ pub(super) async fn enter(
     };
     checked.map_err(|why| {
         let metadata = gateway.0.options.resource_metadata.as_ref();
-        let address = metadata.map(|metadata| metadata::address(metadata, host, &path(server)));
+        let address = metadata.map(|metadata| metadata::address(metadata, host, &path(server, transport)));
         Box::new(unauthorized(&why, address.as_deref()))
     })
 }
 
 /// The path of the endpoint, without anything that a client has made up.
-fn path(server: Option<&str>) -> String {
-    match server.and_then(|server| ServerName::new(server).ok()) {
-        Some(server) => format!("/servers/{server}/mcp"),
-        None => "/mcp".into(),
-    }
+fn path(server: Option<&str>, transport: Transport) -> String {
+    let server = server.and_then(|server| ServerName::new(server).ok());
+    transport.path(server.as_ref().map(ServerName::as_str))
 }
 
 /// One answer for whoever has no credential that is good, whatever was asked for.

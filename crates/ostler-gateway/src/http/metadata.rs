@@ -19,10 +19,8 @@ const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// Adds the routes of the metadata: of the whole host, and of each endpoint.
 pub(super) fn add(routes: Router<Gateway>) -> Router<Gateway> {
-    routes
-        .route(WELL_KNOWN, get(tell))
-        .route(&format!("{WELL_KNOWN}/mcp"), get(tell))
-        .route(&format!("{WELL_KNOWN}/servers/{{name}}/mcp"), get(tell))
+    let endpoints = ["", "/mcp", "/servers/{name}/mcp", "/sse", "/servers/{name}/sse"];
+    endpoints.iter().fold(routes, |routes, path| routes.route(&format!("{WELL_KNOWN}{path}"), get(tell)))
 }
 
 /// Where the metadata of an endpoint is told.

@@ -5,6 +5,8 @@
 //!                                          ├─ GET, DELETE ─ get.rs      ├─ legacy.rs ─ events.rs
 //!                                          └─ 405                       └─ batch.rs
 //! ```
+//!
+//! Clients of the older HTTP+SSE transport come to paths of their own (`sse_clients.rs`), past the same checks.
 
 mod accept;
 mod batch;
@@ -23,13 +25,14 @@ mod post;
 mod refuse;
 mod serve;
 mod sse;
+mod sse_clients;
 mod wait;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Path, State};
+use axum::extract::{ConnectInfo, OriginalUri, Path, State};
 use axum::routing::any;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
@@ -46,17 +49,23 @@ use crate::face::Face;
 use crate::gateway::Gateway;
 use crate::pass::Pass;
 use crate::session::{InUse, Session};
+use crate::shares::Share;
 
 pub use self::long::LongStream;
 pub use self::refuse::Refusal;
 pub use self::serve::{Limits, OnRefusal, Site, serve};
+pub(crate) use self::sse_clients::SseClients;
 
 impl Gateway {
-    /// The endpoints `/mcp` and `/servers/{name}/mcp`, to be served alone or
-    /// merged into another router; and what clients are told about tokens for
+    /// The endpoints `/mcp` and `/servers/{name}/mcp`, and `sse` beside each for clients of 2024-11-05, to be served
+    /// alone or merged into another router; and what clients are told about tokens for
     /// them, if there is anything to tell.
     pub fn router(&self) -> Router {
-        let routes = Router::new().route("/mcp", any(all)).route("/servers/{name}/mcp", any(one));
+        let routes = Router::new()
+            .route("/mcp", any(all))
+            .route("/servers/{name}/mcp", any(one))
+            .route("/sse", any(all_by_sse))
+            .route("/servers/{name}/sse", any(one_by_sse));
         let routes = match self.0.options.resource_metadata {
             Some(_) => metadata::add(routes),
             None => routes,
@@ -84,6 +93,23 @@ async fn one(
     routed(gateway, Some(&name), request).await
 }
 
+async fn all_by_sse(
+    State(gateway): State<Gateway>,
+    OriginalUri(uri): OriginalUri,
+    request: axum::extract::Request,
+) -> axum::response::Response {
+    sse_endpoint(gateway, None, &uri, request).await.map(Payload::into_body)
+}
+
+async fn one_by_sse(
+    State(gateway): State<Gateway>,
+    Path(name): Path<String>,
+    OriginalUri(uri): OriginalUri,
+    request: axum::extract::Request,
+) -> axum::response::Response {
+    sse_endpoint(gateway, Some(&name), &uri, request).await.map(Payload::into_body)
+}
+
 /// A request that has come through a router.
 async fn routed(
     gateway: Gateway,
@@ -101,6 +127,7 @@ struct Visit {
     /// Ends with the caller's credential.
     pass: Option<Pass>,
     face: Face,
+    transport: Transport,
     method: Method,
     headers: HeaderMap,
     accepts: Accepts,
@@ -123,22 +150,11 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
     let (parts, body) = request.into_parts();
-    let Admitted { caller, pass } = match enter::enter(&gateway, server, peer, &parts).await {
-        Ok(admitted) => admitted,
+    let (visit, share) = match begin(gateway, (server, Transport::Streamable), peer, parts).await {
+        Ok(begun) => begun,
         Err(refusal) => return *refusal,
     };
-    let share = match hold::place(&gateway, &caller) {
-        Ok(share) => share,
-        Err(refusal) => return *refusal,
-    };
-    let Some(face) = face(&gateway, &caller, server) else {
-        record_unfound(&gateway, &caller, server.unwrap_or_default(), &parts.method);
-        return refuse(StatusCode::NOT_FOUND, "there is no such server here");
-    };
-    let accepts = Accepts::of(&parts.headers);
-    let (method, headers) = (parts.method, parts.headers);
-    let visit = Visit { gateway, caller, pass, face, method: method.clone(), headers, accepts };
-    let response = match method {
+    let response = match visit.method.clone() {
         Method::POST => match visit.pass.clone() {
             None => post::post(visit, body).await,
             // Dropped like the request of a client that leaves; what a session
@@ -156,6 +172,74 @@ where
     hold::keep(response, share)
 }
 
+/// One request of a client of 2024-11-05. `uri` is the one that the client named, whatever this router is nested in.
+async fn sse_endpoint(
+    gateway: Gateway,
+    server: Option<&str>,
+    uri: &Uri,
+    request: axum::extract::Request,
+) -> Response {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let (parts, body) = request.into_parts();
+    let (visit, share) = match begin(gateway, (server, Transport::Sse), peer, parts).await {
+        Ok(begun) => begun,
+        Err(refusal) => return *refusal,
+    };
+    let response = match visit.method.clone() {
+        Method::POST => match visit.pass.clone() {
+            None => sse_clients::post(visit, uri.query(), body).await,
+            Some(pass) => tokio::select! {
+                biased;
+                response = sse_clients::post(visit, uri.query(), body) => response,
+                () = pass.revoked() => enter::taken_back(),
+            },
+        },
+        Method::GET => sse_clients::open(visit, uri.path()),
+        _ => sse_clients::not_allowed(),
+    };
+    hold::keep(response, share)
+}
+
+/// Which transport a path speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Streamable,
+    /// That of 2024-11-05.
+    Sse,
+}
+
+impl Transport {
+    /// The path of an endpoint, without anything that a client has made up.
+    fn path(self, server: Option<&str>) -> String {
+        let last = match self {
+            Self::Streamable => "mcp",
+            Self::Sse => "sse",
+        };
+        match server {
+            Some(server) => format!("/servers/{server}/{last}"),
+            None => format!("/{last}"),
+        }
+    }
+}
+
+/// Checks the head of a request: page, credential, room, and the server it names.
+async fn begin(
+    gateway: Gateway,
+    (server, transport): (Option<&str>, Transport),
+    peer: Option<SocketAddr>,
+    parts: http::request::Parts,
+) -> Result<(Visit, Share), Box<Response>> {
+    let Admitted { caller, pass } = enter::enter(&gateway, (server, transport), peer, &parts).await?;
+    let share = hold::place(&gateway, &caller)?;
+    let Some(face) = face(&gateway, &caller, server) else {
+        record_unfound(&gateway, &caller, (server.unwrap_or_default(), transport), &parts.method);
+        return Err(Box::new(refuse(StatusCode::NOT_FOUND, "there is no such server here")));
+    };
+    let accepts = Accepts::of(&parts.headers);
+    let (method, headers) = (parts.method, parts.headers);
+    Ok((Visit { gateway, caller, pass, face, transport, method, headers, accepts }, share))
+}
+
 /// What the path shows. A server that the caller may not see looks like none.
 fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face> {
     let Some(server) = server else {
@@ -167,8 +251,13 @@ fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face
 
 /// Lets the record know of a server that was not found: because a rule hides
 /// it, or because there is none.
-fn record_unfound(gateway: &Gateway, caller: &Caller, server: &str, method: &Method) {
-    let (host, what) = (&gateway.0.host, format!("{method} /servers/{server}/mcp"));
+fn record_unfound(
+    gateway: &Gateway,
+    caller: &Caller,
+    (server, transport): (&str, Transport),
+    method: &Method,
+) {
+    let (host, what) = (&gateway.0.host, format!("{method} {}", transport.path(Some(server))));
     if !host.record_refusal(caller, Refused { server, method: &what, item: None }) {
         let unknown = Unknown { server, method: &what, subject: "", outcome: "unknown-server" };
         host.record_unknown(caller, unknown);
@@ -222,9 +311,9 @@ impl Visit {
     /// Lets the record know of a session that is none of the caller's. Its id
     /// may be somebody else's, and stays out.
     fn record_unknown_session(&self) {
-        let server = self.face.server().map_or("", ServerName::as_str);
-        let path = if server.is_empty() { "/mcp".to_owned() } else { format!("/servers/{server}/mcp") };
-        let what = format!("{} {path}", self.method);
+        let server = self.face.server().map(ServerName::as_str);
+        let what = format!("{} {}", self.method, self.transport.path(server));
+        let server = server.unwrap_or_default();
         let unknown = Unknown { server, method: &what, subject: "", outcome: "unknown-session" };
         self.gateway.0.host.record_unknown(&self.caller, unknown);
     }

@@ -27,7 +27,7 @@ use crate::sessions;
 const SAY_WITHIN: Duration = Duration::from_secs(30);
 
 /// One client on a stream.
-pub(super) struct Link {
+pub(crate) struct Link {
     gateway: Gateway,
     caller: Caller,
     face: Face,
@@ -52,7 +52,7 @@ enum Over {
 }
 
 impl Link {
-    pub(super) fn new(gateway: Gateway, caller: Caller, face: Face, line: mpsc::Sender<Bytes>) -> Self {
+    pub(crate) fn new(gateway: Gateway, caller: Caller, face: Face, line: mpsc::Sender<Bytes>) -> Self {
         Self {
             gateway,
             caller,
@@ -67,23 +67,23 @@ impl Link {
     }
 
     /// The longest line that is read.
-    pub(super) fn max_line(&self) -> usize {
+    pub(crate) fn max_line(&self) -> usize {
         self.gateway.0.options.max_body
     }
 
     /// Whether a session is being opened. No line may be taken meanwhile.
-    pub(super) fn is_opening(&self) -> bool {
+    pub(crate) fn is_opening(&self) -> bool {
         self.opening.is_some()
     }
 
     /// Whether anything is under way.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         !self.running.is_empty()
     }
 
     /// The client has said its last word. It can't answer questions any more,
     /// and what never ends by itself is ended.
-    pub(super) fn hang_up(&mut self) {
+    pub(crate) fn hang_up(&mut self) {
         self.has_hung_up.send_replace(true);
         if let Some(session) = &self.session {
             session.end();
@@ -91,7 +91,7 @@ impl Link {
     }
 
     /// Takes one line; false if the client is gone.
-    pub(super) async fn line(&mut self, line: Bytes) -> bool {
+    pub(crate) async fn line(&mut self, line: Bytes) -> bool {
         self.reap();
         match Message::parse(line) {
             Ok(Message::Request { id, method, params }) => {
@@ -236,13 +236,13 @@ impl Link {
     }
 
     /// Says something to the client; false if it is gone.
-    pub(super) async fn say(&self, reply: &Reply, id: Option<&Id>) -> bool {
+    pub(crate) async fn say(&self, reply: &Reply, id: Option<&Id>) -> bool {
         let said = self.line.send(reply.frame(id).into());
         matches!(tokio::time::timeout(SAY_WITHIN, said).await, Ok(Ok(())))
     }
 
     /// Waits for a request to be over, or for ever if none is under way.
-    pub(super) async fn settle(&mut self) {
+    pub(crate) async fn settle(&mut self) {
         match self.running.join_next().await {
             Some(ended) => self.note(ended),
             None => std::future::pending().await,
@@ -284,7 +284,7 @@ impl Link {
     }
 
     /// The client is gone: waits until what was under way is cancelled.
-    pub(super) async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.running.shutdown().await;
     }
 }

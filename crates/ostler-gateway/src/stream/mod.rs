@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::link::Link;
+pub(crate) use self::link::Link;
 use crate::exchange::Reply;
 use crate::face::Face;
 use crate::gateway::Gateway;

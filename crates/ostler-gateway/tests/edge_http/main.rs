@@ -9,5 +9,6 @@ mod legacy;
 mod modern;
 mod passing;
 mod shares;
+mod sse;
 #[allow(dead_code, reason = "shared with another test binary, which uses the rest")]
 mod world;

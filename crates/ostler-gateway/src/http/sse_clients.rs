@@ -1,0 +1,360 @@
+//! Clients of the HTTP+SSE transport of revision 2024-11-05: one stream for all answers, and a POST for each message.
+//!
+//! ```text
+//! GET  /sse              ─ stream.rs: endpoint event, then frames ◀── pump ◀── Link
+//! POST /sse?sessionId=ID ─ inbox (bounded) ──────────────────────────────────▶ Link
+//! ```
+//!
+//! A session lasts as long as its stream: there is nothing to resume, and what was under way is cancelled.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use http::{HeaderValue, StatusCode, header};
+use http_body::Frame;
+use ostler_core::caller::Caller;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::accept::is_json;
+use super::hold::{LongPlace, long_place};
+use super::payload::{Payload, Response};
+use super::refuse::{overloaded, refuse};
+use super::sse::{self, KeepAlive};
+use super::{Visit, body};
+use crate::face::Face;
+use crate::gateway::{Gateway, Shared};
+use crate::pass::Over;
+use crate::sessions;
+use crate::stream::Link;
+
+/// Frames that wait for a client that reads slowly. Answers wait for room, notifications are dropped.
+const LINE: usize = 64;
+
+/// Frames on their way from the line to the response.
+const PIPE: usize = 4;
+
+/// How long a client may leave everything unread before its stream is ended.
+const UNREAD: Duration = Duration::from_secs(60);
+
+/// How long the last answers may take to leave when nothing more is coming.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Messages of one client that wait to be taken, which they do while its `initialize` is answered.
+const INBOX: usize = 64;
+
+/// The member of the query that names the session.
+const SESSION: &str = "sessionId";
+
+/// The clients that are connected, by the random ids of their sessions.
+#[derive(Debug, Default)]
+pub(crate) struct SseClients(Mutex<HashMap<Box<str>, Arc<Inbox>>>);
+
+/// Messages of one client on their way to its connection.
+#[derive(Debug)]
+struct Inbox {
+    /// Whose connection it is: only requests of this caller are taken.
+    caller: Caller,
+    face: Face,
+    messages: mpsc::Sender<Bytes>,
+    /// Bytes of the messages that wait.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl SseClients {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn find(&self, id: &str) -> Option<Arc<Inbox>> {
+        self.lock().get(id).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Inbox>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A client that is connected; dropping it forgets the client.
+struct Connected {
+    gateway: Arc<Shared>,
+    id: Box<str>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let inbox = self.gateway.sse_clients.lock().remove(&self.id);
+        drop(inbox);
+    }
+}
+
+/// Opens the stream of a client. Its first event names the path that takes the client's messages.
+pub(super) fn open(visit: Visit, path: &str) -> Response {
+    if !visit.accepts.events {
+        let why = "this endpoint streams text/event-stream; the Accept header must name it";
+        return refuse(StatusCode::NOT_ACCEPTABLE, why);
+    }
+    let place = match long_place(&visit.gateway, &visit.caller, None) {
+        Ok(place) => place,
+        Err(refusal) => return *refusal,
+    };
+    let Some(id) = sessions::fresh_id() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "this machine has no source of chance");
+    };
+    let Visit { gateway, caller, face, pass, .. } = visit;
+    let (messages, inbox) = mpsc::channel(INBOX);
+    let waiting = Arc::<AtomicUsize>::default();
+    let known = Inbox { caller: caller.clone(), face: face.clone(), messages, waiting: Arc::clone(&waiting) };
+    gateway.0.sse_clients.lock().insert(id.clone(), Arc::new(known));
+    let opening = format!("event: endpoint\ndata: {path}?{SESSION}={id}\n\n");
+    let connected = Connected { gateway: Arc::clone(&gateway.0), id };
+    let keep_alive = KeepAlive::new(gateway.0.options.keep_alive);
+    let (pipe, frames) = mpsc::channel(PIPE);
+    let mut running = JoinSet::new();
+    running.spawn(converse(gateway, (caller, face), Received { inbox, waiting }, pipe));
+    sse::respond(Stream {
+        opening: Some(opening.into()),
+        frames,
+        keep_alive,
+        over: Over::of_long(pass),
+        _running: running,
+        _connected: connected,
+        _place: place,
+    })
+}
+
+/// Takes one message of a client that has its stream open.
+pub(super) async fn post<B>(visit: Visit, query: Option<&str>, body: B) -> Response
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let Some(id) = session_in(query.unwrap_or_default()) else { return not_allowed() };
+    let found = visit.gateway.0.sse_clients.find(id);
+    // A role that has changed is another caller: what it may use was decided when the stream was opened.
+    let is_ours = |inbox: &Arc<Inbox>| {
+        inbox.caller.principal() == visit.caller.principal()
+            && inbox.caller.role() == visit.caller.role()
+            && inbox.face == visit.face
+    };
+    let Some(inbox) = found.filter(is_ours) else {
+        visit.record_unknown_session();
+        let why =
+            "there is no such session: its stream has ended, or was not read for 60 s; open another with GET";
+        return refuse(StatusCode::NOT_FOUND, why);
+    };
+    if !is_json(&visit.headers) {
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json");
+    }
+    let options = &visit.gateway.0.options;
+    let message = match body::read(body, options.max_body, options.body_timeout).await {
+        Ok(message) => message,
+        Err(refusal) => return *refusal,
+    };
+    match inbox.put(message, options.max_body) {
+        true => accepted(),
+        false => overloaded("too many messages of this client wait for its session", None),
+    }
+}
+
+impl Inbox {
+    /// Puts a message in; false if too much waits, or the connection is ending. One message always fits.
+    fn put(&self, message: Bytes, most: usize) -> bool {
+        let size = message.len();
+        let before = self.waiting.fetch_add(size, Ordering::Relaxed);
+        let is_put = (before == 0 || before + size <= most) && self.messages.try_send(message).is_ok();
+        if !is_put {
+            self.waiting.fetch_sub(size, Ordering::Relaxed);
+        }
+        is_put
+    }
+}
+
+/// The session that a query names.
+fn session_in(query: &str) -> Option<&str> {
+    let member = |part: &&str| part.strip_prefix(SESSION).is_some_and(|rest| rest.starts_with('='));
+    query.split('&').find(member).map(|part| &part[SESSION.len() + 1..])
+}
+
+/// For whoever comes without a session. Clients of later revisions try POST first, and GET after a 405.
+pub(super) fn not_allowed() -> Response {
+    let why =
+        "open a stream with GET and POST to the path that it names; clients of 2025-03-26 and later use /mcp";
+    let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, why);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+    response
+}
+
+fn accepted() -> Response {
+    let mut response = Response::new(Payload::whole("Accepted"));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
+/// The far end of an inbox.
+struct Received {
+    inbox: mpsc::Receiver<Bytes>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Received {
+    async fn next(&mut self) -> Option<Bytes> {
+        let message = self.inbox.recv().await?;
+        self.waiting.fetch_sub(message.len(), Ordering::Relaxed);
+        Some(message)
+    }
+}
+
+/// Speaks with a client until the gateway winds up or the client does not read. Dropped when the stream is.
+async fn converse(
+    gateway: Gateway,
+    (caller, face): (Caller, Face),
+    received: Received,
+    pipe: mpsc::Sender<Bytes>,
+) {
+    let winding_up = gateway.0.is_draining.subscribe();
+    let (line, frames) = mpsc::channel(LINE);
+    let principal = caller.principal().to_owned();
+    let mut link = Link::new(gateway, caller, face, line);
+    let mut pumping = JoinSet::new();
+    pumping.spawn(pump(frames, pipe));
+    tokio::select! {
+        () = take(&mut link, received, winding_up) => {}
+        _ = pumping.join_next() => {
+            tracing::warn!(principal, "an SSE client has not read its stream for a minute, so it was ended");
+        }
+    }
+    link.end().await;
+    let _ = tokio::time::timeout(FLUSH, pumping.join_next()).await;
+}
+
+/// Takes messages as they come. When the gateway winds up, what is under way is answered first.
+async fn take(link: &mut Link, mut received: Received, mut winding_up: watch::Receiver<bool>) {
+    let mut is_ending = false;
+    while !is_ending || link.is_busy() {
+        let may_take = !link.is_opening() && !is_ending;
+        tokio::select! {
+            message = received.next(), if may_take => {
+                let Some(message) = message else { return };
+                if !link.line(message).await {
+                    return;
+                }
+            }
+            () = link.settle(), if link.is_busy() => {}
+            () = begun(&mut winding_up), if !is_ending => {
+                is_ending = true;
+                link.hang_up();
+            }
+        }
+    }
+}
+
+/// Waits until the gateway winds up. The guard of the watched value must not live across another wait.
+async fn begun(winding_up: &mut watch::Receiver<bool>) {
+    let _ = winding_up.wait_for(|is_so| *is_so).await;
+}
+
+/// Hands frames to the response until the client does not read them any more.
+async fn pump(mut frames: mpsc::Receiver<Bytes>, pipe: mpsc::Sender<Bytes>) {
+    while let Some(frame) = frames.recv().await {
+        if !matches!(tokio::time::timeout(UNREAD, pipe.send(frame)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// The body of a client's stream.
+struct Stream {
+    /// The event that names where messages go.
+    opening: Option<Bytes>,
+    frames: mpsc::Receiver<Bytes>,
+    keep_alive: KeepAlive,
+    /// The end of the credential it was opened with, and then of the stream.
+    over: Over,
+    _running: JoinSet<()>,
+    _connected: Connected,
+    _place: LongPlace,
+}
+
+impl http_body::Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        if this.over.has_come(cx) {
+            return Poll::Ready(None);
+        }
+        if let Some(opening) = this.opening.take() {
+            return Poll::Ready(Some(Ok(Frame::data(opening))));
+        }
+        match this.frames.poll_recv(cx) {
+            Poll::Ready(Some(frame)) => {
+                let mut out = Vec::new();
+                sse::push_event(&mut out, &frame);
+                while let Ok(frame) = this.frames.try_recv() {
+                    sse::push_event(&mut out, &frame);
+                }
+                this.keep_alive.spoke();
+                Poll::Ready(Some(Ok(Frame::data(out.into()))))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => this.keep_alive.poll_comment(cx).map(|comment| Some(Ok(Frame::data(comment)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_everything_unread_for_a_minute_is_cut_off() {
+        let (line, frames) = mpsc::channel(LINE);
+        let (pipe, mut unread) = mpsc::channel(1);
+        let began = tokio::time::Instant::now();
+        let pumping = tokio::spawn(pump(frames, pipe));
+        for frame in ["1", "2", "3"] {
+            line.send(frame.into()).await.unwrap();
+        }
+        tokio::time::sleep(UNREAD / 2).await;
+        assert_eq!(unread.recv().await.unwrap(), "1", "a slow one is waited for");
+        pumping.await.unwrap();
+        assert_eq!(began.elapsed(), UNREAD / 2 + UNREAD);
+        assert_eq!(unread.recv().await.unwrap(), "2");
+        assert!(unread.recv().await.is_none(), "the stream ends");
+    }
+
+    #[test]
+    fn a_query_names_its_session_wherever_it_stands() {
+        assert_eq!(session_in("sessionId=ab12"), Some("ab12"));
+        assert_eq!(session_in("x=1&sessionId=ab12&y"), Some("ab12"));
+        for query in ["", "sessionId", "sessionIdx=1", "xsessionId=1"] {
+            assert_eq!(session_in(query), None, "{query}");
+        }
+    }
+
+    #[test]
+    fn an_inbox_takes_one_message_of_any_size_and_then_so_many_bytes() {
+        let (messages, mut inbox) = mpsc::channel(2);
+        let waiting = Arc::<AtomicUsize>::default();
+        let put = Inbox { caller: Caller::local(), face: Face::All, messages, waiting: Arc::clone(&waiting) };
+        assert!(put.put(Bytes::from_static(b"123456789"), 8));
+        assert!(!put.put(Bytes::from_static(b"1"), 8), "too many bytes");
+        let taken = inbox.try_recv().unwrap();
+        waiting.fetch_sub(taken.len(), Ordering::Relaxed);
+        assert!(put.put(Bytes::from_static(b"1"), 8) && put.put(Bytes::from_static(b"2"), 8));
+        assert!(!put.put(Bytes::from_static(b"3"), 8), "too many messages");
+        assert_eq!(waiting.load(Ordering::Relaxed), 2);
+    }
+}
