@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::breaker;
 use crate::cache::Stats;
+use crate::config::Disabled;
 use crate::fault::{Exit, Span};
 use crate::name::ServerName;
 use crate::spec::ServerSpec;
@@ -128,6 +129,19 @@ impl ServerStatus {
             dropped_notifications: 0,
         }
     }
+
+    /// A server that is named and not run.
+    pub fn disabled(server: &Disabled) -> Self {
+        let error = LastError {
+            message: server.cause.clone(),
+            cause: None,
+            hint: Some(server.remedy.clone()),
+            exit: None,
+            stderr: Vec::new(),
+            seconds_ago: 0,
+        };
+        Self { state: State::Disabled, last_error: Some(error), ..Self::registered(&server.spec) }
+    }
 }
 
 /// One of the words that there are.
@@ -159,6 +173,8 @@ pub enum State {
     Ejected,
     /// Waits for a person to authorize it.
     NeedsAuth,
+    /// Named in the config and not run.
+    Disabled,
 }
 
 impl State {
@@ -174,6 +190,7 @@ impl State {
             Self::Backoff => "backoff",
             Self::Ejected => "ejected",
             Self::NeedsAuth => "needs_auth",
+            Self::Disabled => "disabled",
         }
     }
 }

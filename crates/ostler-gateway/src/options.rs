@@ -60,6 +60,8 @@ pub struct GatewayOptions {
     /// while the server can't be started. Who has nothing else to offer than
     /// that server waits rather than sends the client away.
     pub hello_patience: Duration,
+    /// What clients of all servers are told first in `instructions`, for their users.
+    pub notice: Option<String>,
     /// `/mcp` shows this server alone, under its own names.
     pub only: Option<ServerName>,
 }
@@ -95,6 +97,7 @@ impl Default for GatewayOptions {
             version: env!("CARGO_PKG_VERSION").into(),
             readiness: None,
             hello_patience: Duration::ZERO,
+            notice: None,
             only: None,
         }
     }

@@ -161,7 +161,7 @@ fn rank(state: State) -> u8 {
         State::Ejected => 3,
         State::NeedsAuth => 2,
         State::Idle => 1,
-        State::Stopped => 0,
+        State::Stopped | State::Disabled => 0,
     }
 }
 

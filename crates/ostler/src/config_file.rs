@@ -3,19 +3,24 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ostler_core::config::{Config, Format, LARGEST_FILE, Problem, Report, Source};
 use ostler_core::pins::Lock;
 
 use crate::failure::Failure;
-use crate::folders;
 use crate::output::{self, Style, Tint, tell};
 use crate::pins::{self, Locked};
 use crate::stamps::Stamps;
+use crate::{folders, self_reference};
 
-/// Looked for in the current directory, in this order.
-const HERE: [&str; 2] = ["ostler.toml", ".mcp.json"];
+/// Looked for in the working directory and in those above it, in this order.
+const NAMES: [&str; 2] = ["ostler.toml", CLIENTS];
+/// The file of a project's MCP clients.
+const CLIENTS: &str = ".mcp.json";
+/// Warnings that every command shows; where there are more, it names the command that does.
+const SHOWN_WARNINGS: usize = 3;
 
 /// A config file and everything there is to say about it.
 #[derive(Debug)]
@@ -37,7 +42,7 @@ pub(crate) struct Reading {
 pub(crate) enum Origin {
     /// The user named it, or it is the user's own.
     Chosen,
-    /// It lies in the working directory, whoever wrote it.
+    /// It lies in the working directory or above it in the repository, whoever wrote it.
     WorkingDirectory,
 }
 
@@ -83,22 +88,22 @@ pub(crate) struct Chosen {
     pub(crate) stamps: Stamps,
     /// The approved definitions, if there is a lock file beside it.
     pub(crate) lock: Option<Lock>,
+    /// Where the daemon listens, if not where the config says.
+    pub(crate) listens: Option<SocketAddr>,
 }
 
 /// The config for a command, with its problems said. Without any file it is
 /// the built-in server.
 pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
-    let chosen = choose_untold(found)?;
-    // Every command would repeat them; one is there to show them.
-    if let Some(file) = chosen.file.as_ref().filter(|_| !chosen.problems.is_empty()) {
-        let counted = counted(&chosen.problems);
-        tell(&format!("{}: {counted}; `ostler check` shows what about", shown(file).display()));
+    let chosen = choose_untold(found, None)?;
+    if let Some(file) = &chosen.file {
+        tell_warnings(file, &chosen.problems);
     }
     Ok(chosen)
 }
 
-/// The same for a command that tells of warnings itself.
-pub(crate) fn choose_untold(found: Found) -> Result<Chosen, Failure> {
+/// The same for a daemon, which tells of warnings itself and may listen elsewhere than its config says.
+pub(crate) fn choose_untold(found: Found, listens: Option<SocketAddr>) -> Result<Chosen, Failure> {
     let (file, origin) = match found {
         Found::File { file, origin } => (file, origin),
         Found::Nowhere(places) => {
@@ -107,13 +112,13 @@ pub(crate) fn choose_untold(found: Found) -> Result<Chosen, Failure> {
             let config = Config::demo(program.to_string_lossy());
             let (problems, stamps) = (Vec::new(), Stamps::default());
             let origin = Origin::Chosen;
-            return Ok(Chosen { file: None, origin, config, problems, stamps, lock: None });
+            return Ok(Chosen { file: None, origin, config, problems, stamps, lock: None, listens });
         }
     };
-    let Reading { file, config, problems, stamps, locked } = read(file)?;
+    let Reading { file, config, problems, stamps, locked } = read_for(file, listens)?;
     let config = usable(&file, config, &problems)?;
     // Without what was approved, everything would seem to be.
-    Ok(Chosen { file: Some(file), origin, config, problems, stamps, lock: locked? })
+    Ok(Chosen { file: Some(file), origin, config, problems, stamps, lock: locked?, listens })
 }
 
 /// The file that is meant: the one that was named, or the first that exists.
@@ -122,32 +127,106 @@ pub(crate) fn find(named: Option<&Path>) -> Result<Found, Failure> {
         let file = std::path::absolute(named).map_err(Failure::Machine)?;
         return Ok(Found::File { file, origin: Origin::Chosen });
     }
-    let own = folders::config().map(|folder| folder.join("ostler.toml"));
-    first_of(places_in(Path::new(".")).chain(own.clone()).collect(), own.as_deref())
+    let here = std::env::current_dir().map_err(Failure::Machine)?;
+    Ok(first_of(places_from(&here), own_place().as_deref()))
 }
 
-/// The config that a command in this directory would find there.
+/// The config that a command in this directory would find, other than the user's own.
 pub(crate) fn find_in(folder: &Path) -> Result<Found, Failure> {
-    first_of(places_in(folder).collect(), None)
+    let folder = std::path::absolute(folder).map_err(Failure::Machine)?;
+    Ok(first_of(places_from(&folder), None))
 }
 
-fn places_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    HERE.iter().map(|name| folder.join(name))
+/// The first file that a command in this directory looks at, whatever it holds.
+pub(crate) fn first_place(folder: &Path) -> Option<PathBuf> {
+    places_from(folder).into_iter().chain(own_place()).find(|place| place.is_file())
 }
 
-fn first_of(places: Vec<PathBuf>, own: Option<&Path>) -> Result<Found, Failure> {
-    match places.iter().find(|place| place.is_file()) {
-        Some(file) => {
-            let file = std::path::absolute(file).map_err(Failure::Machine)?;
-            let is_own = own.is_some_and(|own| own == file);
-            let origin = if is_own { Origin::Chosen } else { Origin::WorkingDirectory };
-            Ok(Found::File { file, origin })
+/// Where the user's own config is.
+fn own_place() -> Option<PathBuf> {
+    folders::config().map(|folder| folder.join(NAMES[0]))
+}
+
+/// Files that are looked for from a directory, up to the root of its repository.
+fn places_from(start: &Path) -> Vec<PathBuf> {
+    folders_from(start, folders::home().as_deref())
+        .into_iter()
+        .flat_map(|folder| NAMES.map(|name| folder.join(name)))
+        .collect()
+}
+
+/// The directory and those above it, up to the one with `.git`. Without a repository it is the directory alone: what
+/// lies above is another project's. No search leaves the user's home upwards, and none ends in `/`.
+fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
+    let mut folders = Vec::new();
+    for folder in start.ancestors() {
+        if folder != start && folder.parent().is_none() {
+            break;
         }
-        None => {
-            let names: Vec<String> = places.iter().map(|place| folders::short(place)).collect();
-            Ok(Found::Nowhere(names.join(", ")))
+        folders.push(folder);
+        if folder.join(".git").exists() {
+            return folders;
+        }
+        if home == Some(folder) {
+            break;
         }
     }
+    folders.truncate(1);
+    folders
+}
+
+fn first_of(mut places: Vec<PathBuf>, own: Option<&Path>) -> Found {
+    places.extend(own.map(Path::to_owned));
+    let mut looked_for = Vec::new();
+    for file in places {
+        let name = shown_place(&file);
+        if !file.is_file() {
+            looked_for.push(name);
+        } else if is_ostler_alone(&file) {
+            tell(&format!(
+                "warning: {name} names nothing but Ostler itself, so it says nothing about what to run; looking further"
+            ));
+            looked_for.push(format!("{name} (names only Ostler)"));
+        } else {
+            let is_own = own.is_some_and(|own| own == file);
+            let origin = if is_own { Origin::Chosen } else { Origin::WorkingDirectory };
+            return Found::File { file, origin };
+        }
+    }
+    Found::Nowhere(looked_for.join(", "))
+}
+
+/// What a client is told that is served without a config, in words for its user.
+pub(crate) fn describe_missing() -> String {
+    let own = own_place().map(|file| format!(", and then {}", folders::short(&file))).unwrap_or_default();
+    format!(
+        "Ostler found no config, so these are not the user's servers: there is only the built-in server `demo`. It \
+         looked for {} in the working directory of this client and up to the root of its repository{own}. Tell the \
+         user to write an ostler.toml there, or to start Ostler as `ostler stdio --config FILE`.",
+        NAMES.join(" and ")
+    )
+}
+
+/// A place as people write it: relative to the working directory, or to their home.
+fn shown_place(file: &Path) -> String {
+    let near = shown(file);
+    match near.components().count() {
+        1 => Path::new(".").join(near).display().to_string(),
+        _ => folders::short(file),
+    }
+}
+
+/// Whether the file of a project's clients names Ostler and nothing else: that is how a client is told of Ostler.
+fn is_ostler_alone(file: &Path) -> bool {
+    if !file.ends_with(CLIENTS) {
+        return false;
+    }
+    let disk = Disk::default();
+    let parsed = disk.read(file).ok().map(|text| Config::parse(file, &text, Format::Json, &disk));
+    parsed.and_then(Result::ok).is_some_and(|mut config| {
+        let problems = self_reference::leave_out(&mut config, file, None);
+        self_reference::is_all(&config, &problems)
+    })
 }
 
 /// The config of a file. One that can't be used is a failure, and its problems are said.
@@ -160,6 +239,11 @@ pub(crate) fn usable(file: &Path, config: Option<Config>, problems: &[Problem]) 
 
 /// Reads a file and what it includes.
 pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
+    read_for(file, None)
+}
+
+/// The same for a daemon that listens elsewhere than its config says.
+pub(crate) fn read_for(file: PathBuf, listens: Option<SocketAddr>) -> Result<Reading, Failure> {
     let unreadable = |why: String, hint| Failure::Unreadable { file: shown(&file).to_owned(), why, hint };
     let format = Format::of(&file).ok_or_else(|| {
         unreadable("its format is not known".into(), "the name of a config ends in .toml, .json or .jsonc")
@@ -170,16 +254,26 @@ pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
     })?;
     let (config, problems) = match Config::parse(&file, &text, format, &disk) {
         Err(Report { problems }) => (None, problems),
-        Ok(config) => {
+        Ok(mut config) => {
+            let own = self_reference::leave_out(&mut config, &file, listens);
             let unsupported = config.unsupported();
             let is_usable = !unsupported.iter().any(Problem::is_error);
-            let problems = config.notices.iter().cloned().chain(unsupported).collect();
+            let problems = config.notices.iter().cloned().chain(unsupported).chain(own).collect();
             (is_usable.then_some(config), problems)
         }
     };
     let mut stamps = disk.asked.into_inner();
     let locked = pins::file::read(&file, &mut stamps);
     Ok(Reading { file, config, problems, stamps, locked })
+}
+
+/// Says what people should know of a config that can be used. Many warnings are counted: one command shows them all.
+pub(crate) fn tell_warnings(file: &Path, problems: &[Problem]) {
+    if problems.len() <= SHOWN_WARNINGS {
+        return tell_problems(problems);
+    }
+    let counted = counted(problems);
+    tell(&format!("{}: {counted}; `ostler check` shows what about", shown(file).display()));
 }
 
 /// Says problems on stderr.

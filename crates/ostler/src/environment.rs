@@ -65,7 +65,7 @@ fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
             problems.push(warn("cwd", message, "create it, or correct `cwd`"));
         }
         if let Ok(command) = resolve(&process.command)
-            && !is_program(&command, process)
+            && program(&command, process).is_none()
         {
             let message =
                 format!("the program `{}` of `{}` was not found", command.escape_debug(), spec.name);
@@ -113,14 +113,15 @@ fn look_up(reference: &Reference) -> Result<String, String> {
     }
 }
 
-/// Whether the server's process would find the program, by its own `PATH` if it is given one.
-fn is_program(command: &str, process: &Process) -> bool {
+/// The file that the server's process would execute, by its own `PATH` if it is given one.
+pub(crate) fn program(command: &str, process: &Process) -> Option<PathBuf> {
     if command.contains('/') {
-        return is_executable(Path::new(command));
+        let file = process.cwd.as_deref().unwrap_or(Path::new("")).join(command);
+        return Some(file).filter(|file| is_executable(file));
     }
     let own = process.env.get("PATH").and_then(|text| resolve(text).ok()).map(Into::into);
     let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-    std::env::split_paths(&path).map(|folder: PathBuf| folder.join(command)).any(|file| is_executable(&file))
+    std::env::split_paths(&path).map(|folder: PathBuf| folder.join(command)).find(|file| is_executable(file))
 }
 
 fn is_executable(file: &Path) -> bool {

@@ -32,6 +32,7 @@ mod reach;
 mod relay;
 mod rule_check;
 mod sabotage;
+mod self_reference;
 mod spot;
 mod stamps;
 mod stdio;

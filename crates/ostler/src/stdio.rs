@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::config_file::{self, Found, Origin, Reading};
 use crate::failure::Failure;
+use crate::output::tell;
 use crate::proof::{self, Challenge};
 use crate::reach::Address;
 use crate::spot::{Note, Spot};
@@ -52,6 +53,12 @@ pub(crate) fn run(shared: &cli::Shared, token_file: Option<&Path>) -> Result<(),
     let callers = read_token(token_file)?;
     let found = config_file::find(shared.config.as_deref())?;
     let spot = Spot::of(found.file())?;
+    if let (Found::Nowhere(places), None) = (&found, &shared.daemon) {
+        tell(&format!(
+            "warning: no config found, so there is only the built-in server `demo`\n  looked for: {places}\n  hint: write \
+             an ostler.toml in your project, or start it as `ostler stdio --config FILE`"
+        ));
+    }
     let (address, admin) = match &shared.daemon {
         Some(address) => (address.clone(), crate::reach::token_for(address, Some(&spot))),
         None => {

@@ -73,7 +73,7 @@ pub(crate) struct Failed {
 }
 
 /// Every state that keeps a server from being called.
-const STATES: [UnavailableState; 11] = [
+const STATES: [UnavailableState; 12] = [
     UnavailableState::Starting,
     UnavailableState::Fetching,
     UnavailableState::Backoff,
@@ -85,6 +85,7 @@ const STATES: [UnavailableState; 11] = [
     UnavailableState::StartFailed,
     UnavailableState::Lost,
     UnavailableState::OutOfReach,
+    UnavailableState::Disabled,
 ];
 
 /// Everything that can become of a request.

@@ -4,6 +4,8 @@
 //! A server as such a client writes it is translated to Ostler's keys before
 //! it is read, so that nothing behind this module knows whose file it was.
 
+use std::collections::BTreeMap;
+
 use super::document::Span;
 use super::node::{Entry, Node, Table, Value};
 use super::scope::Scope;
@@ -17,9 +19,9 @@ enum Meaning {
     Unused(&'static str),
     /// The same as this key of Ostler.
     SameAs(&'static str),
-    /// `true` leaves the server out.
+    /// `true` disables the server.
     Disabled,
-    /// `false` leaves the server out.
+    /// `false` disables the server.
     Enabled,
     /// `stdio`, `http` and their like: checked, since `command` and `url` say it too.
     Transport,
@@ -84,7 +86,7 @@ pub(crate) fn hint_for(key: &str) -> Option<String> {
         Meaning::Surface => "leave it out: it is for another client's surface".to_owned(),
         Meaning::Unused(instead) => format!("leave it out: {}", instead.replace("Timeout", "_timeout")),
         Meaning::SameAs(ours) => format!("write `{ours}`"),
-        Meaning::Disabled | Meaning::Enabled => "take the server out, or put `#` before its lines".to_owned(),
+        Meaning::Disabled | Meaning::Enabled => "write `disabled = true` to have it not run".to_owned(),
         Meaning::Transport => "leave it out: `command` or `url` says it".to_owned(),
         Meaning::Allow => "write tools = { allow = [\"…\"] }".to_owned(),
         Meaning::Deny => "write tools = { deny = [\"…\"] }".to_owned(),
@@ -106,7 +108,15 @@ pub(crate) fn translate(scope: &Scope<'_>, path: &str, at: Span, theirs: &Table)
             // Zed once wrote program, arguments and environment as one value.
             ("command", Value::Table(command)) => ours.entries.extend(given(command).map(renamed_program)),
             (key, _) => match meaning(key) {
-                Some(Meaning::Surface | Meaning::Disabled | Meaning::Enabled) => {}
+                Some(Meaning::Surface) => {}
+                Some(Meaning::Disabled) if entry.node.value == Value::Flag(true) => {
+                    ours.entries.push(entry.clone());
+                }
+                Some(Meaning::Enabled) if entry.node.value == Value::Flag(false) => {
+                    let node = Node { value: Value::Flag(true), ..entry.node.clone() };
+                    ours.entries.push(Entry { key: "disabled".to_owned(), node, ..entry.clone() });
+                }
+                Some(Meaning::Disabled | Meaning::Enabled) => {}
                 Some(Meaning::Unused(instead)) => {
                     let message = format!("`{key}` of {path} is not used");
                     scope.warn(entry.key_at, &format!("{path}.{key}"), message, *instead);
@@ -131,11 +141,6 @@ fn given(table: &Table) -> impl Iterator<Item = &Entry> {
 }
 
 fn is_left_out(scope: &Scope<'_>, path: &str, at: Span, theirs: &Table) -> bool {
-    let flag = |key| theirs.get(key).filter(|entry| entry.node.value == Value::Flag(key == "disabled"));
-    if let Some(entry) = flag("disabled").or_else(|| flag("enabled")) {
-        scope.warn(entry.key_at, path, format!("{path} is disabled and left out"), None);
-        return true;
-    }
     let is_extension = theirs.get("source").is_some_and(|entry| entry.node.as_text() == Some("extension"));
     let is_settings_only = theirs.get("settings").is_some();
     let has_target = ["command", "url", "serverUrl", "httpUrl"].iter().any(|key| theirs.get(key).is_some());
@@ -150,11 +155,8 @@ fn is_left_out(scope: &Scope<'_>, path: &str, at: Span, theirs: &Table) -> bool 
 fn check_transport(scope: &Scope<'_>, path: &str, entry: &Entry) {
     let path = format!("{path}.{}", entry.key);
     match entry.node.as_text() {
-        Some("stdio" | "local" | "http" | "streamable-http" | "streamableHttp" | "remote") => {}
-        Some("sse") => {
-            let message = format!("`{path}` asks for the older SSE transport, and Streamable HTTP is spoken");
-            scope.warn(entry.node.at, &path, message, "most servers speak both; the address may differ");
-        }
+        // How an address is spoken to is found out: Streamable HTTP, or the older SSE transport.
+        Some("stdio" | "local" | "http" | "streamable-http" | "streamableHttp" | "sse" | "remote") => {}
         found => {
             let found = found.map_or_else(|| entry.node.describe(), quote);
             let message = format!("`{path}` wants \"stdio\" or \"http\", found {found}");
@@ -176,6 +178,18 @@ fn filter(allow: Option<&Entry>, deny: Option<&Entry>) -> Option<Entry> {
     let table = Table { entries: lists.into_iter().flatten().collect() };
     let node = Node { value: Value::Table(table), at: first.node.at };
     Some(Entry { key: "tools".to_owned(), key_at: first.key_at, node })
+}
+
+/// What VS Code would ask its user for: the description of each input, by id.
+pub(crate) fn inputs(root: &Table) -> BTreeMap<String, String> {
+    let inputs = root.get("inputs").or_else(|| root.get("mcp")?.node.as_table()?.get("inputs"));
+    let Some(Value::List(inputs)) = inputs.map(|entry| &entry.node.value) else { return BTreeMap::new() };
+    let text = |table: &Table, key| table.get(key).and_then(|entry| entry.node.as_text()).map(str::to_owned);
+    let described = |node: &Node| {
+        let table = node.as_table()?;
+        Some((text(table, "id")?, text(table, "description").unwrap_or_default()))
+    };
+    inputs.iter().filter_map(described).collect()
 }
 
 /// Where in a client's file its servers stand.

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use super::document::{Document, Place, Span};
 use super::idle::Places;
 use super::log::{Log, problem};
-use super::node::{Entry, Node, Table};
+use super::node::{Entry, Node, Table, Value};
 use super::problem::Severity;
 use super::reader::Reader;
-use super::scope::{Dialect, Scope};
+use super::scope::{Dialect, Scope, Unresolved};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{
-    Config, Format, Source, admin, audit, auth, bounds, clients, defaults, gateway, json, listen, pins,
-    relay, role, root, server, toml,
+    Config, Disabled, Format, Source, admin, audit, auth, bounds, clients, defaults, gateway, json, listen,
+    pins, relay, role, root, server, toml,
 };
 use crate::catalog::slug;
 use crate::name::ServerName;
-use crate::spec::Transport;
+use crate::spec::{ServerSpec, Transport};
 
 /// The largest file, in bytes; a config a person can oversee is far smaller.
 pub const LARGEST_FILE: u64 = 4 << 20;
@@ -88,6 +88,8 @@ impl<'a> Loader<'a> {
             home: self.source.home(),
             log: self.log,
             places: &places,
+            inputs: BTreeMap::new(),
+            unresolved: RefCell::default(),
         };
         if let Some(root) = parse(&scope, format) {
             match shape(&scope, format, &root) {
@@ -95,6 +97,7 @@ impl<'a> Loader<'a> {
                 Shape::Client(table, servers) => {
                     scope.dialect = Dialect::Client;
                     scope.base = client_base(&scope.base);
+                    scope.inputs = clients::inputs(table);
                     self.client(&scope, table, servers);
                 }
                 Shape::Nothing => {}
@@ -230,7 +233,41 @@ impl<'a> Loader<'a> {
             return scope.error(at, &path, message, "rename or remove one of them");
         }
         self.names.insert(name.clone(), scope.place(at));
-        self.config.servers.extend(server::read(scope, name, at, table));
+        if let Some(flag) = table.get("disabled").filter(|entry| entry.node.value == Value::Flag(true)) {
+            return self.disable(scope, name, flag, table);
+        }
+        let spec = server::read(scope, name.clone(), at, table).map(|spec| self.in_folder(scope, spec));
+        match scope.unresolved.take() {
+            Some(Unresolved { cause, remedy }) => {
+                let spec = spec.unwrap_or_else(|| ServerSpec::stdio(name, "").lazy());
+                self.config.disabled.push(Disabled { spec, cause, remedy });
+            }
+            None => self.config.servers.extend(spec),
+        }
+    }
+
+    /// Gives a process without a working directory the folder of its file, wherever its host is started.
+    fn in_folder(&mut self, scope: &Scope<'_>, mut spec: ServerSpec) -> ServerSpec {
+        if let Transport::Stdio(process) = &mut spec.transport
+            && process.cwd.is_none()
+            && scope.base.is_absolute()
+        {
+            process.cwd = Some(scope.base.clone());
+            self.config.in_own_folder.insert(spec.name.clone());
+        }
+        spec
+    }
+
+    /// Keeps a server that is not to be run. Mistakes in it harm nothing until it is.
+    fn disable(&mut self, scope: &Scope<'_>, name: ServerName, flag: &Entry, table: &Table) {
+        let log = Log::default();
+        let unheard = Scope { log: &log, ..scope.clone() };
+        let spec = server::read(&unheard, name.clone(), flag.key_at, table);
+        let spec = spec.unwrap_or_else(|| ServerSpec::stdio(name, "").lazy());
+        let Place { file, line, .. } = scope.place(flag.key_at);
+        let cause = format!("{}:{line} says so", file.display());
+        let remedy = format!("remove `{}` there to enable it", disabling(scope, flag));
+        self.config.disabled.push(Disabled { spec, cause, remedy });
     }
 
     fn include(&mut self, scope: &Scope<'_>, text: &str, node: &Node) {
@@ -250,6 +287,13 @@ impl<'a> Loader<'a> {
             }
         }
     }
+}
+
+/// The key that disables a server and its value, as the file spells them.
+fn disabling(scope: &Scope<'_>, flag: &Entry) -> String {
+    let Span { start, .. } = flag.key_at;
+    let line = scope.document.text.get(start..).and_then(|rest| rest.split(['\n', ',', '}', '#']).next());
+    line.unwrap_or("disabled").trim().to_owned()
 }
 
 /// The tree of a file, unless it is too large or not of its format.

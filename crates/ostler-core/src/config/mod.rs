@@ -32,7 +32,7 @@
 //! assert_eq!(report.problems[0].hint.as_deref(), Some("did you mean `command`?"));
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,7 @@ mod auth;
 mod bounds;
 mod clients;
 mod defaults;
+mod disabled;
 mod document;
 pub mod duration;
 mod field;
@@ -82,6 +83,7 @@ pub use audit::{Audit, AuditedArguments};
 pub use auth::{Algorithm, Auth, Jwks, Jwt};
 pub use bounds::{CacheBounds, Pool};
 pub use defaults::Defaults;
+pub use disabled::Disabled;
 pub use gateway::Gateway;
 pub use load::LARGEST_FILE;
 pub use pins::PinMode;
@@ -139,6 +141,8 @@ impl Source for NoSource {
 pub struct Config {
     /// In the order of the files; names are unique.
     pub servers: Vec<ServerSpec>,
+    /// Servers that are named and not run; their names are unique among all.
+    pub disabled: Vec<Disabled>,
     /// Where the gateway listens.
     pub listen: SocketAddr,
     /// Whether an edit of the file applies by itself.
@@ -167,6 +171,8 @@ pub struct Config {
     pub notices: Vec<Problem>,
     /// Where the keys of [`Config::unsupported`] and the rules of roles stand.
     places: idle::Places,
+    /// Servers whose working directory is the folder of their file because none is given.
+    in_own_folder: BTreeSet<ServerName>,
     /// Where each server of a file begins.
     origins: BTreeMap<ServerName, document::Place>,
 }
@@ -176,6 +182,7 @@ impl Config {
     pub fn new(servers: Vec<ServerSpec>) -> Self {
         Self {
             servers,
+            disabled: Vec::new(),
             listen: listen::DEFAULT,
             watch: true,
             defaults: Defaults::default(),
@@ -190,6 +197,7 @@ impl Config {
             gateway: Gateway::default(),
             notices: Vec::new(),
             places: idle::Places::new(),
+            in_own_folder: BTreeSet::new(),
             origins: BTreeMap::new(),
         }
     }
@@ -219,6 +227,19 @@ impl Config {
     /// The server of that name.
     pub fn server(&self, name: &str) -> Option<&ServerSpec> {
         self.servers.iter().find(|spec| spec.name.as_str() == name)
+    }
+
+    /// Takes a server out of those that are run.
+    pub fn disable(&mut self, name: &ServerName, cause: impl Into<String>, remedy: impl Into<String>) {
+        if let Some(at) = self.servers.iter().position(|spec| spec.name == *name) {
+            let spec = self.servers.remove(at);
+            self.disabled.push(Disabled { spec, cause: cause.into(), remedy: remedy.into() });
+        }
+    }
+
+    /// Whether a server's working directory is the folder of its file because none is given.
+    pub fn is_in_own_folder(&self, server: &str) -> bool {
+        self.in_own_folder.contains(server)
     }
 
     /// The file and the line, from 1, where a server begins; `None` for one

@@ -406,6 +406,8 @@ mod tests {
             home: None,
             log: &log,
             places: &places,
+            inputs: Default::default(),
+            unresolved: RefCell::default(),
         };
         let table = Table { entries: Vec::new() };
         Reader::open(&scope, &ODD, "odd", Span::default(), &table).finish();

@@ -49,6 +49,9 @@ pub enum TemplateError {
     /// VS Code asks the user for these; nobody is there to be asked.
     #[error("`${{input:{0}}}` asks a person, and a host has nobody to ask")]
     Input(String),
+    /// Something else that only VS Code knows.
+    #[error("`${{{0}}}` is known to VS Code alone")]
+    Client(String),
     /// A variable's name that is empty or not made of letters, digits and `_`.
     #[error("{0:?} is not the name of an environment variable")]
     BadVariable(String),
@@ -69,8 +72,10 @@ impl TemplateError {
                 "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`".into()
             }
             Self::Input(name) => {
-                format!("set an environment variable and write `${{env:{}}}`", variable_for(name))
+                let name = variable_for(name);
+                format!("set an environment variable and write `${{env:{name}}}`, or write `${{file:path}}`")
             }
+            Self::Client(_) => "write the value itself, `${env:NAME}` or `${file:path}`".into(),
         }
     }
 }
@@ -177,6 +182,7 @@ fn part(body: &str, plain: &dyn Fn(&str) -> Option<Part>) -> Result<Part, Templa
             Ok(Part::Reference { reference: Reference::File(path.into()), default: None })
         }
         Some(("input", name)) => Err(TemplateError::Input(clip(name))),
+        Some(("command" | "config" | "extensionInstallFolder", _)) => Err(TemplateError::Client(clip(body))),
         _ => plain(body).ok_or_else(|| TemplateError::Unknown(clip(body))),
     }
 }
@@ -280,7 +286,7 @@ mod tests {
             (
                 "${input:github-token}",
                 "`${input:github-token}` asks a person, and a host has nobody to ask",
-                "set an environment variable and write `${env:GITHUB_TOKEN}`",
+                "set an environment variable and write `${env:GITHUB_TOKEN}`, or write `${file:path}`",
             ),
             (
                 "${env:}",

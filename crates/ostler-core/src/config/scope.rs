@@ -2,6 +2,7 @@
 //! directories its paths are relative to.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
 
@@ -22,7 +23,15 @@ pub(crate) enum Dialect {
     Client,
 }
 
+/// A reference that only another client can resolve, so that its server can't be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unresolved {
+    pub(crate) cause: String,
+    pub(crate) remedy: String,
+}
+
 /// One file on its way to a config.
+#[derive(Clone)]
 pub(crate) struct Scope<'a> {
     pub(crate) document: &'a Document<'a>,
     pub(crate) dialect: Dialect,
@@ -32,6 +41,10 @@ pub(crate) struct Scope<'a> {
     pub(crate) home: Option<PathBuf>,
     pub(crate) log: &'a Log,
     pub(crate) places: &'a RefCell<Places>,
+    /// What another client would ask its user for: descriptions by id.
+    pub(crate) inputs: BTreeMap<String, String>,
+    /// The first reference of the server that is being read which nothing here can resolve.
+    pub(crate) unresolved: RefCell<Option<Unresolved>>,
 }
 
 impl Scope<'_> {
@@ -99,6 +112,12 @@ impl Scope<'_> {
         };
         match parsed {
             Ok(template) => self.with_absolute_files(node, path, template),
+            Err(error @ (TemplateError::Input(_) | TemplateError::Client(_)))
+                if self.dialect == Dialect::Client =>
+            {
+                self.set_unresolved(node, path, &error);
+                None
+            }
             Err(error @ TemplateError::Input(_)) => {
                 self.error(node.at, path, format!("`{path}`: {error}"), error.hint());
                 None
@@ -108,6 +127,21 @@ impl Scope<'_> {
                 Some(Template::literal(text))
             }
         }
+    }
+
+    /// Warns of a reference that only its client resolves; the server is not run.
+    fn set_unresolved(&self, node: &Node, path: &str, error: &TemplateError) {
+        let described = match error {
+            TemplateError::Input(id) => self.inputs.get(id).filter(|text| !text.is_empty()),
+            _ => None,
+        };
+        let described = described.map(|text| format!(" ({})", secret::quote(text))).unwrap_or_default();
+        let (cause, remedy) = (format!("`{path}`: {error}{described}"), error.hint());
+        let message = format!("{cause}; this server is not run, the others are");
+        self.warn(node.at, path, message, remedy.clone());
+        let Place { file, line, .. } = self.place(node.at);
+        let cause = secret::mask(&format!("{}:{line}: {cause}", file.display()));
+        self.unresolved.borrow_mut().get_or_insert(Unresolved { cause, remedy });
     }
 
     fn with_absolute_files(&self, node: &Node, path: &str, mut template: Template) -> Option<Template> {

@@ -32,6 +32,12 @@ pub(crate) static SECTION: Section = Section {
         ),
         field("cwd", Kind::Text, Preset::Nothing, "The program's working directory, relative to this file."),
         field("url", Kind::Text, Preset::Nothing, "The endpoint of a remote server, instead of a command."),
+        field(
+            "disabled",
+            Kind::Flag,
+            Preset::Flag(false),
+            "Whether the server is only known: it is listed, never run, and its tools are not offered.",
+        ),
         field("headers", Kind::TextMap, Preset::Nothing, "Headers sent to a remote server."),
         field(
             "lazy",
@@ -154,6 +160,8 @@ pub(crate) static SECTION: Section = Section {
 pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -> Option<ServerSpec> {
     let reader = Reader::open(scope, &SECTION, &format!("servers.{name}"), at, table);
     let transport = transport::read(&reader);
+    // Who reads the file has acted on it.
+    reader.flag("disabled");
     let mut spec = ServerSpec::stdio(name, "").lazy();
     read_settings(&reader, &mut spec);
     if spec.call_timeout > spec.max_call_time {

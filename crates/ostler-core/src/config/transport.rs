@@ -13,8 +13,7 @@ use crate::variables;
 /// Reads the keys of both kinds, so that everything wrong is said at once.
 pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
     let args = read_args(reader);
-    let command =
-        reader.text("command").and_then(|(text, node)| read_command(reader, text, node, args.is_empty()));
+    let command = reader.text("command").and_then(|(text, node)| read_command(reader, text, node));
     let env = read_map(reader, "env", check_variable);
     let env_pass = read_env_pass(reader);
     let cwd = reader.text("cwd").and_then(|(text, node)| read_cwd(reader, text, node));
@@ -53,17 +52,12 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
 }
 
 /// A program by name or by path; a relative path is relative to the file.
-fn read_command(reader: &Reader<'_>, text: &str, node: &Node, has_no_args: bool) -> Option<String> {
+fn read_command(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> {
     let path = reader.path_of("command");
-    if has_no_args && is_shell_line(text) {
-        let program = text.split_whitespace().next().unwrap_or_default();
-        let hint = format!("write command = {}, and the rest as args = [\"…\", \"…\"]", quote(program));
-        reader.scope.warn(
-            node.at,
-            &path,
-            format!("`{path}` looks like a shell line, and no shell reads it"),
-            hint,
-        );
+    if is_shell_line(text) {
+        let message = format!("`{path}` is a whole command line, and no shell reads it");
+        reader.scope.error(node.at, &path, message, split(reader.scope.dialect, text));
+        return None;
     }
     let value = read_value(reader, &path, text, node)?;
     if !text.contains('/') && text != "~" || value.starts_with("${") {
@@ -77,6 +71,21 @@ fn is_shell_line(text: &str) -> bool {
     let Some((program, rest)) = text.trim().split_once(char::is_whitespace) else { return false };
     !program.contains('/')
         || rest.split_whitespace().any(|word| word.starts_with(['-', '|', '&', ';', '>', '<']))
+}
+
+/// What to write in place of a shell line.
+fn split(dialect: Dialect, line: &str) -> String {
+    let needs_shell = line.contains(['|', '&', ';', '<', '>', '(', '`', '"', '\'', '\\', '*']);
+    let words = match needs_shell {
+        true => vec!["sh", "-c", line.trim()],
+        false => line.split_whitespace().collect(),
+    };
+    let words: Vec<String> = words.into_iter().map(quote).collect();
+    let (program, args) = (&words[0], words[1..].join(", "));
+    match dialect {
+        Dialect::Own => format!("write command = {program} and args = [{args}]"),
+        Dialect::Client => format!("write \"command\": {program} and \"args\": [{args}]"),
+    }
 }
 
 fn read_args(reader: &Reader<'_>) -> Vec<String> {

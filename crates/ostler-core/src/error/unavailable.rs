@@ -48,6 +48,8 @@ pub enum UnavailableState {
     Lost,
     /// It is elsewhere, and there is no way to it for now or for this request.
     OutOfReach,
+    /// The config says that it is not to be run.
+    Disabled,
 }
 
 impl UnavailableState {
@@ -65,6 +67,7 @@ impl UnavailableState {
             Self::StartFailed => "start_failed",
             Self::Lost => "lost",
             Self::OutOfReach => "out_of_reach",
+            Self::Disabled => "disabled",
         }
     }
 }
@@ -84,6 +87,7 @@ impl fmt::Display for UnavailableState {
             Self::StartFailed => "could not be started",
             Self::Lost => "ended before it answered",
             Self::OutOfReach => "is out of reach",
+            Self::Disabled => "is disabled",
         })
     }
 }
@@ -99,13 +103,21 @@ impl Unavailable {
 
     /// Returns the line below the headline.
     pub(super) fn second_line(&self) -> &str {
-        if self.has_cause_in_headline() { &self.action } else { &self.cause }
+        match self.state {
+            // What is to be done about it is the hint.
+            UnavailableState::Disabled => "",
+            _ if self.has_cause_in_headline() => &self.action,
+            _ => &self.cause,
+        }
     }
 
     pub(super) fn has_cause_in_headline(&self) -> bool {
         let is_persons = matches!(
             self.state,
-            UnavailableState::Ejected | UnavailableState::CannotStart | UnavailableState::StartFailed
+            UnavailableState::Ejected
+                | UnavailableState::CannotStart
+                | UnavailableState::StartFailed
+                | UnavailableState::Disabled
         );
         is_persons && !self.cause.is_empty()
     }
@@ -120,6 +132,7 @@ impl Unavailable {
             UnavailableState::NeedsAuth => format!("renew its credentials, then reload `{server}`"),
             UnavailableState::StartFailed => format!("fix the cause, then start `{server}` again"),
             UnavailableState::OutOfReach => "try again when the cause is gone".into(),
+            UnavailableState::Disabled => self.action.clone(),
             UnavailableState::Starting
             | UnavailableState::Fetching
             | UnavailableState::Backoff

@@ -49,13 +49,7 @@ fn cursor_folders_are_known() {
     assert_eq!(tool.env["CONFIG"], "/home/ann/.tool");
     assert_eq!(tool.env["TOKEN"], "${env:TOOL_TOKEN}");
     assert_eq!(config.servers[2].keep_alive.as_secs(), 60, "our own keys work inside");
-    assert_eq!(
-        messages(&config.notices),
-        [
-            "`envFile` of servers.sequential-thinking is not used",
-            "`servers.figma.type` asks for the older SSE transport, and Streamable HTTP is spoken",
-        ]
-    );
+    assert_eq!(messages(&config.notices), ["`envFile` of servers.sequential-thinking is not used",]);
 }
 
 #[test]
@@ -68,13 +62,49 @@ fn vs_code_servers_stand_under_servers() {
 }
 
 #[test]
-fn an_input_that_asks_a_person_is_refused_with_a_way_out() {
-    let text = r#"{"servers": {"a": {"command": "x", "env": {"A": "${input:github-token}"}}}}"#;
-    let report = parse("mcp.json", text).unwrap_err();
+fn an_input_that_asks_a_person_disables_its_server_and_no_other() {
+    let text = r#"{"inputs": [{"type": "promptString", "id": "github-token", "description": "Token of GitHub"}],
+        "servers": {
+          "a": {"command": "x", "env": {"A": "${input:github-token}"}},
+          "b": {"command": "${command:pick}"},
+          "c": {"command": "x"}}}"#;
+    let config = parse("mcp.json", text).unwrap();
+    assert_eq!(names(&config), ["c"]);
     assert_eq!(
-        report.problems[0].hint.as_deref(),
-        Some("set an environment variable and write `${env:GITHUB_TOKEN}`")
+        messages(&config.notices),
+        [
+            "`servers.a.env.A`: `${input:github-token}` asks a person, and a host has nobody to ask \
+             (\"Token of GitHub\"); this server is not run, the others are",
+            "`servers.b.command`: `${command:pick}` is known to VS Code alone; this server is not run, the others are",
+        ]
     );
+    let disabled: Vec<_> = config.disabled.iter().map(|server| server.spec.name.as_str()).collect();
+    assert_eq!(disabled, ["a", "b"]);
+    assert_eq!(
+        config.disabled[0].remedy,
+        "set an environment variable and write `${env:GITHUB_TOKEN}`, or write `${file:path}`"
+    );
+    let own = parse("ostler.toml", "[servers.a]\ncommand = \"${input:x}\"\n");
+    assert!(own.is_err(), "in Ostler's own file it is a mistake");
+}
+
+#[test]
+fn a_server_that_is_switched_off_is_known_and_not_run() {
+    for text in [r#""disabled": true"#, r#""enabled": false"#] {
+        let text = format!(
+            "{{\"mcpServers\": {{\n\"a\": {{\"command\": 7, {text}}},\n\"b\": {{\"command\": \"x\"}}}}}}"
+        );
+        let config = parse(".mcp.json", &text).unwrap();
+        assert_eq!((names(&config), config.notices.len()), (vec!["b"], 0));
+    }
+    let text = "[servers.a]\ncommand = \"x\"\ndisabled = true # for now\n[servers.b]\ncommand = \"x\"\ndisabled = false\n";
+    let config = parse("ostler.toml", text).unwrap();
+    assert_eq!(names(&config), ["b"]);
+    let [a] = config.disabled.as_slice() else { panic!("{:?}", config.disabled) };
+    assert_eq!(process(&a.spec).command, "x");
+    assert!(a.cause.ends_with("ostler.toml:3 says so"), "{}", a.cause);
+    assert_eq!(a.remedy, "remove `disabled = true` there to enable it");
+    assert!(parse("ostler.toml", "[servers.a]\ncommand = \"x\"\ndisabled = \"yes\"\n").is_err());
 }
 
 #[test]
@@ -84,7 +114,8 @@ fn windsurf_tools_that_are_switched_off_stay_off() {
     assert_eq!(config.servers[0].tools.allow, ["*"]);
     assert_eq!(config.servers[0].tools.deny, ["delete_repository", "push_files"]);
     assert_eq!(endpoint(&config.servers[1]).url, "https://figma.example.com/mcp");
-    assert_eq!(messages(&config.notices), ["servers.old is disabled and left out"]);
+    assert_eq!(config.disabled[0].spec.name.as_str(), "old");
+    assert!(config.notices.is_empty(), "{:?}", config.notices);
 }
 
 #[test]

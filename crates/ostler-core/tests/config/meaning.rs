@@ -45,7 +45,7 @@ fn the_documented_file_means_what_it_says() {
 #[test]
 fn a_server_with_nothing_but_a_command_is_lazy_and_has_every_default() {
     let config = good("[servers.a]\ncommand = \"x\"\n");
-    assert_eq!(config.servers, [ServerSpec::stdio(ServerName::new("a").unwrap(), "x").lazy()]);
+    assert_eq!(config.servers, [ServerSpec::stdio(ServerName::new("a").unwrap(), "x").cwd("/proj").lazy()]);
 }
 
 #[test]

@@ -41,10 +41,10 @@ fn a_toml_file_is_told_all_its_problems_at_once() {
       15 | [servers.My_Server]
          |          ^
       hint: call it `my_server`
-    /proj/ostler.toml:19:11: warning: `servers.web.command` looks like a shell line, and no shell reads it
+    /proj/ostler.toml:19:11: error: `servers.web.command` is a whole command line, and no shell reads it
       19 | command = "npx -y some-server"
          |           ^
-      hint: write command = "npx", and the rest as args = ["…", "…"]
+      hint: write command = "npx" and args = ["-y", "some-server"]
     /proj/ostler.toml:20:24: warning: `servers.web.env.GITHUB_TOKEN` is a secret written into the file
       hint: keep it out of the file: GITHUB_TOKEN = "${env:NAME}" or "${file:path}"
     /proj/ostler.toml:20:59: error: `servers.web.env.MODE`: `${MODE}` is not a reference
@@ -124,7 +124,7 @@ fn a_json_file_is_told_all_its_problems_at_once() {
     /proj/ostler.json:17:38: error: `servers.web.env.AUTH`: `${input:auth}` asks a person, and a host has nobody to ask
       17 |       "env": { "PORT": 3000, "AUTH": "${input:auth}" },
          |                                      ^
-      hint: set an environment variable and write `${env:AUTH}`
+      hint: set an environment variable and write `${env:AUTH}`, or write `${file:path}`
     /proj/ostler.json:18:7: error: `headers` has no meaning for a server with a `command`
       18 |       "headers": { "X": "y" },
          |       ^

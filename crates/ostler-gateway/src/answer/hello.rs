@@ -165,8 +165,14 @@ fn instructions(gateway: &Gateway, caller: &Caller) -> Option<Bytes> {
         count => format!("{count} servers"),
     };
     let names = names.join(", ");
-    let mut text =
-        format!("\"Tools and prompts of {count}, named server__name. Servers: {names}.").into_bytes();
+    let mut text = vec![b'"'];
+    if let Some(notice) = &gateway.0.options.notice {
+        let mut quoted = Vec::new();
+        ostler_wire::push_text(&mut quoted, notice);
+        text.extend_from_slice(&quoted[1..quoted.len() - 1]);
+        text.extend_from_slice(b"\\n\\n");
+    }
+    text.extend(format!("Tools and prompts of {count}, named server__name. Servers: {names}.").into_bytes());
     for server in servers.iter().filter(|server| !host.is_restricted_at(caller, server.as_str())) {
         let advice = host.known_hello(caller, server.as_str()).and_then(|hello| hello.instructions);
         let advice = advice.map(|advice| advice.inner());

@@ -24,7 +24,7 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
     let given = Given::read(words.pairs, typed.args.as_deref())?;
     reach::run(way, async |reach| {
         let deadline = typed.timeout.map(Deadline::after);
-        words.check(&typed.tool, &reach.names().await?)?;
+        words.check(&typed.tool, &reach.known().await?)?;
         let mut guess = None;
         let tool = match names::tool(reach, &words.name, deadline).await {
             Ok(tool) => tool,
@@ -46,7 +46,7 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
                 Err(Failure::Lost { error, last_words: reach.last_words(&tool.server).await })
             }
             Err(Trouble::Call(CallError::UnknownServer { name, .. })) => {
-                Err(Failure::unknown_server(&name, &reach.names().await?))
+                Err(Failure::unknown_server(&name, &reach.known().await?))
             }
             Err(Trouble::Call(CallError::UnknownTool { name, nearest })) => {
                 // The host tells the name that was asked for, and looks for near ones among its own.
@@ -102,7 +102,7 @@ async fn namesake(reach: &Reach, name: &str, trouble: &Trouble) -> Option<Listed
         }
         Trouble::Daemon(_) => false,
     };
-    let servers = reach.names().await.ok().filter(|_| is_unknown)?;
+    let servers = reach.known().await.ok().filter(|_| is_unknown)?;
     let (server, tool) = names::namesake(&servers, name)?;
     let exposed = exposed_name(&server, &tool);
     Some(ListedTool { server, exposed, tool: Tool { name: tool, definition: Bytes::new() } })

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ostler_core::config::Problem;
+use ostler_core::config::{Disabled, Problem};
 use serde::Serialize;
 
 use crate::config_file::{self, Found, counted, shown};
@@ -30,6 +30,7 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
         ok: reading.config.is_some(),
         file: &reading.file,
         servers: reading.config.as_ref().map(|config| config.servers.len()),
+        disabled: reading.config.iter().flat_map(|config| &config.disabled).map(name_of).collect(),
         problems: &reading.problems,
     };
     if typed.json {
@@ -46,7 +47,17 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
     }
     let counted = counted(&reading.problems);
     let separator = if counted.is_empty() { "" } else { ", " };
-    output::print(&format!("ok: {}{separator}{counted}\n", output::count(servers, "server")))
+    let disabled = reading.config.map(|config| config.disabled).unwrap_or_default();
+    let names: Vec<&str> = disabled.iter().map(|server| server.spec.name.as_str()).collect();
+    let disabled = match names.is_empty() {
+        true => String::new(),
+        false => format!(", {} disabled ({})", names.len(), names.join(", ")),
+    };
+    output::print(&format!("ok: {}{disabled}{separator}{counted}\n", output::count(servers, "server")))
+}
+
+fn name_of(disabled: &Disabled) -> String {
+    disabled.spec.name.to_string()
 }
 
 /// The stable shape of `--json`.
@@ -56,5 +67,8 @@ struct Verdict<'a> {
     file: &'a PathBuf,
     /// Absent when the config can't be used.
     servers: Option<usize>,
+    /// Servers that are named and not run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disabled: Vec<String>,
     problems: &'a [Problem],
 }

@@ -26,7 +26,11 @@ pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure
     }
     let mut table = Table::new(&["NAME", "TRANSPORT", "STARTS", "SOURCE", "COMMAND"]);
     for entry in &entries {
-        let starts = if entry.lazy { "when used" } else { "at once" };
+        let starts = match (&entry.disabled, entry.lazy) {
+            (Some(_), _) => "disabled",
+            (None, true) => "when used",
+            (None, false) => "at once",
+        };
         table.row([
             entry.name.as_str().into(),
             entry.transport.as_str().into(),
@@ -38,9 +42,14 @@ pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure
     output::print(&table.render(Style::stdout(), output::width()))
 }
 
-/// The servers of a config, in its order.
+/// The servers of a config, in its order; those that are disabled at the end.
 pub(crate) fn entries(config: &Config) -> Vec<Entry> {
-    config.servers.iter().map(|spec| Entry::of(config, spec)).collect()
+    let run = config.servers.iter().map(|spec| Entry::of(config, spec));
+    let disabled = config.disabled.iter().map(|server| Entry {
+        disabled: Some(format!("{}; {}", server.cause, server.remedy)),
+        ..Entry::of(config, &server.spec)
+    });
+    run.chain(disabled).collect()
 }
 
 async fn ask(reach: &Reach) -> Result<Vec<Entry>, Failure> {
@@ -67,6 +76,9 @@ pub(crate) struct Entry {
     /// The same.
     url: Option<String>,
     lazy: bool,
+    /// Why it is not run, where that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disabled: Option<String>,
     file: Option<PathBuf>,
     line: Option<u32>,
 }
@@ -87,6 +99,7 @@ impl Entry {
             args,
             url,
             lazy: spec.lazy,
+            disabled: None,
             file: origin.map(|(file, _)| file.to_owned()),
             line: origin.map(|(_, line)| line),
         }

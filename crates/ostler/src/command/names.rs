@@ -87,7 +87,7 @@ pub(super) async fn tool(
     text: &str,
     deadline: Option<Deadline>,
 ) -> Result<ListedTool, Trouble> {
-    let servers = reach.names().await?;
+    let servers = reach.known().await?;
     let owners: Vec<&ServerName> = readings(&servers, text).into_iter().map(|(server, _)| server).collect();
     if owners.is_empty() {
         return bare_tool(reach, &servers, text).await;

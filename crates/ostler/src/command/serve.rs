@@ -31,7 +31,7 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
         // Of several that are started for clients at once, one is enough.
         return if typed.linger.is_some() { Ok(()) } else { Err(Failure::AlreadyRunning(spot.running())) };
     };
-    let chosen = config_file::choose_untold(found)?;
+    let chosen = config_file::choose_untold(found, typed.listen)?;
     if let Some(file) = &chosen.file {
         trust::require(chosen.origin, file, &chosen.config)?;
     }

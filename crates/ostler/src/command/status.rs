@@ -73,10 +73,13 @@ fn named(name: &str, all: &[ServerName]) -> Result<ServerName, Failure> {
 
 /// Starts the servers and shows what they say.
 async fn probe(typed: &cli::Status, reach: &Reach) -> Result<(), Failure> {
-    let names: Vec<ServerName> = select(reach, typed).await?.into_iter().map(|status| status.name).collect();
+    let (disabled, run): (Vec<_>, Vec<_>) =
+        select(reach, typed).await?.into_iter().partition(|status| status.state == State::Disabled);
+    let names: Vec<ServerName> = run.into_iter().map(|status| status.name).collect();
     let probed = reach.probe(&names, typed.watch).await?;
     let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
     let mut shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
+    shown.extend(disabled.into_iter().map(Shown::seen));
     show(&typed.format(), View::Probed, &shown, relay(typed, reach).await)?;
     if typed.watch {
         return watch(typed, View::Probed, reach, &mut shown).await;
@@ -145,6 +148,12 @@ struct Shown {
     words: Option<String>,
 }
 
+/// Why a server is not run, and what to do so that it is.
+fn disabled(status: &ServerStatus) -> Option<String> {
+    let reason = status.last_error.as_ref().filter(|_| status.state == State::Disabled)?;
+    Some(format!("{}; {}", reason.message, reason.hint.as_deref().unwrap_or_default()))
+}
+
 impl Shown {
     /// A server that was not asked anything. One that is out of order or not up yet says why.
     fn seen(status: ServerStatus) -> Self {
@@ -153,6 +162,7 @@ impl Shown {
         let is_out = has_failed || matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
         let failed = || status.last_error.as_ref().filter(|_| is_out).map(ToString::to_string);
         let words = status.start.as_ref().map(ToString::to_string).or_else(failed);
+        let words = words.or_else(|| disabled(&status));
         Self { status, start_ms: None, error: None, words }
     }
 
@@ -178,6 +188,7 @@ impl Shown {
         let state = self.status.state;
         let tint = match state {
             State::Starting | State::Fetching => Tint::Doubtful,
+            State::Disabled => Tint::Faint,
             _ if self.words.is_some() => Tint::Bad,
             State::Ready => Tint::Good,
             State::Idle | State::Stopped => Tint::Faint,

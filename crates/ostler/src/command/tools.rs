@@ -164,7 +164,7 @@ impl Meant {
             return Ok(Self::Everything);
         }
         let text = typed.names.join(" ");
-        let servers = reach.names().await?;
+        let servers = reach.known().await?;
         Ok(match servers.into_iter().find(|server| server.as_str() == text) {
             Some(server) => Self::Server(server),
             None if text.contains(['*', '?']) => Self::Pattern(text),

@@ -50,7 +50,8 @@ impl Daemon {
             let why = "there is no config file; the built-in server is used".to_owned();
             return self.roster.conclude(Outcome::Unreadable { why });
         };
-        let read = tokio::task::spawn_blocking(move || config_file::read(file)).await;
+        let listens = self.roster.listens;
+        let read = tokio::task::spawn_blocking(move || config_file::read_for(file, listens)).await;
         let reading = match read {
             Ok(Ok(reading)) => reading,
             Ok(Err(failure)) => return self.unread(failure.to_string()),

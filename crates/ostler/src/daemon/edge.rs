@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use crate::auth::Keeper;
 
 /// The gateway of a config.
-pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>) -> Gateway {
+pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>, notice: Option<String>) -> Gateway {
     let config::Gateway { allowed_hosts, allowed_origins, .. } = config.gateway.clone();
     let options = GatewayOptions {
         authenticate: keeper,
@@ -27,6 +27,7 @@ pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>) -> Gate
         max_per_caller: config.gateway.max_connections.div_ceil(2),
         session_idle: config.gateway.session_idle,
         list_patience: config.gateway.list_patience,
+        notice,
         ..GatewayOptions::default()
     };
     Gateway::new(host.clone(), options)

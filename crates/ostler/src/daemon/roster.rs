@@ -2,11 +2,12 @@
 //! the last change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ostler_core::config::{Config, Plan, Problem};
+use ostler_core::config::{Config, Disabled, Plan, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Hash, Lock, Pins};
@@ -26,6 +27,8 @@ pub(super) struct Roster {
     pub(super) file: Option<PathBuf>,
     /// How it was found.
     pub(super) origin: Origin,
+    /// Where the daemon listens, if not where the config says.
+    pub(super) listens: Option<SocketAddr>,
     /// What the host was made with: keys that can't change are compared with it.
     pub(super) started_with: Config,
     book: Mutex<Book>,
@@ -125,7 +128,7 @@ pub(super) struct Failed {
 impl Roster {
     /// Nothing is hosted yet.
     pub(super) fn new(chosen: Chosen) -> Self {
-        let Chosen { file, origin, config, problems, stamps, lock } = chosen;
+        let Chosen { file, origin, config, problems, stamps, lock, listens } = chosen;
         let book = Book {
             hosted: Vec::new(),
             config: config.clone(),
@@ -140,7 +143,7 @@ impl Roster {
             last: None,
         };
         let (book, turn) = (Mutex::new(book), tokio::sync::Mutex::default());
-        Self { file, origin, started_with: config, book, turn }
+        Self { file, origin, listens, started_with: config, book, turn }
     }
 
     /// The servers of the config, in its order.
@@ -158,9 +161,16 @@ impl Roster {
         self.book().config.servers.iter().map(|spec| spec.name.clone()).collect()
     }
 
-    /// Why the host does not take a server.
+    /// Why nothing can be asked of a server: it is disabled, or the host does not take it.
     pub(super) fn refusal(&self, server: &str) -> Option<CallError> {
-        self.book().refused.get(server).cloned()
+        let book = self.book();
+        let disabled = book.config.disabled.iter().find(|disabled| disabled.spec.name.as_str() == server);
+        disabled.map(Disabled::error).or_else(|| book.refused.get(server).cloned())
+    }
+
+    /// The servers that are not run.
+    pub(super) fn disabled(&self) -> Vec<Disabled> {
+        self.book().config.disabled.clone()
     }
 
     /// How many servers should be up and have neither come up nor failed yet.

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::{self, Claim, Note};
-use crate::{pins, sabotage};
+use crate::{config_file, pins, sabotage};
 
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
@@ -75,8 +75,10 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let fitting = descriptors.fit(&chosen.config);
     let limits = edge::limits(&fitting);
     let relay = relay::prepare(chosen.config.relay.as_ref(), claim.spot()).await?;
+    // The model reads it, and can tell the user.
+    let notice = chosen.file.is_none().then(config_file::describe_missing);
     let daemon = Arc::new(Daemon {
-        gateway: edge::gateway(&host, &fitting, Arc::clone(&keeper)),
+        gateway: edge::gateway(&host, &fitting, Arc::clone(&keeper), notice),
         host,
         operator: Caller::operator(),
         local: Caller::local(),

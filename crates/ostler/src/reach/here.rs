@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use ostler_core::config::Disabled;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
@@ -36,6 +37,8 @@ pub(crate) struct Here {
     operator: Caller,
     /// In the order of the config.
     specs: Vec<ServerSpec>,
+    /// Servers that are not run.
+    disabled: Vec<Disabled>,
     /// Servers that the host does not take, and why.
     refused: BTreeMap<ServerName, CallError>,
     /// A call is on its way.
@@ -66,9 +69,9 @@ impl Here {
                 refused.insert(spec.name.clone(), error);
             }
         }
-        let specs = config.servers;
+        let (specs, disabled) = (config.servers, config.disabled);
         let (caller, is_calling) = (Caller::local(), Arc::default());
-        Self { host, caller, operator, specs, refused, is_calling, audit }
+        Self { host, caller, operator, specs, disabled, refused, is_calling, audit }
     }
 
     /// Ends every server. Some are slow to leave; then it is said what is waited for.
@@ -86,17 +89,18 @@ impl Here {
         self.is_calling.load(Ordering::Relaxed)
     }
 
-    /// The servers of the config, in its order.
-    pub(super) fn names(&self) -> Vec<ServerName> {
-        self.specs.iter().map(|spec| spec.name.clone()).collect()
-    }
-
     /// The tools of one server, asked for now.
     pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, CallError> {
-        match self.refused.get(server) {
-            Some(error) => Err(error.clone()),
+        match self.refusal(server) {
+            Some(error) => Err(error),
             None => self.host.tools(&self.caller, server).await,
         }
+    }
+
+    /// Why nothing can be asked of a server.
+    fn refusal(&self, server: &str) -> Option<CallError> {
+        let disabled = self.disabled.iter().find(|disabled| disabled.spec.name.as_str() == server);
+        disabled.map(Disabled::error).or_else(|| self.refused.get(server).cloned())
     }
 
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.
@@ -171,9 +175,10 @@ impl Here {
         status.and_then(|status| status.last_error).map(|error| error.stderr).unwrap_or_default()
     }
 
-    /// How the servers are, in the order of the config.
+    /// How the servers are, in the order of the config; those that are disabled at the end.
     pub(super) fn statuses(&self) -> Vec<ServerStatus> {
-        self.specs.iter().map(|spec| self.status(spec)).collect()
+        let disabled = self.disabled.iter().map(ServerStatus::disabled);
+        self.specs.iter().map(|spec| self.status(spec)).chain(disabled).collect()
     }
 
     fn status(&self, spec: &ServerSpec) -> ServerStatus {

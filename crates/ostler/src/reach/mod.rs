@@ -18,7 +18,7 @@ use ostler_core::config::Config;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::Pins;
-use ostler_core::status::ServerStatus;
+use ostler_core::status::{ServerStatus, State};
 use ostler_host::{Arguments, Binding, Definitions, Discovered, Kind, ListedTool};
 
 use self::here::Here;
@@ -283,12 +283,15 @@ impl Reach {
         matches!(self, Self::There(_))
     }
 
-    /// The servers of the config, in its order.
+    /// The servers of the config that are run, in its order.
     pub(crate) async fn names(&self) -> Result<Vec<ServerName>, Failure> {
-        match self {
-            Self::Here(here) => Ok(here.names()),
-            Self::There(there) => Ok(there.statuses().await?.into_iter().map(|status| status.name).collect()),
-        }
+        let statuses = self.statuses().await?.into_iter();
+        Ok(statuses.filter(|status| status.state != State::Disabled).map(|status| status.name).collect())
+    }
+
+    /// The servers of the config, those that are disabled at the end.
+    pub(crate) async fn known(&self) -> Result<Vec<ServerName>, Failure> {
+        Ok(self.statuses().await?.into_iter().map(|status| status.name).collect())
     }
 
     /// How the servers are, in the order of the config.

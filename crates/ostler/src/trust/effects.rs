@@ -27,7 +27,8 @@ pub(crate) struct Effects {
 
 impl Effects {
     pub(crate) fn of(config: &Config) -> Self {
-        let mut lines: Vec<_> = config.servers.iter().map(describe_server).collect();
+        let specs: Vec<ServerSpec> = config.servers.iter().map(|spec| as_written(config, spec)).collect();
+        let mut lines: Vec<_> = specs.iter().map(describe_server).collect();
         let cards = config.servers.iter().filter_map(|spec| spec.card.clone());
         lines.extend(cards.map(|card| ("reads", card)));
         lines.extend(
@@ -46,8 +47,7 @@ impl Effects {
         if config.pins != PinMode::default() {
             lines.push(("pins", format!("mode {:?}", config.pins).to_lowercase()));
         }
-        let mut servers: Vec<Value> = config
-            .servers
+        let mut servers: Vec<Value> = specs
             .iter()
             .map(|spec| json!({"name": spec.name, "transport": spec.transport, "card": spec.card}))
             .collect();
@@ -79,6 +79,17 @@ impl Effects {
         }
         lines.join("\n")
     }
+}
+
+/// A server without the working directory that its file does not name.
+fn as_written(config: &Config, spec: &ServerSpec) -> ServerSpec {
+    let mut spec = spec.clone();
+    if let Transport::Stdio(process) = &mut spec.transport
+        && config.is_in_own_folder(spec.name.as_str())
+    {
+        process.cwd = None;
+    }
+    spec
 }
 
 /// Arguments stay whole: a pattern that hides secrets would hide commands too.

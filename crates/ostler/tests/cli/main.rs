@@ -17,6 +17,7 @@ mod daemon;
 mod descriptors;
 mod edit;
 mod exits;
+mod finding;
 mod help;
 mod home;
 mod http;

@@ -29,7 +29,8 @@ struct Listing {
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Response {
     let names = daemon.roster.names();
-    let servers = names.iter().filter_map(|name| daemon.show(name.as_str()).ok()).collect();
+    let names = names.into_iter().chain(daemon.roster.disabled().into_iter().map(|server| server.spec.name));
+    let servers = names.filter_map(|name| daemon.show(name.as_str()).ok()).collect();
     reply(StatusCode::OK, &Listing { servers })
 }
 
@@ -49,7 +50,10 @@ pub(super) async fn start(State(daemon): State<Arc<Daemon>>, Path(name): Path<St
 }
 
 pub(super) async fn stop(State(daemon): State<Arc<Daemon>>, Path(name): Path<String>) -> Response {
-    let done = daemon.host.stop(&name).await;
+    let done = match daemon.roster.refusal(&name) {
+        Some(error) => Err(error),
+        None => daemon.host.stop(&name).await,
+    };
     daemon.after(&name, done)
 }
 
@@ -63,6 +67,11 @@ pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, Path(name): Path<S
 
 impl Daemon {
     fn show(&self, name: &str) -> Result<Shown, CallError> {
+        let disabled = self.roster.disabled().into_iter().find(|server| server.spec.name.as_str() == name);
+        if let Some(server) = disabled {
+            let error = Some(Told::from(&server.error()));
+            return Ok(Shown { status: ServerStatus::disabled(&server), error });
+        }
         let error = self.roster.refusal(name);
         let status = match (&error, self.roster.specs().iter().find(|spec| spec.name.as_str() == name)) {
             (Some(_), Some(spec)) => ServerStatus::registered(spec),

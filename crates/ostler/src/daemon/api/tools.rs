@@ -59,6 +59,7 @@ impl Daemon {
     /// The tools of one server, asked for now.
     async fn tools_of(&self, server: &str) -> Result<Discovered, CallError> {
         let mut names = self.roster.names();
+        names.extend(self.roster.disabled().into_iter().map(|server| server.spec.name));
         names.retain(|name| {
             self.host.sees(&self.local, name.as_str()) || self.roster.refusal(name.as_str()).is_some()
         });

@@ -1,0 +1,191 @@
+//! Which config a command finds, and which of its servers are run.
+
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ostler_testkit::fake_mcp;
+
+use crate::agent::Agent;
+use crate::daemon::Daemon;
+use crate::home::{Home, Run, until};
+
+const OSTLER: &str = env!("CARGO_BIN_EXE_ostler");
+
+/// What `claude mcp add --scope project x ostler stdio` writes.
+fn only_ostler() -> String {
+    format!(
+        "{{\n  \"mcpServers\": {{\n    \"x\": {{ \"command\": {OSTLER:?}, \"args\": [\"stdio\"] }}\n  }}\n}}\n"
+    )
+}
+
+fn fake(name: &str) -> String {
+    format!("[servers.{name}]\ncommand = {:?}\n", fake_mcp())
+}
+
+/// Runs a command that finds its config from a folder of the home.
+fn run_in(home: &Home, folder: &str, args: &[&str]) -> Run {
+    home.finish(home.finding_command(args).current_dir(home.path(folder)).spawn().unwrap())
+}
+
+/// Daemons that were started for clients.
+fn daemons(home: &Home) -> Vec<i32> {
+    let lines = home.left();
+    let daemons = lines.iter().filter(|line| line.contains(" serve --linger "));
+    daemons.map(|line| line.split([':', '/']).nth(2).unwrap().parse().unwrap()).collect()
+}
+
+fn end_daemons(home: &Home) {
+    for pid in daemons(home) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+}
+
+#[test]
+fn a_project_that_names_only_ostler_ends_in_a_clear_message() {
+    let home = Home::new();
+    home.write(".mcp.json", &only_ostler());
+    let tools = home.run_finding(&["tools"]);
+    insta::assert_snapshot!(tools.stderr, @"
+    warning: ./.mcp.json names nothing but Ostler itself, so it says nothing about what to run; looking further
+    no config found; using the built-in server `demo` (looked for ./ostler.toml, ./.mcp.json (names only Ostler), ~/.config/ostler/ostler.toml)
+    ");
+    assert_eq!(tools.code, Some(0), "{tools}");
+
+    let mut client = Agent::start_as(home.finding_command(&["stdio"]));
+    let hello = client.hello();
+    let instructions = hello["result"]["instructions"].as_str().unwrap();
+    assert!(instructions.starts_with("Ostler found no config"), "{instructions}");
+    assert!(instructions.contains("`ostler stdio --config FILE`"), "{instructions}");
+    assert!(client.tools().iter().all(|tool| tool.starts_with("demo__")), "there is no loop");
+    insta::assert_snapshot!(client.said(), @"
+    warning: ./.mcp.json names nothing but Ostler itself, so it says nothing about what to run; looking further
+    warning: no config found, so there is only the built-in server `demo`
+      looked for: ./ostler.toml, ./.mcp.json (names only Ostler), ~/.config/ostler/ostler.toml
+      hint: write an ostler.toml in your project, or start it as `ostler stdio --config FILE`
+    ");
+    assert_eq!(daemons(&home).len(), 1, "no daemon starts daemons");
+    client.end();
+    end_daemons(&home);
+}
+
+#[test]
+fn ostler_among_the_servers_of_a_config_is_left_out_by_every_command() {
+    let home = Home::new();
+    let own = format!("[servers.x]\ncommand = {OSTLER:?}\nargs = [\"stdio\"]\n");
+    let address = "[servers.y]\nurl = \"http://localhost:7999/mcp\"\n";
+    home.write("ostler.toml", &format!("listen = \"127.0.0.1:7999\"\n{}{own}{address}", fake("fake")));
+    insta::assert_snapshot!(home.run(&["check"]), @"
+    $ ostler check
+    ok: 1 server, 2 disabled (x, y), 2 warnings
+    --- stderr
+    ostler.toml:4:1: warning: `servers.x` runs `ostler stdio` for this config, which would be Ostler in itself; it is left out
+      hint: the entry is for your MCP client; take it out here, or name another config in it
+    ostler.toml:7:1: warning: `servers.y` is the address of this daemon, which would be Ostler in itself; it is left out
+      hint: the entry is for your MCP client; take it out here, or name another config in it
+    --- exit 0
+    ");
+    for args in [&["tools"][..], &["list"], &["status"], &["status", "--probe"], &["call", "fake__echo"]] {
+        let run = home.run(args);
+        assert_eq!(run.code, Some(0), "{run}");
+        assert!(run.stderr.contains("`servers.x` runs `ostler stdio` for this config"), "{run}");
+        assert!(run.stderr.contains("`servers.y` is the address of this daemon"), "{run}");
+        assert!(!run.stdout.contains("x__") && !run.stdout.contains("y__"), "{run}");
+    }
+    let call = home.run(&["call", "x__fake__echo"]);
+    assert_eq!(call.code, Some(6), "{call}");
+    assert!(call.stderr.contains("server `x` is disabled"), "{call}");
+
+    // It listens elsewhere than the config says, so that the address there is another's.
+    let daemon = Daemon::start(&home);
+    let status = home.run(&["status", "--json", "x"]);
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["servers"][0]["state"], "disabled", "{status}");
+    daemon.end();
+}
+
+#[test]
+fn a_config_is_looked_for_up_to_the_root_of_the_repository() {
+    let home = Home::new();
+    home.write("ostler.toml", &fake("above"));
+    home.write("proj/.git/HEAD", "");
+    home.write("proj/a/b/file", "");
+    home.write("lone/a/file", "");
+    let nothing = run_in(&home, "lone/a", &["list"]);
+    assert!(nothing.stdout.contains("demo"), "without a repository only the directory counts: {nothing}");
+    let nothing = run_in(&home, "proj/a/b", &["list"]);
+    assert!(nothing.stdout.contains("demo"), "the root of the repository ends the search: {nothing}");
+
+    home.write(
+        "proj/.mcp.json",
+        &format!("{{\"mcpServers\": {{\"json\": {{\"command\": {:?}}}}}}}", fake_mcp()),
+    );
+    assert!(run_in(&home, "proj/a/b", &["list"]).stdout.contains("json"));
+    home.write("proj/ostler.toml", &fake("toml"));
+    assert!(run_in(&home, "proj/a/b", &["list"]).stdout.contains("toml"), "ostler.toml comes first");
+    home.write("proj/a/.mcp.json", &only_ostler());
+    let found = run_in(&home, "proj/a/b", &["list"]);
+    assert!(found.stdout.contains("toml") && found.stderr.contains("names nothing but Ostler"), "{found}");
+
+    let refused = run_in(&home, "proj/a/b", &["call", "toml__echo"]);
+    assert_eq!(refused.code, Some(5), "one found above needs consent: {refused}");
+    assert_eq!(run_in(&home, "proj/a/b", &["trust"]).code, Some(0));
+    assert_eq!(run_in(&home, "proj/a/b", &["call", "toml__echo"]).code, Some(0));
+
+    home.write(".config/ostler/ostler.toml", &fake("users"));
+    assert!(run_in(&home, "lone/a", &["list"]).stdout.contains("users"), "then the user's own");
+}
+
+#[test]
+fn a_server_runs_in_the_folder_of_its_config_wherever_it_is_started_from() {
+    let home = Home::new();
+    home.write("conf/sub/more.toml", &format!("{}args = [\"--starts\", \"starts\"]\n", fake("b")));
+    home.write(
+        "conf/main.toml",
+        &format!("include = [\"sub/more.toml\"]\n{}args = [\"--starts\", \"starts\"]\n", fake("a")),
+    );
+    let config = home.path("conf/main.toml");
+    for tool in ["a__echo", "b__echo"] {
+        let run = home.run(&["call", tool, "--config", config.to_str().unwrap()]);
+        assert_eq!(run.code, Some(0), "{run}");
+    }
+    assert_eq!((home.lines("conf/starts").len(), home.lines("conf/sub/starts").len()), (1, 1));
+    assert!(!Path::exists(&home.path("starts")));
+}
+
+#[test]
+fn a_disabled_server_is_known_and_never_started() {
+    let home = Home::new();
+    let off = format!("{}args = [\"--starts\", \"starts\"]\ndisabled = true\n", fake("off"));
+    home.write("ostler.toml", &format!("{}{off}", fake("on")));
+    insta::assert_snapshot!(home.run(&["check"]), @"
+    $ ostler check
+    ok: 1 server, 1 disabled (off)
+    --- exit 0
+    ");
+    insta::assert_snapshot!(home.run(&["call", "off__echo"]), @"
+    $ ostler call off__echo
+    --- stderr
+    error: server `off` is disabled: [HOME]/ostler.toml:6 says so
+      hint: remove `disabled = true` there to enable it
+    --- exit 6
+    ");
+    let list = home.run(&["list"]);
+    assert!(list.stdout.contains("disabled"), "{list}");
+    let tools = home.run(&["tools"]);
+    assert!(tools.code == Some(0) && !tools.stdout.contains("off__") && tools.stderr.is_empty(), "{tools}");
+    assert_eq!(home.run(&["status", "--probe"]).code, Some(0));
+
+    let daemon = Daemon::start(&home);
+    assert_eq!(daemon.server("off")["state"], "disabled");
+    let call = home.run(&["call", "off__echo"]);
+    assert!(call.code == Some(6) && call.stderr.contains("ostler.toml:6 says so"), "{call}");
+    assert_eq!(home.run(&["start", "off"]).code, Some(6));
+    home.write(
+        "ostler.toml",
+        &format!("{}{}", fake("on"), off.replace("disabled = true", "disabled = false")),
+    );
+    until("an edit enables it", || home.run(&["call", "off__echo"]).code == Some(0));
+    assert_eq!(home.lines("starts").len(), 1);
+    daemon.end();
+}
