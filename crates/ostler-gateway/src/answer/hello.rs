@@ -6,10 +6,12 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::name::ServerName;
+use ostler_host::MissingServer;
 use ostler_wire::{Change, Era, Hello, MODERN_VERSION};
 use tokio::time::Instant;
 
 use super::relay::{self, Route};
+use super::status;
 use crate::exchange::{Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
@@ -24,6 +26,9 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Servers' own advice that is passed on, in bytes over all servers.
 const ADVICE: usize = 8 << 10;
+
+/// Servers that are named as not available. The others are counted.
+const MOST_MISSING: usize = 8;
 
 /// How often it is looked whether a server that could not be started has been.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -181,8 +186,32 @@ fn instructions(gateway: &Gateway, caller: &Caller) -> Option<Bytes> {
             text.extend_from_slice(&advice);
         }
     }
+    // Last, so that it takes no room from what servers say.
+    push_missing(&mut text, &host.missing_servers(caller));
     text.push(b'"');
     Some(text.into())
+}
+
+/// Tells which servers can't be used now, so that a model can say so in place of guessing. Where all is well nothing is said.
+fn push_missing(text: &mut Vec<u8>, missing: &[MissingServer]) {
+    if missing.is_empty() {
+        return;
+    }
+    let mut named: Vec<String> = missing
+        .iter()
+        .take(MOST_MISSING)
+        .map(|MissingServer { server, why }| format!("{server} ({why})"))
+        .collect();
+    if missing.len() > MOST_MISSING {
+        named.push(format!("{} more", missing.len() - MOST_MISSING));
+    }
+    let told = format!(
+        "\n\nNot available now: {}. If one of them is needed, tell the user; the resource {} says more.",
+        named.join(", "),
+        status::URI
+    );
+    let quoted = serde_json::Value::from(told).to_string();
+    text.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
 }
 
 fn push_instructions(out: &mut Vec<u8>, instructions: Option<&[u8]>) {

@@ -11,6 +11,7 @@ mod invalid;
 mod legacy;
 mod listen;
 mod lists;
+mod missing;
 mod names;
 mod parked;
 mod pins;
