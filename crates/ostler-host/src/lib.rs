@@ -84,6 +84,7 @@ pub use server::Binding;
 pub use server::known::Item;
 pub use subscribe::Subscription;
 pub use tools::{ListedTool, Tool};
+pub use upstream::LogLine;
 
 // All that a program names which embeds the host, so that it depends on this crate alone.
 pub use ostler_core::caller::{Caller, Window};

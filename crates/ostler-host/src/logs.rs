@@ -1,4 +1,4 @@
-//! What servers say on stderr, for whoever reads along.
+//! Readers of what servers write to stderr.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use ostler_core::error::CallError;
 
 use crate::host::Host;
 use crate::server::slot::SlotKey;
-use crate::upstream::{Session, Startup};
+
+use crate::upstream::{LogLine, Session, Startup};
 
 /// Reads what one server writes to stderr, over its restarts. Each read gives
 /// what has come since the one before; the first begins with what is kept.
@@ -40,12 +41,12 @@ impl Host {
 }
 
 impl LogReader {
-    /// The lines since the last read, control characters escaped. An error
+    /// Returns the lines since the last read, control characters escaped. An error
     /// says that the server is not there any more.
-    pub fn read(&mut self) -> Result<Vec<String>, CallError> {
+    pub fn read(&mut self) -> Result<Vec<LogLine>, CallError> {
         let server = self.host.server(&self.name)?;
         // The last words of a session that has ended come before those of the next.
-        let mut lines: Vec<String> = self.open.values_mut().flat_map(Page::turn).collect();
+        let mut lines: Vec<LogLine> = self.open.values_mut().flat_map(Page::turn).collect();
         let mut open = HashMap::new();
         for slot in server.slots() {
             let (live, generation, failure) = {
@@ -58,7 +59,8 @@ impl LogReader {
                 (None, Some(startup)) => Source::Startup(startup),
                 (None, None) => {
                     let words = failure.filter(|_| !self.is_begun).map(|failure| failure.stderr);
-                    lines.extend(words.unwrap_or_default());
+                    lines
+                        .extend(words.unwrap_or_default().into_iter().map(|text| LogLine { at: None, text }));
                     continue;
                 }
             };
@@ -76,7 +78,7 @@ impl LogReader {
 }
 
 impl Page {
-    fn turn(&mut self) -> Vec<String> {
+    fn turn(&mut self) -> Vec<LogLine> {
         let (lines, position) = match &self.source {
             Source::Startup(startup) => startup.words_since(self.position),
             Source::Session(session) => session.words_since(self.position),

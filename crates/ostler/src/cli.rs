@@ -21,7 +21,7 @@ pub(crate) use self::help::{find as find_command, unknown_command};
 pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust};
 pub(crate) use self::relay::{NatsConfig, RelayCommand};
 pub(crate) use self::worker::{Login, Worker};
-use crate::clock::Zone;
+use crate::clock::{When, Zone};
 use crate::failure::Failure;
 use crate::output;
 use crate::reach::Address;
@@ -433,16 +433,37 @@ pub(crate) struct Warm {
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
-  ostler logs time
-  ostler logs time --follow",
-    after_help = "The last 64 KiB are kept of each process."
+  ostler logs                       all servers
+  ostler logs time --follow         one server, and what it writes from now on
+  ostler logs --since 10m -n 50
+  ostler logs --self                the daemon's own log",
+    after_help = "The daemon keeps the last 64 KiB that each server process wrote to stderr. It reads stderr only: stdout \
+belongs to MCP.
+
+`--self` shows the log of a daemon that `ostler stdio` started; `ostler serve` writes to its terminal."
 )]
 pub(crate) struct Logs {
-    /// The server
-    pub(crate) server: String,
-    /// Go on with what it says from now on, until Ctrl-C
+    /// Only these servers; all by default
+    #[arg(value_name = "SERVER")]
+    pub(crate) servers: Vec<String>,
+    /// Show the last N lines
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) lines: Option<usize>,
+    /// Only from this time on: how long ago, such as 10m, or a date such as 2026-07-28T12:00
+    #[arg(long, value_name = "WHEN", value_parser = When::parse)]
+    pub(crate) since: Option<When>,
+    /// Keep showing new lines until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
+    /// Print lines as servers wrote them, without time and server
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) plain: bool,
+    /// Show the log of the daemon itself
+    #[arg(long = "self", conflicts_with_all = ["servers", "since"])]
+    pub(crate) own: bool,
+    /// Print JSON, one object per line: server, at, line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Check the config, and report every mistake in it

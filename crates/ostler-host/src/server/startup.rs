@@ -14,7 +14,7 @@ use ostler_core::status::{Stage, StartStatus};
 use ostler_core::supervisor::Failure;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::upstream::stdio::{StderrTail, Usage};
+use crate::upstream::stdio::{LogLine, StderrTail, Usage};
 
 /// Time between two readings of the process tree: short against the time that a start takes, and some hundred system
 /// calls each.
@@ -186,7 +186,7 @@ impl Startup {
     }
 
     /// Returns what the server has written to stderr since a position, and the next one.
-    pub(crate) fn words_since(&self, position: u64) -> (Vec<String>, u64) {
+    pub(crate) fn words_since(&self, position: u64) -> (Vec<LogLine>, u64) {
         let process = self.lock().process.clone();
         process.map_or_else(|| (Vec::new(), position), |process| process.stderr.since(position))
     }

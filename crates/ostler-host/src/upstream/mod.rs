@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::lists::Kind;
 
+pub use self::stdio::LogLine;
 pub use self::voice::{ClientMeta, ProgressSink, Question, SharedVoice, Voice};
 pub use crate::server::{Startup, Stay};
 
@@ -148,7 +149,7 @@ pub trait Session: Send + Sync + 'static {
 
     /// What the server has written to stderr since a position in all that it
     /// wrote, as whole lines, and the next position. The oldest may be lost.
-    fn words_since(&self, _position: u64) -> (Vec<String>, u64) {
+    fn words_since(&self, _position: u64) -> (Vec<LogLine>, u64) {
         (Vec::new(), 0)
     }
 

@@ -122,7 +122,10 @@ async fn a_start_that_hangs_shows_its_process_and_its_words() {
     assert_eq!((status.state, start.stage), (State::Starting, StartStage::Starting));
     assert_eq!((start.pid, &start.stderr[..]), (status.pid, &["looking for the database".to_owned()][..]));
     assert_eq!(Proc::of(start.pid.unwrap()).unwrap().name(), "sleep");
-    assert_eq!(stage.host.logs("fake").unwrap().read().unwrap(), ["looking for the database"]);
+    let lines = stage.host.logs("fake").unwrap().read().unwrap();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0].text, "looking for the database");
+    assert!(lines[0].at.is_some());
     let request = Request::tool(&stage.me, "fake", "echo", Arguments::none()).unwrap();
     let error = stage.host.send(request.within(Duration::from_millis(1))).await.unwrap_err();
     let (state, cause) = unavailable(&error);

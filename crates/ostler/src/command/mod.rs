@@ -8,6 +8,7 @@ mod diff;
 mod explain;
 pub(crate) mod list;
 mod lock;
+pub(crate) mod logs;
 mod manual;
 mod names;
 mod offers;
@@ -53,7 +54,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             operate::run("reload", &server, shared)
         }
         Command::Reload { server: None } => operate::reload_config(shared),
-        Command::Logs(typed) => operate::show_logs(&typed, shared),
+        Command::Logs(typed) => logs::run(&typed, shared),
         Command::Token { command } => token::run(command, shared),
         Command::Relay { command } => relay::run(command, file),
         Command::Audit(typed) => audit::run(&typed, shared),

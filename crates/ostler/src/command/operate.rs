@@ -143,11 +143,6 @@ fn show_problems(problems: &[Problem]) -> Failure {
     Failure::Config { file: file.unwrap_or_default(), counted }
 }
 
-/// `ostler logs`: what a server says on stderr.
-pub(super) fn show_logs(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
-    with_daemon(shared, async |there| there.logs(&typed.server, typed.follow).await)
-}
-
 fn with_daemon(
     shared: &cli::Shared,
     work: impl AsyncFnOnce(&There) -> Result<(), Trouble>,

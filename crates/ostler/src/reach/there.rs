@@ -1,7 +1,6 @@
 //! A daemon, reached through its admin API.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use tokio::task::JoinSet;
 use super::http::{self, Address, Ask, Lost};
 use super::patience::{Deadline, reporting};
 use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
+use crate::command::logs::Line;
 use crate::command::operate::{Change, LockOnDisk};
 use crate::failure::Failure;
 use crate::output;
@@ -331,12 +331,17 @@ impl There {
         Ok(serde_json::from_slice(&text).map_err(|error| self.confused(error))?)
     }
 
-    /// Writes what a server says on stderr to a writer, as it comes.
-    pub(crate) async fn logs(&self, server: &str, is_followed: bool) -> Result<(), Trouble> {
-        if ServerName::new(server).is_err() {
+    /// Reads the stderr output of servers, of all if none is named, and hands over each line as it comes.
+    pub(crate) async fn logs(
+        &self,
+        servers: &[String],
+        query: &str,
+        mut each: impl FnMut(&Line) -> Result<(), Failure>,
+    ) -> Result<(), Trouble> {
+        if let Some(server) = servers.iter().find(|server| ServerName::new(server).is_err()) {
             return Err(CallError::unknown_server(server, std::iter::empty()).into());
         }
-        let path = format!("/api/v1/servers/{server}/logs?follow={is_followed}");
+        let path = format!("/api/v1/logs?{query}");
         let ask = self.ask(Method::GET, &path, Bytes::new(), LOG_PATIENCE);
         let mut response = http::begin(&self.address, ask).await.map_err(|lost| self.lost(lost))?;
         if response.status() != StatusCode::OK {
@@ -345,12 +350,16 @@ impl There {
             self.check(status, &text)?;
             return Ok(());
         }
+        let mut rest = Vec::new();
         while let Some(frame) = response.frame().await {
             let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
-            if let Some(bytes) = frame.data_ref() {
-                crate::output::print_bytes(bytes)?;
-                let _ = std::io::stdout().flush();
+            rest.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
+            let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else { continue };
+            for line in rest[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let line = serde_json::from_slice(line).map_err(|error| self.confused(error))?;
+                each(&line)?;
             }
+            rest.drain(..=end);
         }
         Ok(())
     }

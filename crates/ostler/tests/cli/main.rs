@@ -24,6 +24,7 @@ mod http;
 mod issuer;
 mod jwt;
 mod limits;
+mod logs;
 mod mcp;
 mod one_daemon;
 mod partition;

@@ -121,9 +121,9 @@ fn what_a_server_says_can_be_read_and_followed() {
     let home = home();
     let _daemon = Daemon::start(&home);
     home.run(&["call", "bad__x"]);
-    let logs = home.run(&["logs", "bad"]);
+    let logs = home.run(&["logs", "bad", "--plain"]);
     assert_eq!((logs.stdout.as_str(), logs.code), ("no licence\n", Some(0)));
-    let mut child = home.command(&["logs", "fake", "--follow"]).spawn().unwrap();
+    let mut child = home.command(&["logs", "fake", "--follow", "--plain"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(home.run(&["call", "fake__stderr", "bytes=160"]).code, Some(0));
     for line in lines.by_ref().take(2) {

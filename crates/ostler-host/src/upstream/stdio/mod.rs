@@ -31,5 +31,6 @@ pub(crate) use environment::resolve;
 pub(crate) use login_path::LoginPath;
 #[cfg(fuzzing)]
 pub use played::played;
+pub use stderr_tail::LogLine;
 pub(crate) use stderr_tail::StderrTail;
 pub(crate) use usage::Usage;

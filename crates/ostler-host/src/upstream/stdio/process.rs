@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 
-use super::stderr_tail::StderrTail;
+use super::stderr_tail::{LogLine, StderrTail};
 use super::{guarded, unguarded};
 use crate::guard::client::Warden;
 use crate::guard::order::Order;
@@ -130,7 +130,7 @@ impl Handle {
     }
 
     /// What the server has said on stderr since a position, and the next one.
-    pub(crate) fn words_since(&self, position: u64) -> (Vec<String>, u64) {
+    pub(crate) fn words_since(&self, position: u64) -> (Vec<LogLine>, u64) {
         self.stderr.since(position)
     }
 

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::line::Line;
 use super::process::{Handle, Process};
 use super::reader::{Reader, Tally};
+use super::stderr_tail::LogLine;
 use super::writer;
 use crate::lists::Kind;
 use crate::upstream::heard::{no_wishes, wishes};
@@ -154,7 +155,7 @@ impl Session for StdioSession {
         }
     }
 
-    fn words_since(&self, position: u64) -> (Vec<String>, u64) {
+    fn words_since(&self, position: u64) -> (Vec<LogLine>, u64) {
         self.handle.words_since(position)
     }
 

@@ -1,7 +1,8 @@
-//! Tail of a server's stderr: the last bytes in a bounded buffer, read as escaped lines.
+//! Tail of a server's stderr: the last bytes in a bounded buffer, read as escaped lines with the time of each.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use ostler_core::error::is_deceptive;
 
@@ -16,6 +17,18 @@ const END: usize = 200;
 /// Bytes kept per server.
 pub(crate) const CAPACITY: usize = 64 << 10;
 
+/// Times kept per server. They take as much room as the bytes, even if every line is short and comes alone.
+const MAX_TIMES: usize = 2_048;
+
+/// A line of a server's stderr.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// When its first byte was read; unknown of the last lines of a process that is gone.
+    pub at: Option<SystemTime>,
+    /// The line, with secrets hidden and control characters escaped.
+    pub text: String,
+}
+
 /// The last [`CAPACITY`] bytes that a server wrote to stderr.
 #[derive(Debug, Default)]
 pub(crate) struct StderrTail {
@@ -28,6 +41,27 @@ struct Kept {
     bytes: VecDeque<u8>,
     /// All bytes ever written: the position after the last one kept.
     written: u64,
+    /// Positions from which on bytes came at a time, ascending; the first is at or before the first byte kept.
+    times: VecDeque<(u64, SystemTime)>,
+}
+
+impl Kept {
+    /// Notes that the next bytes come now.
+    fn mark(&mut self, now: SystemTime) {
+        self.times.push_back((self.written, now));
+        if self.times.len() > MAX_TIMES {
+            // The oldest lines share a time.
+            self.times.remove(1);
+        }
+    }
+
+    /// Forgets times of bytes that are not kept any more.
+    fn trim(&mut self) {
+        let first = self.written - self.bytes.len() as u64;
+        while self.times.get(1).is_some_and(|(position, _)| *position <= first) {
+            self.times.pop_front();
+        }
+    }
 }
 
 impl StderrTail {
@@ -38,12 +72,18 @@ impl StderrTail {
 
     /// Appends, forgetting the oldest bytes.
     pub(crate) fn push(&self, bytes: &[u8]) {
+        self.push_at(bytes, SystemTime::now());
+    }
+
+    fn push_at(&self, bytes: &[u8], now: SystemTime) {
         let mut ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.mark(now);
         ring.written += bytes.len() as u64;
         let bytes = &bytes[bytes.len().saturating_sub(CAPACITY)..];
         let excess = (ring.bytes.len() + bytes.len()).saturating_sub(CAPACITY);
         ring.bytes.drain(..excess);
         ring.bytes.extend(bytes);
+        ring.trim();
     }
 
     /// Returns the number of bytes ever written.
@@ -64,27 +104,40 @@ impl StderrTail {
     /// The whole lines that begin at or after a position, escaped as below,
     /// and the position after them. A line that is not ended yet is left for
     /// the next time, unless it is as long as everything that is kept.
-    pub(crate) fn since(&self, position: u64) -> (Vec<String>, u64) {
-        let (bytes, begin, is_cut): (Vec<u8>, u64, bool) = {
+    pub(crate) fn since(&self, position: u64) -> (Vec<LogLine>, u64) {
+        let (bytes, times, begin): (Vec<u8>, Vec<(u64, SystemTime)>, u64) = {
             let ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let first = ring.written - ring.bytes.len() as u64;
             let begin = position.max(first);
             let skipped = usize::try_from(begin - first).unwrap_or(usize::MAX);
-            // Who has fallen behind begins in the middle of a line.
-            (ring.bytes.iter().skip(skipped).copied().collect(), begin, begin > position)
+            let known = ring.times.partition_point(|(from, _)| *from <= begin).saturating_sub(1);
+            (
+                ring.bytes.iter().skip(skipped).copied().collect(),
+                ring.times.iter().skip(known).copied().collect(),
+                begin,
+            )
         };
         let end = match memchr::memrchr(b'\n', &bytes) {
             Some(last) => last + 1,
             None if bytes.len() == CAPACITY => CAPACITY,
             None => 0,
         };
-        let text = String::from_utf8_lossy(&bytes[..end]);
-        let mut is_cut = is_cut;
-        let lines = text
-            .lines()
-            .map(|line| self.show(line, std::mem::take(&mut is_cut)))
-            .filter(|line| !line.trim().is_empty())
-            .collect();
+        // A reader that has fallen behind begins in the middle of a line.
+        let mut is_cut = begin > position;
+        let (mut lines, mut times, mut at) = (Vec::new(), times.into_iter().peekable(), begin);
+        let mut time = None;
+        for line in bytes[..end].split_inclusive(|byte| *byte == b'\n') {
+            while let Some((_, now)) = times.next_if(|(from, _)| *from <= at) {
+                time = Some(now);
+            }
+            at += line.len() as u64;
+            let text = String::from_utf8_lossy(line);
+            let text = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+            let text = self.show(text, std::mem::take(&mut is_cut));
+            if !text.trim().is_empty() {
+                lines.push(LogLine { at: time, text });
+            }
+        }
         (lines, begin + end as u64)
     }
 
@@ -143,13 +196,49 @@ mod tests {
         let ring = StderrTail::default();
         ring.push(b"one\ntwo\nthr");
         let (lines, position) = ring.since(0);
-        assert_eq!((lines, position), (vec!["one".to_owned(), "two".to_owned()], 8));
+        assert_eq!((texts(lines), position), (vec!["one".to_owned(), "two".to_owned()], 8));
         assert_eq!(ring.since(position), (Vec::new(), 8));
         ring.push(b"ee\n");
-        assert_eq!(ring.since(position), (vec!["three".to_owned()], 14));
+        let (lines, position) = ring.since(position);
+        assert_eq!((texts(lines), position), (vec!["three".to_owned()], 14));
         ring.push(&[b'x'; 2 * CAPACITY]);
         let (lines, position) = ring.since(14);
-        assert_eq!((lines.len(), lines[0].len(), position), (1, CAPACITY, 14 + 2 * CAPACITY as u64));
+        assert_eq!((lines.len(), lines[0].text.len(), position), (1, CAPACITY, 14 + 2 * CAPACITY as u64));
+    }
+
+    fn texts(lines: Vec<LogLine>) -> Vec<String> {
+        lines.into_iter().map(|line| line.text).collect()
+    }
+
+    fn second(number: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number)
+    }
+
+    #[test]
+    fn every_line_has_the_time_at_which_it_began() {
+        let ring = StderrTail::default();
+        ring.push_at(b"one\ntw", second(1));
+        ring.push_at(b"o\nthree\n", second(2));
+        ring.push_at(b"four\n", second(3));
+        let seen = |from| ring.since(from).0.into_iter().map(|line| (line.text, line.at)).collect::<Vec<_>>();
+        let line = |text: &str, at| (text.to_owned(), Some(second(at)));
+        assert_eq!(seen(0), [line("one", 1), line("two", 1), line("three", 2), line("four", 3)]);
+        assert_eq!(seen(14), [line("four", 3)]);
+        // Bytes that are forgotten take their times with them.
+        ring.push_at(&[&b"x".repeat(CAPACITY - 6)[..], b"\nlast\n"].concat(), second(4));
+        assert_eq!(seen(0).last(), Some(&line("last", 4)));
+        assert_eq!(ring.kept.lock().unwrap().times.len(), 1);
+    }
+
+    #[test]
+    fn times_are_bounded_and_the_newest_stay_exact() {
+        let ring = StderrTail::default();
+        for number in 0..10_000 {
+            ring.push_at(b"\n", second(number));
+            assert!(ring.kept.lock().unwrap().times.len() <= MAX_TIMES);
+        }
+        ring.push_at(b"last\n", second(10_000));
+        assert_eq!(ring.since(0).0, [LogLine { at: Some(second(10_000)), text: "last".into() }]);
     }
 
     #[test]
@@ -159,12 +248,12 @@ mod tests {
         let ring = StderrTail::new(veil);
         ring.push(b"key canary-0123456789\n");
         assert_eq!(ring.last_lines(1), ["key [hidden env:TOKEN]"]);
-        assert_eq!(ring.since(0).0, ["key [hidden env:TOKEN]"]);
+        assert_eq!(texts(ring.since(0).0), ["key [hidden env:TOKEN]"]);
         // The cut falls into the middle of the value.
         let rest = CAPACITY - "0123456789\n".len();
         ring.push(&[&b"x".repeat(rest - 1)[..], b"\n"].concat());
         assert_eq!(ring.last_lines(9)[0], "[hidden]");
-        assert_eq!(ring.since(0).0[0], "[hidden]");
+        assert_eq!(ring.since(0).0[0].text, "[hidden]");
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
         .route("/api/v1/servers/{name}/stop", post(servers::stop))
         .route("/api/v1/servers/{name}/reload", post(servers::reload))
         .route("/api/v1/servers/{name}/logs", get(logs::read))
+        .route("/api/v1/logs", get(logs::read_all))
         .route("/api/v1/tools", get(tools::list))
         .route("/api/v1/definitions", get(pins::definitions))
         .route("/api/v1/pins", get(pins::show))

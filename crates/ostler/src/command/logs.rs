@@ -1,0 +1,172 @@
+//! `ostler logs`: the stderr output of servers, and the log of the daemon itself.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{When, Zone, rfc3339};
+use crate::failure::Failure;
+use crate::output::{self, Style, Tint, clean, tell};
+use crate::reach::{self, Reach, Way};
+use crate::spot::{Kind, Spot};
+use crate::{cli, config_file};
+
+/// Why the output of servers needs a daemon.
+const WHY: &str = "the daemon keeps what its servers write; `ostler status SERVER --probe` starts one server and shows \
+                   how it fails";
+
+/// How often the log of the daemon is looked at.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The end of a daemon's log that is shown.
+const OWN_LOG: u64 = 1 << 20;
+
+/// One line, as the API and `--json` have it.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Line {
+    server: Option<String>,
+    at: Option<String>,
+    line: String,
+}
+
+pub(super) fn run(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
+    if typed.own {
+        return show_own(typed, shared);
+    }
+    let zone = shared.zone();
+    let mut query = format!("follow={}&servers={}", typed.follow, typed.servers.join(","));
+    if let Some(since) = typed.since {
+        query.push_str(&format!("&since={}", rfc3339(since.moment(zone))));
+    }
+    if let Some(lines) = typed.lines {
+        query.push_str(&format!("&lines={lines}"));
+    }
+    let there = reach::find_daemon(shared, WHY)?;
+    let mut printer = Printer { typed, zone, style: Style::stdout(), widest: 0 };
+    reach::run(Way::There(there), async |reach| match reach {
+        Reach::There(there) => Ok(there.logs(&typed.servers, &query, |line| printer.print(line)).await?),
+        Reach::Here(_) => Err(Failure::NoDaemon { why: WHY }),
+    })
+}
+
+/// Prints lines as they come.
+struct Printer<'a> {
+    typed: &'a cli::Logs,
+    zone: Zone,
+    style: Style,
+    /// The longest name so far, so that most lines begin in the same column.
+    widest: usize,
+}
+
+impl Printer<'_> {
+    fn print(&mut self, line: &Line) -> Result<(), Failure> {
+        if self.typed.json {
+            let text = serde_json::to_string(line).map_err(|error| Failure::Output(error.into()))?;
+            return output::print(&(text + "\n"));
+        }
+        let text = clean(&line.line);
+        if self.typed.plain {
+            return output::print(&(text + "\n"));
+        }
+        let at = line.at.as_deref().and_then(|at| When::parse(at).ok());
+        let at = at.map_or_else(|| format!("{:19}", "-"), |at| self.zone.second(at.moment(self.zone)));
+        let server = match &line.server {
+            Some(server) if self.typed.servers.len() != 1 => {
+                self.widest = self.widest.max(server.len());
+                let name = format!("{server:width$} | ", width = self.widest);
+                self.style.paint(Tint::Label, &clean(&name))
+            }
+            _ => String::new(),
+        };
+        output::print(&format!("{} {server}{text}\n", self.style.paint(Tint::Faint, &at)))
+    }
+}
+
+/// Shows the file into which a daemon writes that has no terminal.
+fn show_own(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
+    if shared.daemon.is_some() {
+        return Err(Failure::Usage {
+            what: "the log of a daemon is a file of its machine".into(),
+            hint: Some("run the command there, without --daemon".into()),
+        });
+    }
+    let found = config_file::find(shared.config.as_deref())?;
+    let spot = Spot::of(found.file())?;
+    let file = spot.log_file();
+    if spot.running().is_some_and(|note| note.kind == Kind::Served) {
+        tell(
+            "the running daemon was started with `ostler serve` and writes to its own terminal or service log",
+        );
+    }
+    let unreadable = |error: io::Error| Failure::Unreadable {
+        file: file.clone(),
+        why: error.to_string(),
+        hint: "the daemon opens it anew when it next starts",
+    };
+    let mut position = 0;
+    let mut is_first = true;
+    loop {
+        let (mut lines, next) = read_from(&file, position).map_err(unreadable)?;
+        if is_first && next == 0 {
+            tell("no daemon that `ostler stdio` started for this config has written a log");
+        }
+        if let Some(last) = typed.lines.filter(|_| is_first) {
+            lines = lines.split_off(lines.len().saturating_sub(last));
+        }
+        (position, is_first) = (next, false);
+        for line in lines {
+            let line = match typed.json {
+                true => serde_json::to_string(&Line { server: None, at: None, line }).unwrap_or_default(),
+                false => clean(&line),
+            };
+            output::print(&(line + "\n"))?;
+        }
+        if !typed.follow {
+            return Ok(());
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+/// Returns the whole lines of a file from a position on, and the next position. A file that is not there is empty, and
+/// one that has become shorter is read from its beginning.
+fn read_from(file: &Path, position: u64) -> io::Result<(Vec<String>, u64)> {
+    let mut open = match File::open(file) {
+        Ok(open) => open,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(error) => return Err(error),
+    };
+    let length = open.metadata()?.len();
+    let begin = if position > length { 0 } else { position }.max(length.saturating_sub(OWN_LOG));
+    open.seek(SeekFrom::Start(begin))?;
+    let mut bytes = Vec::new();
+    open.take(OWN_LOG).read_to_end(&mut bytes)?;
+    let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let text = String::from_utf8_lossy(&bytes[..end]);
+    // The first line of a part is the end of one that is not shown.
+    let is_cut = begin > position;
+    Ok((text.lines().skip(usize::from(is_cut)).map(str::to_owned).collect(), begin + end as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_by_whole_lines_and_from_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("log");
+        assert_eq!(read_from(&file, 0).unwrap(), (Vec::new(), 0));
+        std::fs::write(&file, "one\ntwo\nthr").unwrap();
+        assert_eq!(read_from(&file, 0).unwrap(), (vec!["one".into(), "two".into()], 8));
+        assert_eq!(read_from(&file, 8).unwrap(), (Vec::new(), 8));
+        std::fs::write(&file, "new\n").unwrap();
+        assert_eq!(read_from(&file, 8).unwrap(), (vec!["new".into()], 4));
+        std::fs::write(&file, "x".repeat(80).as_str().to_owned() + "\n" + &"y\n".repeat(1 << 19)).unwrap();
+        let (lines, _) = read_from(&file, 0).unwrap();
+        assert!(lines.len() < 1 << 19 && lines.iter().all(|line| line == "y"));
+    }
+}

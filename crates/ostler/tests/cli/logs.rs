@@ -1,0 +1,108 @@
+//! `ostler logs`: the stderr output of servers, and of the daemon itself.
+
+use std::io::{BufRead, BufReader};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::home::{Home, until};
+use crate::stdio::{Client, Ended};
+
+/// Two servers, of which each has written one line.
+fn home() -> Home {
+    Home::with_servers(&[("one", &[]), ("other", &[])])
+}
+
+fn write(home: &Home, server: &str, lines: usize) {
+    let run = home.run(&["call", &format!("{server}__stderr"), &format!("bytes={}", 80 * lines)]);
+    assert_eq!(run.code, Some(0), "{run}");
+}
+
+fn objects(home: &Home, args: &[&str]) -> Vec<Value> {
+    let run = home.run(&[&["logs", "--json"], args].concat());
+    assert_eq!(run.code, Some(0), "{run}");
+    run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn lines_of_all_servers_have_their_server_and_their_time() {
+    let home = home();
+    let _daemon = Daemon::start(&home);
+    write(&home, "other", 1);
+    write(&home, "one", 2);
+    until("all is read", || objects(&home, &[]).len() == 3);
+    let lines = objects(&home, &[]);
+    let servers: Vec<&str> = lines.iter().map(|line| line["server"].as_str().unwrap()).collect();
+    assert_eq!(servers, ["other", "one", "one"], "ordered by time");
+    let times: Vec<&str> = lines.iter().map(|line| line["at"].as_str().unwrap()).collect();
+    assert!(times.is_sorted() && times.iter().all(|time| time.ends_with('Z')), "{times:?}");
+
+    let shown = home.command(&["logs"]).env("TZ", "ABC-9:30").output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let told: Vec<&str> =
+        shown.lines().map(|line| line.split_once(' ').unwrap().1.get(9..18).unwrap()).collect();
+    assert_eq!(told, ["other | e", "one   | e", "one   | e"], "{shown}");
+    let plain = "e".repeat(79) + "\n";
+    assert_eq!(home.run(&["logs", "other", "--plain"]).stdout, plain);
+    assert_eq!(home.run(&["logs", "--plain", "-n", "2"]).stdout, plain.repeat(2));
+    assert!(!home.run(&["logs", "other"]).stdout.contains("other"), "one server needs no name");
+    assert_eq!(home.run(&["logs", "one", "other", "--plain"]).stdout, plain.repeat(3));
+
+    assert_eq!(objects(&home, &["--since", times[1]]).len(), 2);
+    assert_eq!(objects(&home, &["--since", "1h"]).len(), 3);
+    assert_eq!(objects(&home, &["--since", "2999-01-01"]).len(), 0);
+    insta::assert_snapshot!(home.run(&["logs", "one", "ohter"]));
+    insta::assert_snapshot!(home.run(&["logs", "--since", "yesterday"]));
+}
+
+#[test]
+fn all_servers_are_followed_over_restarts_and_edits() {
+    let home = home();
+    let _daemon = Daemon::start(&home);
+    let mut child = home.command(&["logs", "--follow", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    write(&home, "one", 1);
+    assert_eq!(next()["server"], "one");
+    assert_eq!(home.run(&["restart", "other"]).code, Some(0));
+    write(&home, "other", 1);
+    assert_eq!(next()["server"], "other");
+    // A server that comes with an edit is followed too.
+    let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &config.replace("servers.other", "servers.third"));
+    assert_eq!(home.run(&["reload"]).code, Some(0));
+    write(&home, "third", 1);
+    assert_eq!(next()["server"], "third");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn without_a_daemon_it_is_said_how_to_see_what_a_server_writes() {
+    insta::assert_snapshot!(home().run(&["logs"]));
+}
+
+#[test]
+fn the_log_of_a_daemon_is_shown_by_itself() {
+    let home = home();
+    let none = home.run(&["logs", "--self"]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+    insta::assert_snapshot!(none);
+    {
+        let _daemon = Daemon::start(&home);
+        insta::assert_snapshot!(home.run(&["logs", "--self"]));
+    }
+    let _ended = Ended(&home);
+    let mut command = home.command(&["stdio"]);
+    command.env("OSTLER_LOG", "info");
+    let mut client = Client::start_as(command);
+    client.initialize();
+    until("the daemon has logged", || !home.run(&["logs", "--self"]).stdout.is_empty());
+    assert_eq!(home.run(&["logs", "--self", "-n", "1"]).stdout.lines().count(), 1);
+    let line = home.run(&["logs", "--self", "-n", "1", "--json"]).stdout;
+    assert!(serde_json::from_str::<Value>(&line).unwrap()["line"].is_string(), "{line}");
+    client.child.kill().unwrap();
+    client.child.wait().unwrap();
+}
