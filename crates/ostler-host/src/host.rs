@@ -32,6 +32,7 @@ use crate::tally::Tally;
 use crate::turns::Turns;
 use crate::upstream::stdio::LoginPath;
 use crate::validate::Schemas;
+use crate::via::Via;
 
 /// The registered servers at one moment. Calls read it without a lock;
 /// registering builds a new one.
@@ -151,6 +152,11 @@ impl Host {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.0
+    }
+
+    /// Tells chains of hosts that come back.
+    pub fn via(&self) -> &Arc<Via> {
+        &self.0.options.via
     }
 
     pub(crate) fn options(&self) -> &HostOptions {

@@ -62,6 +62,7 @@ mod tools;
 mod turns;
 pub mod upstream;
 mod validate;
+mod via;
 
 pub use answer::Answer;
 pub use budgets::BudgetStatus;
@@ -104,6 +105,7 @@ pub use ostler_core::status::{
 };
 pub use ostler_core::supervisor::Ejection;
 pub use ostler_wire::Params;
+pub use via::{Attached, Circle, VIA_HEADER, VIA_VARIABLE, Via};
 
 /// The guide, whose code is compiled with the tests of the documentation.
 #[cfg(doctest)]

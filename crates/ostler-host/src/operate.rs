@@ -273,6 +273,7 @@ impl Host {
                 self.shared().warden.clone(),
                 Arc::clone(&self.shared().veil),
                 Arc::clone(&self.shared().login_path),
+                Arc::clone(self.via()),
             ))),
             Transport::Http(endpoint) => {
                 let identity = self.options().identity.clone();
@@ -281,6 +282,7 @@ impl Host {
                     endpoint.clone(),
                     identity,
                     Arc::clone(&self.shared().veil),
+                    Arc::clone(self.via()),
                 )))
             }
         }

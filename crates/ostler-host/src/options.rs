@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::config::Config;
@@ -11,6 +12,7 @@ use ostler_wire::ClientIdentity;
 
 use crate::guard::GuardCommand;
 use crate::limits::Limits;
+use crate::via::Via;
 
 /// How a host is set up. Every default is the documented one.
 #[derive(Clone)]
@@ -57,6 +59,8 @@ pub struct HostOptions {
     pub seal_key: [u8; 32],
     /// The approved definitions of tools; without any, every tool is taken as it is.
     pub pins: Option<Pins>,
+    /// Tells chains of hosts that come back. By default one with a random name.
+    pub via: Arc<Via>,
 }
 
 /// How long a host tries servers that do not start.
@@ -108,6 +112,7 @@ impl Default for HostOptions {
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
             seal_key: random_key(),
             pins: None,
+            via: Arc::new(Via::random()),
         }
     }
 }

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ostler_host::{VIA_HEADER, VIA_VARIABLE};
+
 use crate::config_file::{self, Found, Origin, Reading};
 use crate::failure::Failure;
 use crate::output::tell;
@@ -143,6 +145,8 @@ fn launch(found: &Found, spot: &Spot) -> io::Result<Child> {
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--linger", LINGER]);
+    // It serves others than this client, and hears of each what it comes through.
+    command.env_remove(VIA_VARIABLE);
     match config {
         Some(file) => command.arg("--config").arg(file),
         None => command.arg("--builtin"),
@@ -184,11 +188,13 @@ fn attach(address: &Address, tokens: &Tokens) -> Result<BufReader<TcpStream>, Fa
     }
     let callers = tokens.callers.as_ref().map(|token| format!("{TOKEN_HEADER}: {token}\r\n"));
     let callers = callers.unwrap_or_default();
+    let via = std::env::var(VIA_VARIABLE).ok().filter(|via| via.bytes().all(|byte| byte.is_ascii_graphic()));
+    let via = via.map(|via| format!("{VIA_HEADER}: {via}\r\n")).unwrap_or_default();
     let opened = (|| -> io::Result<String> {
         let host = address.host();
         reader.get_mut().write_all(
             format!(
-                "GET /api/v1/attach HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {admin}\r\n{callers}\
+                "GET /api/v1/attach HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {admin}\r\n{callers}{via}\
                  Connection: upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
             )
             .as_bytes(),
@@ -201,6 +207,7 @@ fn attach(address: &Address, tokens: &Tokens) -> Result<BufReader<TcpStream>, Fa
     match head.split_whitespace().nth(1) {
         Some("101") => Ok(reader),
         Some("401") => Err(no_entry(address)),
+        Some("508") => Err(Failure::Circle),
         Some("403") if tokens.callers.is_some() => Err(Failure::Refused {
             what: "the token is not valid".into(),
             hint: Some(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use ostler_core::name::ServerName;
+use ostler_host::{Circle, VIA_HEADER};
 use ostler_wire::code;
 
 use super::payload::Response;
@@ -19,8 +20,22 @@ use crate::gateway::Gateway;
 /// fetched, which has a shorter limit of its own.
 const LONGEST_CHECK: Duration = Duration::from_secs(5);
 
-/// Whose request it is, or the answer to a stranger's.
+/// Whose request it is, or the answer to a stranger's and to one that this host has sent itself.
 pub(super) async fn enter(
+    gateway: &Gateway,
+    endpoint: (Option<&str>, Transport),
+    peer: Option<SocketAddr>,
+    parts: &Parts,
+) -> Result<Admitted, Box<Response>> {
+    let admitted = authenticate(gateway, endpoint, peer, parts).await?;
+    if let Some(via) = parts.headers.get(VIA_HEADER).and_then(|via| via.to_str().ok()) {
+        let refused = |circle: Circle| Box::new(refuse(StatusCode::LOOP_DETECTED, &circle.to_string()));
+        gateway.0.host.via().admit(via).map_err(refused)?;
+    }
+    Ok(admitted)
+}
+
+async fn authenticate(
     gateway: &Gateway,
     (server, transport): (Option<&str>, Transport),
     peer: Option<SocketAddr>,

@@ -160,6 +160,9 @@ pub(crate) enum Failure {
         /// The end of its log.
         last_words: Vec<String>,
     },
+    /// The client is a server of the daemon that it attaches to, through another one.
+    #[error("this `ostler stdio` leads back to the daemon that started it")]
+    Circle,
     /// The daemon went away under a client that was attached.
     #[error("the connection to the daemon was lost")]
     Detached {
@@ -304,6 +307,7 @@ impl Failure {
             | Self::Unreadable { .. }
             | Self::Lock { .. }
             | Self::NoConfig { .. }
+            | Self::Circle
             | Self::Relay { .. }
             | Self::Exposed(_) => 3,
             Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
@@ -340,6 +344,7 @@ impl Failure {
             Self::Untrusted { .. } => "config-untrusted",
             Self::Unapproved { .. } => "not-approved",
             Self::NoConfig { .. } => "no-config",
+            Self::Circle => "loop",
             Self::Unreachable { .. } => "daemon-unreachable",
             Self::Refused { .. } => "daemon-refused",
             Self::NoDaemon { .. } => "no-daemon",

@@ -65,6 +65,7 @@ impl Failure {
             Self::UnknownName { cause, .. } => Some(cause.clone()),
             Self::Tokens { why, .. } => Some(why.to_string()),
             Self::NoDaemon { why } => Some((*why).into()),
+            Self::Circle => Some("two configs have each other's Ostler among their servers".into()),
             Self::Detached { url } => Some(format!("the daemon at {url} has ended or was restarted")),
             Self::Interrupted { may_have_run: true, .. } => {
                 Some("the call was on its way and may have been executed".into())
@@ -105,6 +106,7 @@ impl Failure {
             Self::Unreachable { .. } => {
                 Some("see whether it runs; without --daemon, Ostler finds it or does without".into())
             }
+            Self::Circle => Some("take `ostler stdio` out of one of the two".into()),
             Self::NoDaemon { .. } => Some("`ostler serve` starts one".into()),
             Self::AlreadyRunning(note) => Some(match note {
                 Some(note) => {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_gateway::{Face, Gateway, GatewayOptions};
-use ostler_host::{Host, HostOptions, StartPatience};
+use ostler_host::{Host, HostOptions, StartPatience, VIA_VARIABLE, Via};
 use tokio::runtime::Builder;
 
 pub(crate) use self::bridge::Bridge;
@@ -64,7 +64,13 @@ pub(crate) fn run_bridge(bridge: Bridge, door: Door, voice: Voice) -> Result<(),
 /// A host that only carries.
 fn bare_host() -> Host {
     let start_patience = StartPatience::UntilReached;
-    Host::new(HostOptions { cache_bytes: 0, start_patience, ..HostOptions::default() })
+    // It may be a server of another host.
+    let via = match std::env::var(VIA_VARIABLE) {
+        Ok(value) => Via::random().behind(&value),
+        Err(_) => Via::random(),
+    };
+    let via = Arc::new(via);
+    Host::new(HostOptions { cache_bytes: 0, start_patience, via, ..HostOptions::default() })
 }
 
 /// Serves until the agent has gone. A signal is a way to end like any other.

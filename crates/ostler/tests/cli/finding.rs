@@ -189,3 +189,46 @@ fn a_disabled_server_is_known_and_never_started() {
     assert_eq!(home.lines("starts").len(), 1);
     daemon.end();
 }
+
+/// What a command says of a server that leads back to its own daemon.
+const BACK: &str = "leads back";
+
+#[test]
+fn two_daemons_that_have_each_other_as_servers_do_not_loop() {
+    let home = Home::new();
+    home.write("a.toml", &fake("own"));
+    let a = Daemon::start_with(&home, &["--config", "a.toml"]);
+    home.write("b.toml", &format!("{}[servers.a]\nurl = \"{}/mcp\"\n", fake("own"), a.url()));
+    let b = Daemon::start_with(&home, &["--config", "b.toml"]);
+    let chain = home.run(&["tools", "--config", "b.toml"]);
+    assert!(chain.code == Some(0) && chain.stdout.contains("a__own__echo"), "a chain works: {chain}");
+
+    home.write("a.toml", &format!("{}[servers.b]\nurl = \"{}/mcp\"\n", fake("own"), b.url()));
+    until("the edit is applied", || home.run(&["list", "--config", "a.toml"]).stdout.contains("/mcp"));
+    let from_a = home.run(&["tools", "b", "--config", "a.toml"]);
+    assert!(from_a.code != Some(0) && from_a.stderr.contains(BACK), "{from_a}");
+    let own = home.run(&["call", "own__echo", "--config", "a.toml"]);
+    assert_eq!(own.code, Some(0), "its own servers are there: {own}");
+    a.end();
+    b.end();
+}
+
+#[test]
+fn two_configs_that_start_each_other_end_at_two_daemons() {
+    let home = Home::new();
+    let other = |file: &str| {
+        let args = ["stdio", "--config", file];
+        format!("{}[servers.other]\ncommand = {OSTLER:?}\nargs = {args:?}\n", fake("own"))
+    };
+    home.write("a.toml", &other("b.toml"));
+    home.write("b.toml", &other("a.toml"));
+    let mut client = Agent::start_as(home.command(&["stdio", "--config", "a.toml"]));
+    client.hello();
+    let tools = client.tools();
+    assert!(tools.contains(&"own__echo".to_owned()), "{tools:?}");
+    assert!(tools.contains(&"other__own__echo".to_owned()), "the chain works: {tools:?}");
+    assert!(!tools.iter().any(|tool| tool.contains("other__other")), "and comes back nowhere: {tools:?}");
+    assert_eq!(daemons(&home).len(), 2, "{:?}", home.left());
+    client.end();
+    end_daemons(&home);
+}

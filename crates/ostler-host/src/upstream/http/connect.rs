@@ -22,6 +22,7 @@ use super::turn_down;
 use crate::secrets::Veil;
 use crate::upstream::stdio::resolve;
 use crate::upstream::{BoxFuture, Connector, Plan, Session};
+use crate::via::Via;
 
 /// Makes one session after the other with a remote endpoint.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub struct HttpConnector {
     endpoint: Endpoint,
     identity: ClientIdentity,
     veil: Arc<Veil>,
+    via: Arc<Via>,
     /// The longest answer or event.
     cap: usize,
     /// How much time a progress notification gives a call.
@@ -47,11 +49,13 @@ impl HttpConnector {
         endpoint: Endpoint,
         identity: ClientIdentity,
         veil: Arc<Veil>,
+        via: Arc<Via>,
     ) -> Self {
         Self {
             endpoint,
             identity,
             veil,
+            via,
             cap: spec.max_line,
             patience: spec.call_timeout,
             client: OnceCell::new(),
@@ -102,7 +106,7 @@ impl HttpConnector {
             headers.insert(name, value);
         }
         let client = self.client.get_or_try_init(|| make_client(url.clone())).await?;
-        Ok(Road::new(client.clone(), url, headers, self.cap))
+        Ok(Road::new(client.clone(), url, headers, (self.cap, Arc::clone(&self.via))))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Manner>> {

@@ -12,6 +12,7 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 use super::stream::{EventStream, Place};
 use super::tally::Tally;
 use super::turn_down;
+use crate::via::{VIA_HEADER, Via};
 
 /// How much of a refusal is read: enough for any error message.
 const MAX_REFUSAL: usize = 64 << 10;
@@ -30,6 +31,8 @@ pub(crate) struct Road {
     /// The longest answer or event.
     pub(crate) cap: usize,
     pub(crate) tally: Arc<Tally>,
+    /// Says with every request which hosts it comes through.
+    via: Arc<Via>,
 }
 
 /// What a request has come to.
@@ -45,8 +48,8 @@ pub(crate) enum Reply {
 }
 
 impl Road {
-    pub(crate) fn new(client: Client, url: Url, headers: HeaderMap, cap: usize) -> Self {
-        Self { client, url, headers, cap, tally: Arc::new(Tally::new()) }
+    pub(crate) fn new(client: Client, url: Url, headers: HeaderMap, (cap, via): (usize, Arc<Via>)) -> Self {
+        Self { client, url, headers, cap, tally: Arc::new(Tally::new()), via }
     }
 
     /// The same way to another path of the same origin.
@@ -97,6 +100,9 @@ impl Road {
     fn with(&self, headers: HeaderMap) -> HeaderMap {
         let mut all = self.headers.clone();
         all.extend(headers);
+        if let Ok(via) = HeaderValue::from_str(&self.via.value()) {
+            all.insert(header(VIA_HEADER), via);
+        }
         all
     }
 

@@ -138,6 +138,12 @@ pub(crate) fn held_back(status: StatusCode, headers: &HeaderMap) -> Option<Fault
             let challenge = headers.get(WWW_AUTHENTICATE).map(|value| words(value.as_bytes()));
             Some(FaultKind::NeedsAuth { code, challenge: challenge.unwrap_or_default() })
         }
+        // Loop Detected.
+        508 => Some(FaultKind::from(PermanentCause::Config(
+            "its `url` leads back here through another daemon: each has the other among its servers; take one of the \
+             two out"
+                .into(),
+        ))),
         429 => paused(),
         503 if headers.contains_key(RETRY_AFTER) => paused(),
         _ => None,

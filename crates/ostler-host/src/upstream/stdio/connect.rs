@@ -27,6 +27,7 @@ use crate::guard::order::{Order, Pace};
 use crate::secrets::Veil;
 use crate::server::startup::StartingProcess;
 use crate::upstream::{BoxFuture, Connector, Force, Plan, Session, Startup};
+use crate::via::{VIA_VARIABLE, Via};
 
 /// How long the exit status of a failed start is waited for, for its words.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -41,6 +42,7 @@ pub struct StdioConnector {
     warden: Option<Arc<Warden>>,
     veil: Arc<Veil>,
     login_path: Arc<LoginPath>,
+    via: Arc<Via>,
     /// The longest line.
     cap: usize,
     /// How much time a progress notification gives a call.
@@ -64,6 +66,7 @@ impl StdioConnector {
         warden: Option<Arc<Warden>>,
         veil: Arc<Veil>,
         login_path: Arc<LoginPath>,
+        via: Arc<Via>,
     ) -> Self {
         let process = match &spec.transport {
             Transport::Stdio(process) => process.clone(),
@@ -81,6 +84,7 @@ impl StdioConnector {
             warden,
             veil,
             login_path,
+            via,
             cap: spec.max_line,
             patience: spec.call_timeout,
             era: Mutex::new(None),
@@ -90,9 +94,12 @@ impl StdioConnector {
 
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, Failure> {
         let path = self.login_path.get().await;
-        let order = environment::order(&self.process, path, Pace::default(), &self.veil)
+        let mut order = environment::order(&self.process, path, Pace::default(), &self.veil)
             .await
             .map_err(|why| cannot_start(FaultKind::from(PermanentCause::Config(why))))?;
+        if runs_ostler(&order) {
+            order.env.push((VIA_VARIABLE.into(), self.via.value()));
+        }
         let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone(), &self.veil)
             .await
             .map_err(|error| cannot_start(not_started(&self.process, &order, &error)))?;
@@ -241,6 +248,13 @@ async fn next_message(process: &mut Process, splitter: &mut LineSplitter) -> Opt
             return None;
         }
     }
+}
+
+/// Whether a command may run Ostler, itself or by a wrapper that names it.
+fn runs_ostler(order: &Order) -> bool {
+    let program = order.argv.first().map(Path::new).and_then(|program| program.canonicalize().ok());
+    order.argv.iter().any(|word| word.contains("ostler"))
+        || program.is_some_and(|program| program.ends_with("ostler"))
 }
 
 fn cannot_start(kind: FaultKind) -> Failure {

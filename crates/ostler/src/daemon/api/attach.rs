@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use hyper_util::rt::TokioIo;
 use ostler_gateway::{Admitted, Check, Unauthorized};
-use ostler_host::Caller;
+use ostler_host::{Caller, VIA_HEADER};
 
 use super::refuse;
 use crate::daemon::{Daemon, edge};
@@ -25,6 +25,11 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
         Ok(admitted) => admitted,
         Err(Unauthorized { why, .. }) => return refuse(StatusCode::FORBIDDEN, "token-refused", &why),
     };
+    let via = request.headers().get(VIA_HEADER).and_then(|via| via.to_str().ok()).unwrap_or_default();
+    let behind = match daemon.host.via().attach(via) {
+        Ok(behind) => behind,
+        Err(circle) => return refuse(StatusCode::LOOP_DETECTED, "loop", &circle.to_string()),
+    };
     let visit = daemon.attendance.enter();
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -34,7 +39,7 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
             }
             Err(error) => tracing::debug!(%error, "a client left before it was attached"),
         }
-        drop(visit);
+        drop((visit, behind));
     });
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
