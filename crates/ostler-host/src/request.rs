@@ -53,6 +53,8 @@ pub struct Request<'a> {
     pub(crate) is_hidden: bool,
     /// Whether it is sent only to a session that is there, and starts none.
     pub(crate) is_passive: bool,
+    /// Whether its caller knows tools by their servers' own names, so that errors name them so.
+    pub(crate) has_own_names: bool,
 }
 
 impl<'a> Request<'a> {
@@ -73,6 +75,7 @@ impl<'a> Request<'a> {
             state: None,
             is_hidden: false,
             is_passive: false,
+            has_own_names: false,
         }
     }
 
@@ -97,6 +100,13 @@ impl<'a> Request<'a> {
     pub fn within(mut self, time: Duration) -> Self {
         // A time beyond what a clock can count is no limit.
         self.deadline = Instant::now().checked_add(time);
+        self
+    }
+
+    /// Says that the caller knows tools by their servers' own names: errors name them so, and not `server__tool`.
+    #[must_use]
+    pub fn by_own_names(mut self) -> Self {
+        self.has_own_names = true;
         self
     }
 

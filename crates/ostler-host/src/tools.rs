@@ -113,7 +113,11 @@ impl Host {
     pub(crate) fn unknown(&self, request: &Request<'_>, server: &Server, known: Option<&Known>) -> CallError {
         let known = known.filter(|known| known.is_for(request.caller));
         let visible = known.map(|known| self.show(request.caller, server, known)).unwrap_or_default();
-        let exposed = exposed_name(&server.spec.name, &request.tool_name().unwrap_or_default());
+        let name = request.tool_name().unwrap_or_default();
+        if request.has_own_names {
+            return CallError::unknown_tool(&name, visible.iter().map(|listed| listed.tool.name.as_str()));
+        }
+        let exposed = exposed_name(&server.spec.name, &name);
         CallError::unknown_tool(&exposed, visible.iter().map(|listed| listed.exposed.as_str()))
     }
 }

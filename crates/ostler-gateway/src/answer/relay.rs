@@ -20,16 +20,24 @@ use crate::session::Session;
 pub(crate) struct Route {
     pub(crate) server: ServerName,
     pub(crate) params: Params,
+    /// Whether the client knows the server's own names, since its endpoint has no others.
+    has_own_names: bool,
 }
 
 impl Route {
     pub(crate) fn to(server: ServerName, params: Params) -> Self {
-        Self { server, params }
+        Self { server, params, has_own_names: false }
+    }
+
+    /// The route of an endpoint that shows one server.
+    pub(crate) fn to_only(server: ServerName, params: Params) -> Self {
+        Self { server, params, has_own_names: true }
     }
 
     /// The request to its server, with these parameters.
     pub(crate) fn request<'r>(&'r self, caller: &'r Caller, method: &'r str, params: Params) -> Request<'r> {
-        Request::new(caller, self.server.as_str(), method, params)
+        let request = Request::new(caller, self.server.as_str(), method, params);
+        if self.has_own_names { request.by_own_names() } else { request }
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         if sabotage::is_on(Sabotage::PolicyHole) {
             exchange.caller = Caller::local();
         }
-        let route = Route::to(server.clone(), take(&mut exchange.params));
+        let route = Route::to_only(server.clone(), take(&mut exchange.params));
         return relay::relay(gateway, exchange, route).await;
     }
     match exchange.method.as_str() {

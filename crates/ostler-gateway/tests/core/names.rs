@@ -66,6 +66,20 @@ async fn an_unknown_tool_is_said_to_be_unknown_with_what_may_be_meant() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_endpoint_of_one_server_tells_an_unknown_tool_by_its_own_name() {
+    let world = World::new().server("time", Script::new().tool("now")).open().await;
+    let face = Face::One(ostler_core::name::ServerName::new("time").unwrap());
+    let gateway = gateway(&world, |_| {});
+    let mut modern = Client::modern(&gateway, face.clone(), json!({}));
+    let mut legacy = Client::legacy(&gateway, face, json!({})).await;
+    for client in [&mut modern, &mut legacy] {
+        let error = client.call("nov", json!({})).await["error"].clone();
+        assert!(error["message"].as_str().unwrap().starts_with("unknown tool `nov`"), "{error}");
+        assert!(!error.to_string().contains("time__"), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_unknown_names_do_not_make_servers_list_again_and_again() {
     let silent = Script::new().tool("now").unannounced();
     let world = World::new().server("time", silent).open().await;

@@ -278,6 +278,11 @@ impl Reach {
         patience::reporting(work, async || self.statuses().await.unwrap_or_default()).await
     }
 
+    /// Asks servers for lists, and tells on stderr which of them are waited for.
+    async fn listing<T>(&self, work: impl Future<Output = T>) -> T {
+        patience::listing(work, async || self.statuses().await.unwrap_or_default()).await
+    }
+
     /// Whether the servers live on when the command has ended.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::There(_))
@@ -340,7 +345,7 @@ impl Reach {
 
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.
     pub(crate) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
-        self.reporting(async {
+        self.listing(async {
             match self {
                 Self::Here(here) => Ok(here.discover().await),
                 Self::There(there) => there.discover().await,
@@ -363,7 +368,7 @@ impl Reach {
 
     /// What all servers offer of a kind, by server.
     pub(crate) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
-        self.reporting(async {
+        self.listing(async {
             match self {
                 Self::Here(here) => Ok(here.offers(kind).await),
                 Self::There(there) => there.offers(kind).await,

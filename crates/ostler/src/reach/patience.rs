@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
-use ostler_core::status::{ServerStatus, Stage};
+use ostler_core::status::{ServerStatus, Stage, State};
 
 use crate::output::{clean, tell};
 
@@ -27,6 +27,38 @@ pub(super) async fn patiently<T>(work: impl Future<Output = T>, say: impl FnOnce
             say();
             work.await
         }
+    }
+}
+
+/// How long a server may take for a list before it is named, with what to do about it.
+const SLOW_LIST: Duration = Duration::from_secs(3);
+
+/// What a person may do who does not want to wait for a list.
+const DO_NOT_WAIT: &str = "waiting: Ctrl-C gives up; `ostler tools NAME` asks one server alone, `ostler status NAME \
+                           --probe` shows what it says";
+
+/// Asks servers for lists, and tells on stderr which of them are waited for.
+pub(super) async fn listing<T>(
+    work: impl Future<Output = T>,
+    statuses: impl AsyncFn() -> Vec<ServerStatus>,
+) -> T {
+    let slow = async {
+        tokio::time::sleep(SLOW_LIST).await;
+        let statuses = statuses().await;
+        // A start is told by itself, and a server that sleeps is not asked.
+        let is_asked = |it: &&ServerStatus| {
+            it.start.is_none() && it.state == State::Ready && (it.in_flight > 0 || it.tools.is_none())
+        };
+        for status in statuses.iter().filter(is_asked) {
+            tell(&format!("waiting: `{}` has not answered with its list yet", status.name));
+        }
+        tell(DO_NOT_WAIT);
+    };
+    let mut work = pin!(reporting(work, &statuses));
+    tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = slow => work.await,
     }
 }
 

@@ -60,6 +60,15 @@ fn a_sleeping_server_is_listed_without_being_started() {
 }
 
 #[test]
+fn a_server_that_is_slow_with_its_list_is_named_with_what_to_type() {
+    let home = Home::with_servers(&[("fake", &[]), ("slow", &["--slow-list", "6000"])]);
+    let run = home.run(&["tools"]);
+    assert_eq!(run.code, Some(0), "{run}");
+    assert!(run.stderr.contains("waiting: `slow` has not answered with its list yet\n"), "{run}");
+    assert!(run.stderr.contains("`ostler tools NAME` asks one server alone"), "{run}");
+}
+
+#[test]
 fn one_tool_is_shown_in_full_by_any_spelling_of_its_name() {
     let home = Home::new();
     let shown = home.run(&["tools", "demo__add"]);
