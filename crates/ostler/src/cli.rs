@@ -1,6 +1,7 @@
 //! What was typed.
 
 mod help;
+mod offers;
 mod policy;
 mod relay;
 mod worker;
@@ -18,6 +19,9 @@ use ostler_core::config::duration;
 use ostler_core::config::listen::{self, ListenError};
 
 pub(crate) use self::help::{find as find_command, unknown_command};
+pub(crate) use self::offers::{
+    GetPrompt, List as OfferList, Prompts, PromptsCommand, ReadResource, Resources, ResourcesCommand,
+};
 pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust};
 pub(crate) use self::relay::{NatsConfig, RelayCommand};
 pub(crate) use self::worker::{Login, Worker};
@@ -118,16 +122,8 @@ A token, in a file or in OSTLER_TOKEN, gives the client the token's role. Withou
     Worker(Worker),
     Call(Call),
     Tools(Tools),
-    /// List the prompts of servers
-    #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler prompts
-  ostler prompts git --json")]
-    Prompts(Offers),
-    /// List the resources of servers, and the templates of such
-    #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler resources
-  ostler resources files --json | jq -r '.resources[].name'")]
-    Resources(Offers),
+    Prompts(Prompts),
+    Resources(Resources),
     List(List),
     #[command(visible_alias = "ps")]
     Status(Status),
@@ -351,16 +347,6 @@ pub(crate) struct Tools {
     /// Show whole descriptions, and arguments
     #[arg(long, conflicts_with = "json")]
     pub(crate) full: bool,
-}
-
-/// Which servers' lists are shown, and how.
-#[derive(Debug, Args)]
-pub(crate) struct Offers {
-    /// Only those of this server
-    pub(crate) server: Option<String>,
-    /// Print JSON, with each definition as its server wrote it
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// List the servers of the config, without starting any

@@ -65,6 +65,32 @@ pub(crate) fn show(body: &[u8]) -> Shown {
     shown
 }
 
+/// Takes the messages of a prompt apart, each behind the role that says it.
+pub(crate) fn show_prompt(body: &[u8]) -> Shown {
+    #[derive(Deserialize)]
+    struct Prompt {
+        messages: Vec<Message>,
+    }
+    #[derive(Deserialize)]
+    struct Message {
+        role: String,
+        content: Part,
+    }
+    let Ok(prompt) = serde_json::from_slice::<Prompt>(body) else {
+        return Shown { text: String::new(), others: vec!["[a prompt of an unknown shape]".into()] };
+    };
+    let mut shown = Shown::default();
+    for Message { role, content } in prompt.messages {
+        match content {
+            Part { ref r#type, text: Some(text), .. } if r#type == "text" => {
+                shown.add(&format!("{}: {text}", clean(&role)));
+            }
+            other => shown.others.push(name(&other)),
+        }
+    }
+    shown
+}
+
 impl Shown {
     fn add(&mut self, text: &str) {
         self.text.push_str(text);

@@ -40,6 +40,7 @@ mod table;
 mod token;
 mod told;
 mod trust;
+mod wish;
 mod worker;
 
 use std::process::ExitCode;

@@ -64,6 +64,16 @@ impl Given {
         }
     }
 
+    /// Returns the object whose values are texts, as arguments of prompts are.
+    pub(crate) fn as_texts(&self) -> Result<Box<RawValue>, Failure> {
+        let Self::Pairs(pairs) = self else {
+            return Err(usage("arguments of prompts are texts".into(), HOW_JSON));
+        };
+        let members: serde_json::Map<String, serde_json::Value> =
+            pairs.iter().map(|pair| (pair.key.clone(), pair.value.as_str().into())).collect();
+        serde_json::value::to_raw_value(&members).map_err(|error| Failure::Output(error.into()))
+    }
+
     /// The text of the object to send to a tool of this definition.
     pub(crate) fn for_tool(self, definition: &[u8]) -> Result<String, Failure> {
         let pairs = match self {

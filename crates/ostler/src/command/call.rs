@@ -8,6 +8,7 @@ use ostler_core::name::ServerName;
 use ostler_core::status::State;
 use ostler_host::{ListedTool, Tool};
 use ostler_wire::{ResultHead, ResultKind};
+use serde_json::value::RawValue;
 
 use super::names;
 use crate::arguments::{self, Given};
@@ -16,6 +17,7 @@ use crate::content;
 use crate::failure::Failure;
 use crate::output::{self, tell};
 use crate::reach::{self, Deadline, Reach, Trouble};
+use crate::wish::Wish;
 
 pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure> {
     let way = reach::find(shared)?;
@@ -40,7 +42,13 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
             },
         };
         let arguments = given.for_tool(&tool.tool.definition)?;
-        match reach.call(&tool, arguments, deadline).await {
+        let wish = Wish {
+            server: tool.server.to_string(),
+            tool: Some(tool.tool.name.clone()),
+            arguments: Some(RawValue::from_string(arguments).map_err(|error| Failure::Output(error.into()))?),
+            ..Wish::default()
+        };
+        match reach.ask(wish, deadline).await {
             Ok(result) => show(typed, &result),
             Err(Trouble::Call(error @ CallError::OutcomeUnknown { .. })) => {
                 Err(Failure::Lost { error, last_words: reach.last_words(&tool.server).await })

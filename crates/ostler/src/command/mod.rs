@@ -11,6 +11,7 @@ mod lock;
 pub(crate) mod logs;
 mod manual;
 mod names;
+mod offer;
 mod offers;
 pub(crate) mod operate;
 mod relay;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::offer;
 use super::tools::error_of_list;
 use crate::cli;
 use crate::failure::Failure;
@@ -16,7 +17,21 @@ use crate::reach::{self, Offered, Reach};
 use crate::table::{Cell, Table};
 use crate::told::Told;
 
-pub(super) fn prompts(typed: &cli::Offers, shared: &cli::Shared) -> Result<(), Failure> {
+pub(super) fn prompts(typed: &cli::Prompts, shared: &cli::Shared) -> Result<(), Failure> {
+    match &typed.command {
+        Some(cli::PromptsCommand::Get(get)) => offer::get(get, shared),
+        None => list_prompts(&typed.list, shared),
+    }
+}
+
+pub(super) fn resources(typed: &cli::Resources, shared: &cli::Shared) -> Result<(), Failure> {
+    match &typed.command {
+        Some(cli::ResourcesCommand::Read(read)) => offer::read(read, shared),
+        None => list_resources(&typed.list, shared),
+    }
+}
+
+fn list_prompts(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Failure> {
     reach::run(reach::find(shared)?, async |reach| {
         let prompts = select(reach, typed, Kind::Prompts).await?;
         if typed.json {
@@ -33,7 +48,7 @@ pub(super) fn prompts(typed: &cli::Offers, shared: &cli::Shared) -> Result<(), F
     })
 }
 
-pub(super) fn resources(typed: &cli::Offers, shared: &cli::Shared) -> Result<(), Failure> {
+fn list_resources(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Failure> {
     reach::run(reach::find(shared)?, async |reach| {
         let resources = select(reach, typed, Kind::Resources).await?;
         let templates = select(reach, typed, Kind::Templates).await?;
@@ -55,15 +70,14 @@ pub(super) fn resources(typed: &cli::Offers, shared: &cli::Shared) -> Result<(),
 }
 
 /// What all servers offer, or the one that is meant.
-async fn select(reach: &Reach, typed: &cli::Offers, kind: Kind) -> Result<Vec<Offered>, Failure> {
-    if let Some(server) = &typed.server {
+async fn select(reach: &Reach, typed: &cli::OfferList, kind: Kind) -> Result<Vec<Offered>, Failure> {
+    if let Some(server) = typed.server() {
         let names = reach.names().await?;
         if !names.iter().any(|name| name.as_str() == server) {
             return Err(Failure::unknown_server(server, &names));
         }
     }
-    let is_meant =
-        |offered: &Offered| typed.server.as_ref().is_none_or(|name| offered.server.as_str() == name);
+    let is_meant = |offered: &Offered| typed.server().is_none_or(|name| offered.server.as_str() == name);
     Ok(reach.offers(kind).await?.into_iter().filter(is_meant).collect())
 }
 

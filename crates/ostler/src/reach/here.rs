@@ -12,17 +12,16 @@ use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
-use ostler_host::{
-    Arguments, Caller, Discovered, Host, HostOptions, Kind, ListedTool, Request, StartPatience,
-};
+use ostler_host::{Caller, Discovered, Host, HostOptions, Kind, ListedTool, StartPatience};
 use tokio::task::JoinSet;
 
-use super::patience::{Deadline, patiently};
+use super::patience::patiently;
 use super::{Gathered, Item, Offered, Probed, Setting};
 use crate::audit::{Audit, PARTING, Stay};
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::tell;
+use crate::wish::Wish;
 
 /// How long one server may take to list what it offers.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
@@ -151,19 +150,13 @@ impl Here {
         all
     }
 
-    /// Calls a tool.
-    pub(super) async fn call(
-        &self,
-        tool: &ListedTool,
-        arguments: Arguments,
-        deadline: Option<Deadline>,
-    ) -> Result<Bytes, CallError> {
-        let request = Request::tool(&self.caller, tool.server.as_str(), &tool.tool.name, arguments)?;
-        let request = match deadline {
-            Some(deadline) => request.within(deadline.left()),
-            None => request,
-        };
-        self.is_calling.store(true, Ordering::Relaxed);
+    /// Calls a tool, gets a prompt or reads a resource.
+    pub(super) async fn ask(&self, wish: &Wish) -> Result<Bytes, CallError> {
+        if let Some(error) = self.refused.get(wish.server.as_str()) {
+            return Err(error.clone());
+        }
+        let request = wish.request(&self.caller)?;
+        self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
         let answer = self.host.send(request).await;
         self.is_calling.store(false, Ordering::Relaxed);
         answer.map(|answer| answer.body)

@@ -19,7 +19,7 @@ use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::Pins;
 use ostler_core::status::{ServerStatus, State};
-use ostler_host::{Arguments, Binding, Definitions, Discovered, Kind, ListedTool};
+use ostler_host::{Binding, Definitions, Discovered, Kind, ListedTool};
 
 use self::here::Here;
 pub(crate) use self::http::Address;
@@ -30,6 +30,7 @@ use crate::config_file::Origin;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::spot::Spot;
+use crate::wish::Wish;
 use crate::{cli, config_file, pins, trust};
 
 /// How long what is still being written to disk may take at the end.
@@ -377,22 +378,18 @@ impl Reach {
         .await
     }
 
-    /// Calls a tool; gives the text of its result.
-    pub(crate) async fn call(
-        &self,
-        tool: &ListedTool,
-        arguments: String,
-        deadline: Option<Deadline>,
-    ) -> Result<Bytes, Trouble> {
+    /// Calls a tool, gets a prompt or reads a resource; gives the text of the result.
+    pub(crate) async fn ask(&self, mut wish: Wish, deadline: Option<Deadline>) -> Result<Bytes, Trouble> {
+        wish.timeout_ms = deadline.map(|it| u64::try_from(it.left().as_millis()).unwrap_or(u64::MAX));
         let work = async {
             match self {
-                Self::Here(here) => Ok(here.call(tool, Arguments::raw(arguments), deadline).await?),
-                Self::There(there) => there.call(tool, &arguments, deadline).await,
+                Self::Here(here) => Ok(here.ask(&wish).await?),
+                Self::There(there) => there.ask_for(&wish).await,
             }
         };
         let statuses = async || {
             let mut statuses = self.statuses().await.unwrap_or_default();
-            statuses.retain(|status| status.name == tool.server);
+            statuses.retain(|status| status.name.as_str() == wish.server);
             statuses
         };
         patience::reporting(work, statuses).await

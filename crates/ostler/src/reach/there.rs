@@ -13,19 +13,20 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::Section;
 use ostler_core::status::ServerStatus;
 use ostler_host::{Definitions, Discovered, Kind, ListedTool, Tool};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::http::{self, Address, Ask, Lost};
-use super::patience::{Deadline, reporting};
+use super::patience::reporting;
 use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
 use crate::command::logs::Line;
 use crate::command::operate::{Change, LockOnDisk};
 use crate::failure::Failure;
 use crate::output;
 use crate::told::{Failed, Told};
+use crate::wish::Wish;
 
 /// How long the daemon may take for what is no call: it has its own deadlines,
 /// and downloading and starting a server is the longest of them.
@@ -226,34 +227,11 @@ impl There {
         Ok(listing.offered())
     }
 
-    pub(super) async fn call(
-        &self,
-        tool: &ListedTool,
-        arguments: &str,
-        deadline: Option<Deadline>,
-    ) -> Result<Bytes, Trouble> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Wish<'a> {
-            server: &'a ServerName,
-            tool: &'a str,
-            arguments: &'a RawValue,
-            timeout_ms: Option<u128>,
-        }
-        let invalid = |error: serde_json::Error| CallError::Invalid {
-            what: format!("the arguments are not JSON: {error}"),
-            hint: "pass an object such as {\"key\": \"value\"}".into(),
-        };
-        let wish = Wish {
-            server: &tool.server,
-            tool: &tool.tool.name,
-            arguments: serde_json::from_str(arguments).map_err(invalid)?,
-            timeout_ms: deadline.map(|deadline| deadline.left().as_millis()),
-        };
-        let body = serde_json::to_vec(&wish).map_err(invalid)?.into();
-        let patience = deadline.map_or(CALL_PATIENCE, |deadline| deadline.left() + GRACE);
+    pub(super) async fn ask_for(&self, wish: &Wish) -> Result<Bytes, Trouble> {
+        let body = serde_json::to_vec(wish).map_err(|error| Failure::Output(error.into()))?.into();
+        let patience = wish.timeout_ms.map_or(CALL_PATIENCE, |ms| Duration::from_millis(ms) + GRACE);
         let ask = self.ask(Method::POST, "/api/v1/call", body, patience);
-        self.is_calling.store(true, Ordering::Relaxed);
+        self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
         let answer = http::fetch(&self.address, ask).await;
         self.is_calling.store(false, Ordering::Relaxed);
         let (status, text) = match answer {
@@ -261,8 +239,10 @@ impl There {
             Err(lost @ (Lost::Unproven | Lost::Before(_))) => return Err(self.lost(lost).into()),
             Err(Lost::After(why)) => {
                 let cause = format!("the connection to the daemon at {} was lost: {why}", self.address);
-                let (server, tool) = (tool.server.clone(), Some(tool.tool.name.clone()));
-                return Err(CallError::OutcomeUnknown { server, tool, cause }.into());
+                let Ok(server) = ServerName::new(&wish.server) else {
+                    return Err(self.unreachable(why).into());
+                };
+                return Err(CallError::OutcomeUnknown { server, tool: wish.tool.clone(), cause }.into());
             }
         };
         #[derive(Deserialize)]

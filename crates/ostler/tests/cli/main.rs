@@ -26,6 +26,7 @@ mod jwt;
 mod limits;
 mod logs;
 mod mcp;
+mod offers;
 mod one_daemon;
 mod partition;
 mod pins;

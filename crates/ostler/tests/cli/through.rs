@@ -57,6 +57,10 @@ fn calls_lists_and_errors_read_the_same() {
         "resources fake",
         "resources --json",
         "resources nope",
+        "prompts get fake__greet who=Ada",
+        "prompts get fake__greet --json",
+        "resources read fake://static --server fake",
+        "resources read fake://none --server fake",
         "list",
         "list --json",
     ] {

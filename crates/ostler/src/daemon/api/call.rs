@@ -1,4 +1,4 @@
-//! One call of one tool.
+//! One call of a tool, one prompt or one resource.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,29 +9,16 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use ostler_core::error::CallError;
-use ostler_host::{Answer, Arguments};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use ostler_host::Answer;
 
 use super::{fail, refuse, reply_with};
 use crate::daemon::Daemon;
+use crate::wish::Wish;
 
 /// The longest body of a call; that of an MCP request is the same.
 const LONGEST: usize = 4 << 20;
 /// How long it may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
-
-/// What is to be called.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wish<'a> {
-    server: String,
-    tool: String,
-    #[serde(borrow, default)]
-    arguments: Option<&'a RawValue>,
-    #[serde(default)]
-    timeout_ms: Option<u64>,
-}
 
 pub(super) async fn call(State(daemon): State<Arc<Daemon>>, request: Request) -> Response {
     let arriving = axum::body::to_bytes(request.into_body(), LONGEST);
@@ -49,24 +36,14 @@ pub(super) async fn call(State(daemon): State<Arc<Daemon>>, request: Request) ->
 }
 
 async fn perform(daemon: &Daemon, body: &Bytes) -> Result<Answer, CallError> {
-    let wish: Wish<'_> = serde_json::from_slice(body).map_err(|error| CallError::Invalid {
+    let wish: Wish = serde_json::from_slice(body).map_err(|error| CallError::Invalid {
         what: format!("the body is not a call: {error}"),
         hint: r#"send {"server": "…", "tool": "…", "arguments": {…}}"#.into(),
     })?;
     if let Some(error) = daemon.roster.refusal(&wish.server) {
         return Err(error);
     }
-    // The text of the arguments is passed on as it came.
-    let arguments = match wish.arguments {
-        Some(raw) => Arguments::raw(body.slice_ref(raw.get().as_bytes())),
-        None => Arguments::none(),
-    };
-    let request = ostler_host::Request::tool(&daemon.local, &wish.server, &wish.tool, arguments)?;
-    let request = match wish.timeout_ms {
-        Some(ms) => request.within(Duration::from_millis(ms)),
-        None => request,
-    };
-    daemon.host.send(request).await
+    daemon.host.send(wish.request(&daemon.local)?).await
 }
 
 /// The result, byte for byte, with where it came from beside it.

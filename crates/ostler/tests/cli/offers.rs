@@ -1,0 +1,71 @@
+//! `ostler prompts` and `ostler resources`.
+
+use crate::daemon::Daemon;
+use crate::home::Home;
+
+#[test]
+fn a_prompt_is_got_by_any_spelling_of_its_name() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    insta::assert_snapshot!(home.run(&["prompts", "get", "fake__greet", "who=Ada"]));
+    for name in ["fake.greet", "fake/greet", "greet"] {
+        let run = home.run(&["prompts", "get", name]);
+        assert_eq!((run.stdout.as_str(), run.code), ("user: Hello, world\n", Some(0)), "{run}");
+    }
+    let run = home.run(&["prompts", "get", "greet", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(json["messages"][0]["content"]["text"], "Hello, world");
+    insta::assert_snapshot!(home.run(&["prompts", "get", "greeet"]));
+    insta::assert_snapshot!(home.run(&["prompts", "get", "fake__nothing"]));
+}
+
+#[test]
+fn a_resource_is_read_from_the_server_that_has_it() {
+    let home = Home::with_servers(&[("fake", &[]), ("empty", &["--catalog", "empty.json"])]);
+    home.write("empty.json", r#"{"tools": [], "prompts": [], "resources": [], "resourceTemplates": []}"#);
+    let listed = home.run(&["resources", "fake", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let uri = json["resources"][0]["name"].as_str().unwrap();
+    let run = home.run(&["resources", "read", uri]);
+    assert_eq!((run.stdout.as_str(), run.code), ("static text", Some(0)), "{run}");
+    let template = json["templates"][0]["name"].as_str().unwrap().replace("{id}", "seven");
+    assert_eq!(home.run(&["resources", "read", &template]).stdout, "seven");
+    let run = home.run(&["resources", "read", uri, "--out", "copy.txt"]);
+    assert_eq!((run.code, home.lines("copy.txt")), (Some(0), vec!["static text".to_owned()]), "{run}");
+    let run = home.run(&["resources", "read", uri, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(json["contents"][0]["uri"], uri);
+    insta::assert_snapshot!(home.run(&["resources", "read", "gone://1"]));
+    insta::assert_snapshot!(home.run(&["resources", "read", "gone://1", "--server", "fka"]));
+}
+
+#[test]
+fn a_resource_that_two_servers_list_is_not_guessed() {
+    let home = Home::with_servers(&[("one", &[]), ("two", &[])]);
+    let listed = home.run(&["resources", "one", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let uri = json["resources"][0]["name"].as_str().unwrap();
+    insta::assert_snapshot!(home.run(&["resources", "read", uri]));
+    assert_eq!(home.run(&["resources", "read", uri, "--server", "two"]).stdout, "static text");
+}
+
+#[test]
+fn servers_called_like_a_command_can_be_listed() {
+    let home = Home::with_servers(&[("get", &[]), ("read", &[])]);
+    assert!(home.run(&["prompts", "--server", "get"]).stdout.contains("get__greet"));
+    assert!(home.run(&["resources", "--server", "read"]).stdout.contains("read"));
+}
+
+#[test]
+fn a_role_that_may_not_reads_and_gets_nothing_and_the_audit_says_so() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &format!("{config}\n[roles.local]\nallow = [\"fake/echo\"]\n"));
+    let daemon = Daemon::start(&home);
+    for args in [&["prompts", "get", "fake__greet"][..], &["resources", "read", "fake://static"]] {
+        let run = home.run(args);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(5), ""), "{run}");
+    }
+    drop(daemon);
+    let denied = home.run(&["audit", "--denied", "--json"]).stdout;
+    assert!(denied.contains("prompts/get") && denied.contains("resources/read"), "{denied}");
+}
