@@ -207,6 +207,8 @@ impl Net {
         match fate {
             Fate::Arrives => drop(inlet.try_send(message.clone())),
             Fate::After(delay) => later(delay),
+            // A broker writes its own word once, into the connection of the message that it is about.
+            Fate::Twice(_) if message.is_unheard => drop(inlet.try_send(message.clone())),
             Fate::Twice(delay) => {
                 let _ = inlet.try_send(message.clone());
                 later(delay);

@@ -19,8 +19,8 @@
 //!
 //! Only who waits or hands over knows that nothing has left. From `sent` on a
 //! call that ends without an answer is unknown, with two exceptions, both said
-//! by the broker: nobody listens, and it does not take the message from us. An
-//! answer ends the call in every stage.
+//! by the broker: nobody listens, and it does not take the message from us. The
+//! broker says so once for each message. An answer ends the call in every stage.
 //!
 //! Beside the stage a call has a time: progress moves `until` on, a question
 //! that is open stops it, and neither goes beyond `at_most`.
