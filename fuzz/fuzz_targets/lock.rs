@@ -8,7 +8,7 @@ fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(input);
     match Lock::parse(&text) {
         Ok(lock) => check(&lock),
-        Err(error) => drop((error.to_string(), error.hint())),
+        Err(error) => drop((error.to_string(), error.hint(|command| format!("ostler {command}")))),
     }
     // A definition as some server offers it can be pinned, or is said not to be one.
     let Ok(pin) = Pin::of(input) else { return };

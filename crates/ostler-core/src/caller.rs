@@ -1,7 +1,7 @@
 //! Who asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The principal and the role of callers on this machine without a credential.
@@ -20,11 +20,23 @@ pub struct Caller {
     /// Whether it is whoever runs the host: no name makes anybody that.
     is_operator: bool,
     /// The client session it asks from, where there is one.
-    session: Option<Arc<str>>,
+    session: Option<Arc<Session>>,
+    /// The directory that its client works in, where it is known and may be named.
+    workspace: Option<Arc<str>>,
+    /// Whether its client may name another one.
+    may_name_workspace: bool,
     /// Calls left to this dispatch, shared by all clones; without one nothing is counted.
     budget: Option<Arc<AtomicU32>>,
     /// What its credential allows it in a sliding window, beside its role's budget.
     window: Option<Window>,
+}
+
+/// A session of one client, shared by all callers that ask from it.
+#[derive(Debug)]
+struct Session {
+    id: Box<str>,
+    /// Set once, when the client is gone.
+    is_over: AtomicBool,
 }
 
 /// A number of calls in a sliding window of time.
@@ -49,6 +61,8 @@ impl Caller {
             role: role.into(),
             is_operator: false,
             session: None,
+            workspace: None,
+            may_name_workspace: false,
             budget: None,
             window: None,
         }
@@ -58,6 +72,11 @@ impl Caller {
     pub fn local() -> Self {
         let name: Arc<str> = LOCAL.into();
         Self::new(Arc::clone(&name), name)
+    }
+
+    /// Returns whether it is a caller on this machine that showed no credential.
+    pub fn is_local(&self) -> bool {
+        *self.principal == *LOCAL
     }
 
     /// Whoever runs the host. The rules of roles are for others: who could
@@ -81,15 +100,57 @@ impl Caller {
         &self.role
     }
 
-    /// The same caller, asking from one client session.
-    pub fn in_session(mut self, session: impl Into<Arc<str>>) -> Self {
-        self.session = Some(session.into());
+    /// The same caller, asking from a client session that begins with this.
+    pub fn in_session(mut self, id: impl Into<Box<str>>) -> Self {
+        self.session = Some(Arc::new(Session { id: id.into(), is_over: AtomicBool::new(false) }));
+        self
+    }
+
+    /// The same caller, asking from the client session of another one.
+    pub fn in_session_of(mut self, other: &Self) -> Self {
+        self.session.clone_from(&other.session);
         self
     }
 
     /// The client session it asks from, where there is one.
     pub fn session(&self) -> Option<&str> {
-        self.session.as_deref()
+        self.session.as_ref().map(|session| &*session.id)
+    }
+
+    /// Marks the client session as over, for all callers that ask from it.
+    pub fn end_session(&self) {
+        if let Some(session) = &self.session {
+            session.is_over.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns whether the client session has ended.
+    pub fn is_session_over(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_over.load(Ordering::Acquire))
+    }
+
+    /// The same caller, working in a directory: the real path of one that exists. Servers with
+    /// [`Isolation::Workspace`](crate::spec::Isolation::Workspace) start processes there, so that only a client that may
+    /// run programs on this machine may name one.
+    pub fn in_workspace(mut self, folder: impl Into<Arc<str>>) -> Self {
+        self.workspace = Some(folder.into());
+        self
+    }
+
+    /// The same caller, whose client may name the directory that it works in: it may run programs on this machine anyway.
+    pub fn naming_workspaces(mut self) -> Self {
+        self.may_name_workspace = true;
+        self
+    }
+
+    /// Returns whether its client may name the directory that it works in.
+    pub fn may_name_workspace(&self) -> bool {
+        self.may_name_workspace
+    }
+
+    /// The directory that its client works in, where it is known.
+    pub fn workspace(&self) -> Option<&str> {
+        self.workspace.as_deref()
     }
 
     /// Allows this caller and its clones `calls` calls together, apart from the
@@ -182,6 +243,16 @@ mod tests {
         let caller = Caller::local().in_session("s-1");
         assert_eq!(caller.clone().session(), Some("s-1"));
         assert!(Caller::operator().is_operator() && !caller.is_operator());
+    }
+
+    #[test]
+    fn a_session_is_over_for_everybody_who_asks_from_it() {
+        let caller = Caller::local().in_session("s-1");
+        let (clone, other) = (caller.clone(), Caller::new("local", "guest").in_session_of(&caller));
+        let namesake = Caller::local().in_session("s-1");
+        caller.end_session();
+        assert!(caller.is_session_over() && clone.is_session_over() && other.is_session_over());
+        assert!(!namesake.is_session_over() && !Caller::local().is_session_over());
     }
 
     #[test]

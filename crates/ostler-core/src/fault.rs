@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::ResolveError;
 use crate::secrets::Secrets;
 
 /// What became of a request.
@@ -117,8 +118,11 @@ pub enum FaultKind {
     #[error("the server does not take more requests")]
     Congested,
     /// A remote endpoint can't be reached: its name is not known, or its port refuses.
-    #[error("could not connect: {0}")]
-    Connect(String),
+    #[error("{0}")]
+    Connect(Box<Unreached>),
+    /// A remote endpoint answered with a body of another content type, such as a web page.
+    #[error("malformed answer: `{0}` in place of JSON or an event stream")]
+    ContentType(String),
     /// The connection to a remote endpoint broke during a request.
     #[error("the connection broke: {0}")]
     Transfer(String),
@@ -155,6 +159,14 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Says where the cause was looked for, which is too long for a headline.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::Permanent(cause) => cause.detail(),
+            _ => None,
+        }
+    }
+
     /// The same without any secret in its words.
     #[must_use]
     pub fn without(mut self, secrets: &Secrets) -> Self {
@@ -163,7 +175,7 @@ impl FaultKind {
             | Self::Handshake(text)
             | Self::Write(text)
             | Self::Malformed(text)
-            | Self::Connect(text)
+            | Self::ContentType(text)
             | Self::Transfer(text)
             | Self::Unreachable(text)
             | Self::Denied(text)
@@ -171,6 +183,11 @@ impl FaultKind {
             | Self::NeedsAuth { challenge: text, .. } => {
                 if let Cow::Owned(hidden) = secrets.hide(text) {
                     *text = hidden;
+                }
+            }
+            Self::Connect(unreached) => {
+                if let Cow::Owned(hidden) = secrets.hide(&unreached.place) {
+                    unreached.place = hidden;
                 }
             }
             Self::Permanent(cause) => {
@@ -200,7 +217,7 @@ impl FaultKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PermanentCause {
     /// There is no such program.
-    #[error("program `{program}` was not found{}", Searched(.path))]
+    #[error("program `{program}` was not found")]
     ProgramMissing {
         /// As the config names it.
         program: String,
@@ -212,21 +229,30 @@ pub enum PermanentCause {
     NotExecutable {
         /// As the config names it.
         program: String,
-        /// The kernel's word for it.
-        why: String,
+        /// What is wrong with it.
+        why: ExecFault,
     },
-    /// The config holds a value that can't be used, such as a reference to an unset variable.
+    /// A value of the config refers to a variable that is not set, or to a file that can't be read.
+    #[error("{0}")]
+    Unresolved(ResolveError),
+    /// The working directory does not exist.
+    #[error("its working directory {0} does not exist")]
+    NoFolder(String),
+    /// The config holds a value that can't be used.
     #[error("{0}")]
     Config(String),
+    /// The endpoint is a daemon that has this one among its servers.
+    #[error("its `url` leads back here through another daemon: each has the other among its servers")]
+    Loop,
     /// The process ended with a usage text before it spoke MCP.
-    #[error("it does not take the arguments it is given ({0})")]
+    #[error("it printed its usage and ended ({0})")]
     Usage(Exit),
-    /// No TLS connection can be made: the certificate is not accepted, or the endpoint speaks no TLS.
-    #[error(
-        "its `url` can't be reached over TLS: {0}; if its certificate is a private one, name the file with it in \
-         `SSL_CERT_FILE` in Ostler's environment"
-    )]
-    Certificate(String),
+    /// No TLS connection can be made, since the certificate is not accepted.
+    #[error("its TLS certificate is not accepted: {0}")]
+    Certificate(CertificateFault),
+    /// The address begins with `https://`, and the endpoint speaks no TLS.
+    #[error("its `url` begins with https://, and the server speaks no TLS")]
+    NoTls,
     /// A remote endpoint answered the handshake with a status that says that there is nothing.
     #[error("its `url` is no MCP endpoint: it answered HTTP {code}{}", Remark(.text))]
     NoEndpoint {
@@ -235,21 +261,107 @@ pub enum PermanentCause {
         /// What it said about it, shortened.
         text: String,
     },
-    /// A remote endpoint answered the handshake with something else than MCP, such as a web page.
+    /// A remote endpoint answered the handshake with another content type, such as that of a web page.
+    #[error("its `url` does not speak MCP: it answered `{0}` in place of JSON or an event stream")]
+    ContentType(String),
+    /// A remote endpoint answered the handshake with something else than MCP.
     #[error("its `url` does not speak MCP: {0}")]
     NotMcp(String),
+}
+
+/// A connection that could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreached {
+    /// Host and port; never the rest of the address, which may hold a secret.
+    pub place: String,
+    /// What happened.
+    pub why: ConnectFault,
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectFault {
+    /// The name of the host can't be resolved.
+    UnknownHost,
+    /// Nothing listens there.
+    Refused,
+    /// There is no way to the host, or it does not answer.
+    Silent,
+    /// Something else, in the words of the system.
+    Other(String),
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = &self.place;
+        match &self.why {
+            ConnectFault::UnknownHost => {
+                let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
+                write!(f, "the host name `{host}` can't be resolved")
+            }
+            ConnectFault::Refused => write!(f, "nothing listens at {place} (connection refused)"),
+            ConnectFault::Silent => write!(f, "{place} does not answer"),
+            ConnectFault::Other(why) => write!(f, "could not connect to {place}: {why}"),
+        }
+    }
+}
+
+/// Why a file can't be executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ExecFault {
+    /// Its mode does not allow it.
+    #[error("it is not marked as executable")]
+    Permission,
+    /// It is a directory, or a part of its path is a file.
+    #[error("it is not a file")]
+    NoFile,
+    /// The first line names a program that does not exist.
+    #[error("the interpreter in its first line does not exist")]
+    NoInterpreter,
+    /// It is neither a program for this machine nor a script with a first line.
+    #[error("it is no program that this machine can run")]
+    Format,
+}
+
+/// Why a certificate is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateFault {
+    /// It is signed by itself or by an authority that this machine does not know.
+    #[error("it is self-signed, or signed by an authority that this machine does not know")]
+    UnknownIssuer,
+    /// It is not valid now.
+    #[error("it has expired, or is not valid yet")]
+    Expired,
+    /// It is for another host.
+    #[error("it is for another host name")]
+    WrongHost,
+    /// Something else.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl PermanentCause {
     /// Returns whether the cause lies at a remote endpoint, where it may pass by itself.
     pub fn is_elsewhere(&self) -> bool {
         match self {
-            Self::NoEndpoint { .. } | Self::NotMcp(_) => true,
+            Self::NoEndpoint { .. } | Self::ContentType(_) | Self::NotMcp(_) => true,
             Self::ProgramMissing { .. }
             | Self::NotExecutable { .. }
+            | Self::Unresolved(_)
+            | Self::NoFolder(_)
             | Self::Config(_)
+            | Self::Loop
             | Self::Usage(_)
-            | Self::Certificate(_) => false,
+            | Self::Certificate(_)
+            | Self::NoTls => false,
+        }
+    }
+
+    /// Says where the cause was looked for, which is too long for a headline.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::ProgramMissing { path: Some(path), .. } => Some(format!("PATH is {path}")),
+            _ => None,
         }
     }
 
@@ -257,11 +369,14 @@ impl PermanentCause {
         match self {
             Self::ProgramMissing { program: text, .. }
             | Self::NotExecutable { program: text, .. }
+            | Self::Unresolved(ResolveError { why: text, .. })
+            | Self::NoFolder(text)
             | Self::Config(text)
-            | Self::Certificate(text)
+            | Self::Certificate(CertificateFault::Other(text))
             | Self::NoEndpoint { text, .. }
+            | Self::ContentType(text)
             | Self::NotMcp(text) => Some(text),
-            Self::Usage(_) => None,
+            Self::Loop | Self::Usage(_) | Self::Certificate(_) | Self::NoTls => None,
         }
     }
 }
@@ -269,15 +384,6 @@ impl PermanentCause {
 impl From<PermanentCause> for FaultKind {
     fn from(cause: PermanentCause) -> Self {
         Self::Permanent(Box::new(cause))
-    }
-}
-
-/// Where a program was looked for.
-struct Searched<'a>(&'a Option<String>);
-
-impl fmt::Display for Searched<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |path| write!(f, " in PATH ({path})"))
     }
 }
 
@@ -305,7 +411,7 @@ pub enum Exit {
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Code(code) => write!(f, "code {code}"),
+            Self::Code(code) => write!(f, "exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
             Self::Untold => f.write_str("status unknown"),
         }
@@ -352,7 +458,7 @@ mod tests {
     #[test]
     fn a_fault_says_how_the_process_ended_and_what_the_server_remarked() {
         let table = [
-            (FaultKind::Exited(Exit::Code(3)), "the process ended (code 3)"),
+            (FaultKind::Exited(Exit::Code(3)), "the process ended (exit code 3)"),
             (FaultKind::Exited(Exit::Signal(9)), "the process ended (signal 9)"),
             (FaultKind::Exited(Exit::Untold), "the process ended (status unknown)"),
             (FaultKind::Status { code: 502, text: String::new() }, "the server answered HTTP 502"),

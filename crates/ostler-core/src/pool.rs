@@ -78,7 +78,12 @@ impl<K: Clone + Eq + Hash> Pool<K> {
             self.entries.insert(key, Entry { place: Place::Busy, used: now });
             return Admission::Granted;
         }
-        let idle = self.entries.iter_mut().filter(|(_, entry)| entry.place == Place::Idle);
+        self.evict_one(|_| true)
+    }
+
+    /// Asks for the place of the longest idle one among some: who has its share gives from it.
+    pub fn evict_one(&mut self, is_among: impl Fn(&K) -> bool) -> Admission<K> {
+        let idle = self.entries.iter_mut().filter(|(key, entry)| entry.place == Place::Idle && is_among(key));
         match idle.min_by_key(|(_, entry)| entry.used) {
             Some((key, entry)) => {
                 entry.place = Place::Leaving;
@@ -149,6 +154,17 @@ mod tests {
         pool.release(&"b");
         assert_eq!(pool.admit("d", at(4)), Admission::Granted);
         assert_eq!(pool.len(), 3);
+    }
+
+    #[test]
+    fn of_some_the_least_recently_used_idle_one_goes_though_there_is_room() {
+        let mut pool = Pool::new(9);
+        for (key, now) in [("a", 0), ("b", 1), ("c", 2)] {
+            let _ = pool.admit(key, at(now));
+            pool.set_idle(&key, at(now));
+        }
+        assert_eq!(pool.evict_one(|key| *key != "a"), Admission::Evict("b"));
+        assert_eq!(pool.evict_one(|key| *key == "b"), Admission::Full, "it is leaving already");
     }
 
     #[test]

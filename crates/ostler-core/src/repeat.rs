@@ -23,6 +23,26 @@ pub enum MethodKind {
     Call,
 }
 
+impl MethodKind {
+    /// Returns what an MCP method does; one that is not known may do anything.
+    pub fn of(method: &str) -> Self {
+        match method {
+            "tools/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+            | "prompts/list"
+            | "prompts/get"
+            | "completion/complete"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "tasks/get"
+            | "server/discover" => Self::Read,
+            _ => Self::Call,
+        }
+    }
+}
+
 /// An attempt that ended, and what is known about the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::config::{hide_in_address, hide_in_args};
+use crate::config::{WORKSPACE, hide_in_address, hide_in_args};
 use crate::downloader::Downloader;
 use crate::name::ServerName;
 use crate::policy::Filter;
@@ -30,6 +30,9 @@ pub struct ServerSpec {
     pub keep_alive: Duration,
     /// Who shares a process of this server.
     pub isolation: Isolation,
+    /// The workspace of callers that name none, for [`Isolation::Workspace`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
     /// From the spawn to the end of the handshake.
     pub start_timeout: Duration,
     /// The same for a command that may have to download the server first, see [`Downloader`].
@@ -99,6 +102,7 @@ impl ServerSpec {
             lazy: false,
             keep_alive: Duration::from_secs(300),
             isolation: Isolation::Shared,
+            workspace: None,
             start_timeout: Duration::from_secs(60),
             fetch_timeout: Duration::from_secs(300),
             call_timeout: Duration::from_secs(60),
@@ -320,7 +324,7 @@ impl Transport {
     }
 }
 
-/// A child process. Values may hold `${env:X}` and `${file:path}` references,
+/// A child process. Values may hold `${env:X}`, `${file:path}` and `${workspace}` references,
 /// which are resolved when the process is started and at no other time.
 #[derive(Clone, PartialEq, Serialize)]
 pub struct Process {
@@ -334,7 +338,7 @@ pub struct Process {
     /// end in `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env_pass: Vec<String>,
-    /// The working directory; the host's own when absent.
+    /// The working directory; the host's own when absent. It may begin with `${workspace}`.
     pub cwd: Option<PathBuf>,
 }
 
@@ -345,6 +349,17 @@ pub struct Endpoint {
     pub url: String,
     /// Sent with every request.
     pub headers: BTreeMap<String, String>,
+}
+
+impl Process {
+    /// Returns the working directory of a process that is started for a workspace.
+    pub fn cwd_in(&self, workspace: Option<&str>) -> Option<PathBuf> {
+        let cwd = self.cwd.as_ref()?;
+        match (cwd.strip_prefix(WORKSPACE), workspace) {
+            (Ok(rest), Some(workspace)) => Some(Path::new(workspace).join(rest)),
+            _ => Some(cwd.clone()),
+        }
+    }
 }
 
 // Specs get logged. Values of variables and headers, and what looks like a
@@ -372,7 +387,7 @@ impl fmt::Debug for Endpoint {
 }
 
 /// Who shares a process of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
     /// One process for everybody.
@@ -382,6 +397,15 @@ pub enum Isolation {
     Caller,
     /// A process per client session.
     Session,
+    /// A process per directory that clients work in.
+    Workspace,
+}
+
+impl Isolation {
+    /// Returns whether callers with different principals share a process.
+    pub fn has_several_callers(self) -> bool {
+        matches!(self, Self::Shared | Self::Workspace)
+    }
 }
 
 /// How often and how fast a failing server is started again.

@@ -10,7 +10,7 @@ use crate::cache::Stats;
 use crate::config::Disabled;
 use crate::fault::{Exit, Span};
 use crate::name::ServerName;
-use crate::spec::ServerSpec;
+use crate::spec::{Isolation, ServerSpec};
 
 /// A word of a fixed set. It has a name of its own because a field that is
 /// plainly a reference would be taken for one into the text that is read.
@@ -89,6 +89,27 @@ pub struct ServerStatus {
     pub skipped_lines: u64,
     /// Notifications beyond the rate limit.
     pub dropped_notifications: u64,
+    /// Who shares a process of it.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// Processes of a server that not everybody shares, those that sleep left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessStatus>,
+}
+
+/// One process of a server that has one for each caller, session or workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// The directory of a workspace; the principal of a caller, or of the caller of a session.
+    pub of: String,
+    /// Where it stands in its life.
+    pub state: State,
+    /// Of the live child process.
+    pub pid: Option<u32>,
+    /// Calls at it.
+    pub in_flight: usize,
+    /// Of the live session.
+    pub uptime_ms: Option<u64>,
 }
 
 impl ServerStatus {
@@ -127,6 +148,8 @@ impl ServerStatus {
             containment: Containment::None,
             skipped_lines: 0,
             dropped_notifications: 0,
+            isolation: spec.isolation,
+            processes: Vec::new(),
         }
     }
 
@@ -326,12 +349,8 @@ impl fmt::Display for LastError {
     /// The cause comes first, then how it was noticed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Some(cause) => write!(f, "\"{cause}\", {}", self.message)?,
-            None => f.write_str(&self.message)?,
-        }
-        match &self.hint {
-            Some(hint) => write!(f, "; {hint}"),
-            None => Ok(()),
+            Some(cause) => write!(f, "\"{cause}\", {}", self.message),
+            None => f.write_str(&self.message),
         }
     }
 }

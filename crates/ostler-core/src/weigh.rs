@@ -74,7 +74,9 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
         | FaultKind::Connect(_)
         | FaultKind::Hung(_) => (Mark::Failure, Effect::Restart),
         // Fails its call and tells nothing of the server's health: the caller chose the arguments.
-        FaultKind::Malformed(_) | FaultKind::Oversize(_) => (Mark::Neutral, Effect::None),
+        FaultKind::Malformed(_) | FaultKind::ContentType(_) | FaultKind::Oversize(_) => {
+            (Mark::Neutral, Effect::None)
+        }
         FaultKind::TimedOut(_) => (Mark::Failure, Effect::Probe),
         // A connection less; the next request makes another.
         FaultKind::Transfer(_) | FaultKind::Status { .. } => (Mark::Failure, Effect::None),
@@ -91,7 +93,7 @@ fn weigh_fault(kind: &FaultKind) -> (Mark, Effect) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{Exit, PermanentCause};
+    use crate::fault::{ConnectFault, Exit, PermanentCause, Unreached};
 
     #[test]
     fn each_outcome_has_its_row_in_the_table() {
@@ -109,9 +111,14 @@ mod tests {
             (FaultKind::Write(text()), M::Failure, E::Restart),
             (FaultKind::Hung(3), M::Failure, E::Restart),
             (FaultKind::Malformed(text()), M::Neutral, E::None),
+            (FaultKind::ContentType(text()), M::Neutral, E::None),
             (FaultKind::Oversize(1), M::Neutral, E::None),
             (FaultKind::TimedOut(second), M::Failure, E::Probe),
-            (FaultKind::Connect(text()), M::Failure, E::Restart),
+            (
+                FaultKind::Connect(Box::new(Unreached { place: text(), why: ConnectFault::Refused })),
+                M::Failure,
+                E::Restart,
+            ),
             (FaultKind::Transfer(text()), M::Failure, E::None),
             (FaultKind::Status { code: 502, text: text() }, M::Failure, E::None),
             (FaultKind::Paused { code: 429, wait: second }, M::Failure, E::Pause(second)),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{Id, MODERN_VERSION, Outcome, SessionMeta, code};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::calls::Calls;
@@ -37,6 +37,8 @@ pub(crate) struct Session {
     /// since an abandoned session never needs it.
     meta: ArcSwapOption<SessionMeta>,
     state: Mutex<State>,
+    /// The workspace that the client's first root names, once somebody has asked.
+    first_root: ArcSwapOption<FirstRoot>,
     next_question: AtomicU64,
     /// Requests under way, which can be cancelled by their ids.
     pub(crate) calls: Calls,
@@ -47,6 +49,9 @@ pub(crate) struct Session {
     /// Requests and streams that use it now; such a session does not expire.
     users: AtomicU32,
 }
+
+/// The answer of a client to the question for its roots.
+pub(crate) type FirstRoot = OnceCell<Option<Arc<str>>>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -60,7 +65,7 @@ struct State {
 /// What `initialize` said.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    pub(crate) id: Box<str>,
+    /// In the session that is opened.
     pub(crate) caller: Caller,
     pub(crate) face: Face,
     pub(crate) said: Arc<Introduction>,
@@ -72,13 +77,17 @@ impl Session {
     }
 
     /// A session whose frames all go into the line of one connection.
+    ///
+    /// A client may take its conversation from one daemon to the next, and answer a question of the first when the
+    /// second has asked some: the numbers of their questions differ.
     pub(crate) fn on_line(opening: Opening, line: mpsc::Sender<Bytes>) -> Arc<Self> {
-        Self::with_streams(opening, Streams::on_line(line))
+        let session = Self::with_streams(opening, Streams::on_line(line));
+        session.next_question.store(first_question(session.id()), Ordering::Relaxed);
+        session
     }
 
     fn with_streams(opening: Opening, streams: Streams) -> Arc<Self> {
-        let Opening { id, caller, face, said } = opening;
-        let caller = caller.in_session(id);
+        let Opening { caller, face, said } = opening;
         let can_be_asked = ["elicitation", "sampling", "roots"]
             .iter()
             .any(|capability| ostler_wire::has_capability(&said.capabilities, capability));
@@ -89,6 +98,7 @@ impl Session {
             can_be_asked,
             meta: ArcSwapOption::empty(),
             state: Mutex::default(),
+            first_root: ArcSwapOption::empty(),
             next_question: AtomicU64::new(1),
             calls: Calls::default(),
             streams,
@@ -98,7 +108,7 @@ impl Session {
     }
 
     pub(crate) fn id(&self) -> &str {
-        // It was given one when it was made.
+        // Its caller was given one before it was made.
         self.caller.session().unwrap_or_default()
     }
 
@@ -139,6 +149,21 @@ impl Session {
             _ => return false,
         };
         ostler_wire::has_capability(&self.said.capabilities, capability)
+    }
+
+    /// The workspace that the client's first root names; the client is asked once.
+    pub(crate) fn first_root(&self) -> Arc<FirstRoot> {
+        if let Some(known) = self.first_root.load_full() {
+            return known;
+        }
+        let unasked = Arc::new(FirstRoot::new());
+        let before = self.first_root.compare_and_swap(&None::<Arc<FirstRoot>>, Some(Arc::clone(&unasked)));
+        Option::clone(&before).unwrap_or(unasked)
+    }
+
+    /// The client's roots have changed, and are asked for again.
+    pub(crate) fn forget_first_root(&self) {
+        self.first_root.store(None);
     }
 
     /// Whether the client said that it answers anything at all.
@@ -217,6 +242,12 @@ impl Session {
     }
 }
 
+/// Returns a number for the first question of a session: of its random id, and exact in every JSON reader.
+fn first_question(id: &str) -> u64 {
+    let digits = id.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    (u64::from(digits.unwrap_or(0)) << 16) + 1
+}
+
 /// A session in use.
 #[derive(Debug)]
 pub(crate) struct InUse {
@@ -279,8 +310,7 @@ mod tests {
 
     fn session() -> Arc<Session> {
         Session::new(Opening {
-            id: "id".into(),
-            caller: Caller::local(),
+            caller: Caller::local().in_session("id"),
             face: Face::All,
             said: Arc::new(Introduction {
                 version: "2025-11-25",

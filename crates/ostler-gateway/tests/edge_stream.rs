@@ -30,7 +30,8 @@ impl Peer {
     /// A peer of one server, and the host that runs it.
     async fn of_server() -> (Self, Host) {
         let host = Host::new(HostOptions::default());
-        let spec = fake_spec("fake", &[]);
+        let mut spec = fake_spec("fake", &[]);
+        spec.max_in_flight = 4_096;
         let face = Face::One(spec.name.clone());
         host.spawn(&Caller::local(), spec).await.unwrap();
         (Self::of(host.clone(), GatewayOptions::default(), face), host)
@@ -73,6 +74,87 @@ async fn both_eras_speak_on_one_connection() {
     let legacy = peer.ask(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#).await;
     assert_eq!(legacy, json!({ "jsonrpc": "2.0", "id": 2, "result": { "tools": [] } }));
     assert_eq!(peer.ask(MODERN_LIST).await["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_with_a_batch_where_the_revision_knows_them() {
+    let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","method":"notifications/progress"},{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"nonsense"},{"id":4}]"#;
+    let mut peer = Peer::new();
+    peer.ask(&INITIALIZE.replace("2025-06-18", "2025-03-26")).await;
+    let answers = peer.ask(batch).await;
+    let ids: Vec<&Value> = answers.as_array().unwrap().iter().map(|answer| &answer["id"]).collect();
+    assert_eq!(ids, [&json!(1), &json!(2), &json!(3), &Value::Null], "{answers}");
+    assert!(answers[0]["result"]["tools"].is_array() && answers[2]["error"].is_object(), "{answers}");
+    peer.say(r#"[{"jsonrpc":"2.0","method":"notifications/initialized"}]"#).await;
+    assert_eq!(peer.ask("[]").await["error"]["code"], -32600, "nothing answers a batch of notifications");
+
+    let mut later = Peer::new();
+    later.ask(INITIALIZE).await;
+    let refused = later.ask(batch).await;
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32600)), "{refused}");
+}
+
+/// A batch of calls that are never answered.
+fn hanging(ids: std::ops::Range<u64>) -> String {
+    let calls = ids.map(|id| {
+        let params = json!({"name": "hang", "arguments": {}});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    });
+    Value::from_iter(calls).to_string()
+}
+
+#[tokio::test]
+async fn each_request_of_a_batch_counts_among_those_of_its_client() {
+    let (mut peer, _host) = Peer::of_server().await;
+    peer.ask(&INITIALIZE.replace("2025-06-18", "2025-03-26")).await;
+    for batch in 0..16 {
+        peer.say(&hanging(1 + batch * 64..65 + batch * 64)).await;
+    }
+    let alone = peer.ask(r#"{"jsonrpc":"2.0","id":"one","method":"tools/list"}"#).await;
+    assert_eq!(
+        (&alone["id"], &alone["error"]["data"]["code"]),
+        (&json!("one"), &json!("overloaded")),
+        "{alone}"
+    );
+    let more = peer.ask(&hanging(5_000..5_001)).await;
+    assert!(more[0]["error"]["message"].as_str().unwrap().contains("1024 requests under way"), "{more}");
+}
+
+#[tokio::test]
+async fn an_id_that_is_under_way_is_refused_in_a_batch_as_it_is_alone() {
+    let (mut peer, _host) = Peer::of_server().await;
+    peer.ask(&INITIALIZE.replace("2025-06-18", "2025-03-26")).await;
+    let list = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"});
+    let twice = peer.ask(&json!([list(1), list(1)]).to_string()).await;
+    assert!(twice[0]["result"].is_object(), "{twice}");
+    assert_eq!((&twice[1]["id"], &twice[1]["error"]["code"]), (&json!(1), &json!(-32600)), "{twice}");
+    peer.say(&hanging(2..3)).await;
+    let batch = peer.ask(&json!([list(2), list(1)]).to_string()).await;
+    assert_eq!(batch[0]["error"]["code"], -32600, "{batch}");
+    assert!(batch[1]["result"].is_object(), "an id that was answered may be used again: {batch}");
+    let alone = peer.ask(&list(2).to_string()).await;
+    assert_eq!(alone["error"]["code"], -32600, "{alone}");
+}
+
+#[tokio::test]
+async fn a_farewell_stands_between_messages_and_what_follows_is_answered() {
+    let gateway = Gateway::new(Host::new(HostOptions::default()), GatewayOptions::default());
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let (reader, writer) = tokio::io::split(theirs);
+    let (tell, told) = tokio::sync::oneshot::channel::<()>();
+    let farewell = async {
+        let _ = told.await;
+        bytes::Bytes::from_static(b"bye")
+    };
+    let serving =
+        tokio::spawn(gateway.serve_stream_with(reader, writer, Caller::local(), Face::All, farewell));
+    let (output, input) = tokio::io::split(ours);
+    let mut peer = Peer { input, output: BufReader::new(output).lines(), serving };
+    assert!(peer.ask(MODERN_LIST).await["result"].is_object());
+    tell.send(()).unwrap();
+    let line = tokio::time::timeout(PATIENCE, peer.output.next_line()).await.unwrap().unwrap();
+    assert_eq!(line.as_deref(), Some("bye"));
+    assert!(peer.ask(MODERN_LIST).await["result"].is_object());
 }
 
 #[tokio::test]
@@ -264,4 +346,23 @@ async fn large_calls_in_both_directions_do_not_block_each_other() {
         assert!(line.contains("\"result\""));
     }
     drop(input);
+}
+
+#[tokio::test]
+async fn a_connection_is_one_session_for_both_eras_and_its_process_ends_with_it() {
+    let host = Host::new(HostOptions::default());
+    let spec = fake_spec("fake", &[]).lazy().isolation(ostler_host::Isolation::Session);
+    let face = Face::One(spec.name.clone());
+    host.spawn(&Caller::local(), spec).await.unwrap();
+    let peer = || Peer::of(host.clone(), GatewayOptions::default(), face.clone());
+    let pid = |answer: Value| answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+    let (mut one, mut two) = (peer(), peer());
+    let first = pid(one.ask(&modern_call(1, "pid", "{}")).await);
+    one.ask(INITIALIZE).await;
+    assert_eq!(pid(one.ask(&call(2, "pid", "{}")).await), first);
+    let second = pid(two.ask(&modern_call(1, "pid", "{}")).await);
+    assert_ne!(first, second);
+    drop(one);
+    eventually("one process is left", PATIENCE, || host.processes() == 1).await;
+    assert_eq!(pid(two.ask(&modern_call(2, "pid", "{}")).await), second);
 }

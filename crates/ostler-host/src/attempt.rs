@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::breaker::Mark;
-use ostler_core::error::{CallError, RpcAnswer, Unavailable, UnavailableState};
+use ostler_core::error::{CallError, RpcAnswer, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
 use ostler_core::sabotage::{self, Sabotage};
@@ -222,7 +222,7 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
         (FaultKind::TimedOut(_), delivery) => {
             CallError::TimedOut { server, after: clock.began.elapsed(), delivery }
         }
-        (FaultKind::Malformed(_) | FaultKind::Oversize(_), _) => {
+        (FaultKind::Malformed(_) | FaultKind::ContentType(_) | FaultKind::Oversize(_), _) => {
             CallError::UpstreamProtocol { server, detail: fault.to_string() }
         }
         (FaultKind::Congested, _) => slot.congested(),
@@ -234,8 +234,7 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
         }
         (FaultKind::Unreachable(why) | FaultKind::Denied(why), Delivery::NotSent | Delivery::Rejected) => {
             let (state, cause) = (UnavailableState::OutOfReach, why.clone());
-            let action = String::new();
-            CallError::Unavailable(Unavailable { server, state, cause, action, retry_after: None })
+            slot.unavailable(state, cause, None)
         }
         (_, Delivery::Unknown) if request.kind() == MethodKind::Call => {
             let tool = request.tool_name().map(|name| name.into_owned());

@@ -114,7 +114,11 @@ impl Host {
             Event::Other { method, .. } => about(Subject::Method(method.as_str())),
             // A line of a session that callers share may be about any of them.
             Event::Log(_) => {
-                !event.partition.is_empty() || !self.is_restricted_at(caller, event.server.as_str())
+                let registry = self.shared().registry.load();
+                let server = registry.get(event.server.as_str());
+                let is_shared = event.partition.is_empty()
+                    || server.is_some_and(|server| server.spec.isolation.has_several_callers());
+                !is_shared || !self.is_restricted_at(caller, event.server.as_str())
             }
             // What becomes of a list is for everybody who may see a part of it.
             Event::ToolsChanged | Event::ResourcesChanged | Event::PromptsChanged => true,

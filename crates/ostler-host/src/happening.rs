@@ -68,6 +68,8 @@ pub enum What<'a> {
         ejection: Ejection,
         /// The last failure.
         cause: &'a str,
+        /// What a person can do about that.
+        remedy: Option<&'a str>,
         /// When it is readmitted; `None` leaves that to an operator.
         readmit_in: Option<Duration>,
     },

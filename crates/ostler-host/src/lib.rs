@@ -63,6 +63,7 @@ mod turns;
 pub mod upstream;
 mod validate;
 mod via;
+mod workspace;
 
 pub use answer::Answer;
 pub use budgets::BudgetStatus;
@@ -72,7 +73,7 @@ pub use happening::{Act, Happening, Observer, What};
 pub use host::Host;
 pub use level::LogLevel;
 pub use limits::{Limits, RoleLimits};
-pub use lists::{Kind, Offer, kept_names};
+pub use lists::{Kind, Offer, kept_items, kept_names};
 pub use logs::LogReader;
 pub use missing::MissingServer;
 pub use operate::Spawned;
@@ -106,6 +107,7 @@ pub use ostler_core::status::{
 pub use ostler_core::supervisor::Ejection;
 pub use ostler_wire::Params;
 pub use via::{Attached, Circle, VIA_HEADER, VIA_VARIABLE, Via};
+pub use workspace::{find_workspace, folder_of_root, workspace_at};
 
 /// The guide, whose code is compiled with the tests of the documentation.
 #[cfg(doctest)]

@@ -60,13 +60,18 @@ fn words(kind: &FaultKind) -> Cow<'static, str> {
         FaultKind::Permanent(cause) => match &**cause {
             PermanentCause::ProgramMissing { .. } => "its program was not found".into(),
             PermanentCause::NotExecutable { .. } => "its program can't be executed".into(),
-            PermanentCause::Config(_) => "its config can't be used".into(),
+            PermanentCause::Unresolved(_) | PermanentCause::NoFolder(_) | PermanentCause::Config(_) => {
+                "its config can't be used".into()
+            }
+            PermanentCause::Loop => "it leads back to this host".into(),
             PermanentCause::Usage(_) => "it does not take the arguments of its config".into(),
-            PermanentCause::Certificate(_) => "no TLS connection to it can be made".into(),
+            PermanentCause::Certificate(_) | PermanentCause::NoTls => {
+                "no TLS connection to it can be made".into()
+            }
             PermanentCause::NoEndpoint { code, .. } => {
                 format!("its URL is no MCP endpoint (HTTP {code})").into()
             }
-            PermanentCause::NotMcp(_) => "its URL does not speak MCP".into(),
+            PermanentCause::ContentType(_) | PermanentCause::NotMcp(_) => "its URL does not speak MCP".into(),
         },
         FaultKind::StartTimeout(_) => "it does not answer when it is started".into(),
         FaultKind::Exited(exit) | FaultKind::EndedAtProbe(exit) => format!("it ended ({exit})").into(),
@@ -84,6 +89,7 @@ fn words(kind: &FaultKind) -> Cow<'static, str> {
         | FaultKind::Closed
         | FaultKind::Write(_)
         | FaultKind::Malformed(_)
+        | FaultKind::ContentType(_)
         | FaultKind::Oversize(_)
         | FaultKind::TimedOut(_)
         | FaultKind::Retired
@@ -94,6 +100,8 @@ fn words(kind: &FaultKind) -> Cow<'static, str> {
 
 #[cfg(test)]
 mod tests {
+    use ostler_core::fault::{CertificateFault, ConnectFault, ExecFault, Unreached};
+
     use super::*;
 
     #[test]
@@ -105,16 +113,19 @@ mod tests {
             FaultKind::Handshake(evil()),
             FaultKind::Write(evil()),
             FaultKind::Malformed(evil()),
-            FaultKind::Connect(evil()),
+            FaultKind::Connect(Box::new(Unreached { place: evil(), why: ConnectFault::Other(evil()) })),
+            FaultKind::ContentType(evil()),
             FaultKind::Transfer(evil()),
             FaultKind::Status { code: 500, text: evil() },
             FaultKind::NeedsAuth { code: 401, challenge: evil() },
             FaultKind::Unreachable(evil()),
             FaultKind::Denied(evil()),
             permanent(PermanentCause::ProgramMissing { program: evil(), path: None }),
-            permanent(PermanentCause::NotExecutable { program: evil(), why: evil() }),
+            permanent(PermanentCause::NotExecutable { program: evil(), why: ExecFault::Format }),
             permanent(PermanentCause::Config(evil())),
-            permanent(PermanentCause::Certificate(evil())),
+            permanent(PermanentCause::Certificate(CertificateFault::Other(evil()))),
+            permanent(PermanentCause::NoFolder(evil())),
+            permanent(PermanentCause::ContentType(evil())),
             permanent(PermanentCause::NoEndpoint { code: 404, text: evil() }),
             permanent(PermanentCause::NotMcp(evil())),
         ];

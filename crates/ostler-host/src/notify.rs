@@ -7,7 +7,6 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::policy::{Subject, Verdict};
-use ostler_core::spec::Isolation;
 use ostler_wire::{Params, is_name};
 
 use crate::host::Host;
@@ -119,7 +118,7 @@ impl Host {
             Notice::Own => {}
             // The session of a shared server is the host's: no caller's roots are its roots, and a flood of
             // notifications would take the server from the others.
-            Notice::OfQuestion | Notice::Roots if server.spec.isolation == Isolation::Shared => {}
+            Notice::OfQuestion | Notice::Roots if server.spec.isolation.has_several_callers() => {}
             Notice::OfQuestion | Notice::Roots => {
                 say(&server, request, params);
             }
@@ -142,7 +141,7 @@ impl Host {
         match Notice::of(request.method) {
             Some(Notice::Own | Notice::OfQuestion) => Ok(()),
             Some(Notice::Roots) => {
-                let is_own = |server: &&Arc<Server>| server.spec.isolation != Isolation::Shared;
+                let is_own = |server: &&Arc<Server>| !server.spec.isolation.has_several_callers();
                 for server in self.visible_servers(request.caller).iter().filter(is_own) {
                     say(server, request, params);
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::spec::{ServerSpec, Transport};
+use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use ostler_core::supervisor::Phase;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -31,8 +31,8 @@ use crate::upstream::{Connector, Event, SharedVoice};
 const LAST_CALLS: Duration = Duration::from_secs(3);
 /// How long a reload waits for the lists of the new session.
 const RELIST: Duration = Duration::from_secs(5);
-/// Longest time [`Host::shutdown`] takes, whatever servers do.
-const SHUTDOWN: Duration = Duration::from_millis(9_500);
+/// Longest time [`Host::shutdown`] takes after that, whatever servers do.
+const SHUTDOWN: Duration = Duration::from_millis(6_500);
 
 /// Longer times are taken for mistakes: a clock could not count to their end.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -232,6 +232,19 @@ impl Host {
         true
     }
 
+    /// Ends what servers keep for a client session that is over: the processes of servers with
+    /// [`Isolation::Session`], once their calls have had the time of a stop. Nothing is started for it any more.
+    pub fn end_session(&self, caller: &Caller) {
+        if caller.session().is_none() {
+            return;
+        }
+        caller.end_session();
+        let registry = self.shared().registry.load();
+        for server in registry.values().filter(|server| server.spec.isolation == Isolation::Session) {
+            server.end_session(caller);
+        }
+    }
+
     /// Keeps a server up until the binding is dropped, starting it if needed.
     pub async fn bind(&self, caller: &Caller, name: &str) -> Result<Binding, CallError> {
         let server = self.visible_server(caller, name)?;
@@ -245,17 +258,22 @@ impl Host {
     /// Ends every server and waits for it, but not for ever. True if nothing is
     /// left. The host takes no servers afterwards.
     pub async fn shutdown(&self) -> bool {
+        self.shutdown_within(LAST_CALLS).await
+    }
+
+    /// The same, with this much time for calls in flight, and at most as much as each server's `drain`.
+    pub async fn shutdown_within(&self, calls: Duration) -> bool {
         let slots = self.shared().ledger.close();
         self.change_registry(Registry::clear);
         for slot in &slots {
-            slot.remove_within(LAST_CALLS);
+            slot.remove_within(calls);
         }
         let gone = async {
             for slot in slots {
                 slot.until_gone().await;
             }
         };
-        let is_gone = timeout(SHUTDOWN, gone).await.is_ok();
+        let is_gone = timeout(calls.saturating_add(SHUTDOWN), gone).await.is_ok();
         self.close_budgets().await;
         is_gone
     }

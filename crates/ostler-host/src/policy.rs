@@ -109,13 +109,21 @@ impl Host {
     }
 
     /// Removes what only operators should read from an error: a cause quotes stderr and tells of paths and variables.
-    pub(crate) fn without_details(&self, caller: &Caller, mut error: CallError) -> CallError {
+    pub fn without_details(&self, caller: &Caller, mut error: CallError) -> CallError {
         if let CallError::Unavailable(it) = &mut error
             && self.is_restricted_at(caller, it.server.as_str())
         {
             it.cause.clear();
+            it.action = Box::default();
+            it.remedy = None;
         }
         error
+    }
+
+    /// Which callers of a server have one process of it: those for whom this is the same.
+    pub fn partition(&self, caller: &Caller, server: &str) -> Box<str> {
+        let registry = self.shared().registry.load();
+        registry.get(server).map(|server| server.partition(caller).into()).unwrap_or_default()
     }
 
     /// Whether the caller may use it: a tool or prompt by name, a resource by

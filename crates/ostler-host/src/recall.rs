@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::cache::{Fresh, Key, Scope as CacheScope};
-use ostler_core::spec::{CacheRule, CacheScopeRule};
+use ostler_core::spec::{CacheRule, CacheScopeRule, Isolation};
 use ostler_wire::{Change, ResultHead, ResultKind, Scope};
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ impl Host {
             return None;
         }
         let key = cache_key(slot, request)?;
-        let hit = self.cache().lookup(&key, slot.owner(request.caller), Instant::now().into_std())?;
+        let hit = self.cache().lookup(&key, &slot.owner(request.caller), Instant::now().into_std())?;
         Some(Answer {
             body: hit.body,
             server: slot.key.server.clone(),
@@ -68,7 +68,7 @@ impl Host {
         // this lock: either the epoch tells, or the purge removes the entry.
         if slot.epoch() == epoch {
             let ticket = cache.ticket(&slot.key.server);
-            cache.store(ticket, key, slot.owner(request.caller), fresh, Instant::now().into_std());
+            cache.store(ticket, key, &slot.owner(request.caller), fresh, Instant::now().into_std());
             slot.note_memory();
         }
         answer
@@ -121,8 +121,9 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
         CacheRule::Never => None,
     };
     let scope = match slot.spec.cache_scope {
-        CacheScopeRule::Server => head.scope,
-        CacheScopeRule::Private => Scope::Private,
+        // Processes of different workspaces differ in what they are started with.
+        CacheScopeRule::Server if slot.spec.isolation != Isolation::Workspace => head.scope,
+        _ => Scope::Private,
     };
     ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| (ttl, scope))
 }
@@ -136,7 +137,10 @@ pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
         "completion/complete" if request.headers.is_empty() => canonical(request.params.raw()),
         _ if !request.is_plain() => return None,
         "tools/call" | "prompts/get" => canonical(request.params.arguments().unwrap_or(b"{}")),
-        _ => request.params.cursor().map(|cursor| Bytes::from(cursor.into_owned())).unwrap_or_default(),
+        // An empty cursor is not the absence of one: a server may answer them differently.
+        _ => {
+            request.params.cursor().map(|cursor| Bytes::from(format!("cursor={cursor}"))).unwrap_or_default()
+        }
     };
     Some(Key {
         server: slot.key.server.clone(),

@@ -174,20 +174,7 @@ impl<'a> Request<'a> {
 
     /// Whether sending it twice can do harm.
     pub(crate) fn kind(&self) -> MethodKind {
-        match self.method {
-            "tools/list"
-            | "resources/list"
-            | "resources/templates/list"
-            | "resources/read"
-            | "prompts/list"
-            | "prompts/get"
-            | "completion/complete"
-            | "resources/subscribe"
-            | "resources/unsubscribe"
-            | "tasks/get"
-            | "server/discover" => MethodKind::Read,
-            _ => MethodKind::Call,
-        }
+        MethodKind::of(self.method)
     }
 
     /// What it wants: the one value that rules are asked about, that answers

@@ -112,7 +112,7 @@ impl Room {
         let mut book = self.book();
         book.look_around();
         loop {
-            match book.pool.admit(tenant.clone(), Instant::now().into_std()) {
+            match book.admit(tenant, slot) {
                 Admission::Granted => {
                     book.tenants.insert(tenant.clone(), Arc::downgrade(slot));
                     return true;
@@ -139,6 +139,22 @@ impl Room {
 }
 
 impl Book {
+    /// Asks for a place. Whoever has half of all with its sessions and workspaces gives one of its own: clients open those
+    /// as they like, and must not take the processes of others with them.
+    fn admit(&mut self, tenant: &Tenant, slot: &Slot) -> Admission<Tenant> {
+        let opener = slot.opener();
+        let is_own = |other: &Weak<Slot>| other.upgrade().is_some_and(|other| other.opener() == opener);
+        let has_share = || {
+            let own = self.tenants.values().filter(|other| is_own(other)).count();
+            own >= self.pool.max().div_ceil(2)
+        };
+        if opener.is_some() && !self.tenants.contains_key(tenant) && has_share() {
+            let tenants = &self.tenants;
+            return self.pool.evict_one(|tenant| tenants.get(tenant).is_some_and(is_own));
+        }
+        self.pool.admit(tenant.clone(), Instant::now().into_std())
+    }
+
     /// Brings the pool's idea of who is idle up to date. Done only when room
     /// is wanted, so that calls don't pay for it.
     fn look_around(&mut self) {

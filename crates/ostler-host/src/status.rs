@@ -6,8 +6,9 @@ use std::time::Duration;
 use ostler_core::breaker::Circuit;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::remedy;
 use ostler_core::spec::Isolation;
-use ostler_core::status::{LastError, Restarts, ServerStatus, Stage, StartStatus, State};
+use ostler_core::status::{LastError, ProcessStatus, Restarts, ServerStatus, Stage, StartStatus, State};
 use ostler_core::supervisor::{Failure, Phase, Supervisor};
 use tokio::time::Instant;
 
@@ -53,14 +54,29 @@ impl Host {
     /// sessions, and by the state of the one that is furthest up.
     fn describe(&self, server: &Arc<Server>) -> ServerStatus {
         let slots = server.slots();
-        let each = slots.iter().map(|slot| describe(slot));
-        let mut whole = each.reduce(merge).unwrap_or_else(|| ServerStatus::registered(&server.spec));
+        let each: Vec<ServerStatus> = slots.iter().map(|slot| describe(slot)).collect();
+        let mut processes: Vec<ProcessStatus> = Vec::new();
+        if server.spec.isolation != Isolation::Shared {
+            let up = slots.iter().zip(&each).filter(|(_, status)| status.state != State::Idle);
+            processes.extend(up.map(|(slot, status)| process(slot, status)));
+            processes.sort_by(|a, b| (&a.of, a.pid).cmp(&(&b.of, b.pid)));
+        }
+        let whole = each.into_iter().reduce(merge);
+        let mut whole = whole.unwrap_or_else(|| ServerStatus::registered(&server.spec));
+        whole.processes = processes;
         whole.containment = server.connector.containment();
         self.count_pins(server, &mut whole);
         slots.iter().for_each(|slot| slot.settle_misses());
         whole.cache = self.cache().stats_of(&server.spec.name);
         whole
     }
+}
+
+/// Describes a process by who uses it. The name of a session lets whoever knows it speak in it, and stays out.
+fn process(slot: &Slot, status: &ServerStatus) -> ProcessStatus {
+    let of = slot.session_owner().unwrap_or(&slot.key.partition).to_owned();
+    let ServerStatus { state, pid, in_flight, uptime_ms, .. } = *status;
+    ProcessStatus { of, state, pid, in_flight, uptime_ms }
 }
 
 fn describe(slot: &Slot) -> ServerStatus {
@@ -90,7 +106,7 @@ fn describe(slot: &Slot) -> ServerStatus {
         retry_after_ms: retry_after(supervisor, circuit, now),
         ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
         start,
-        last_error: supervisor.failure().map(|failure| last_error(failure, now)),
+        last_error: supervisor.failure().map(|failure| last_error(slot.key.server.as_str(), failure, now)),
         uptime_ms: live.map(|live| millis(live.since.elapsed())),
         tools: slot.known(Kind::Tools).map(|known| known.items.len()),
         left_out: Kind::ALL.into_iter().filter_map(|kind| slot.known(kind)).map(|known| known.left_out).sum(),
@@ -127,11 +143,11 @@ fn retry_after(supervisor: &Supervisor, circuit: Circuit, now: std::time::Instan
     }
 }
 
-fn last_error(failure: &Failure, now: std::time::Instant) -> LastError {
+fn last_error(server: &str, failure: &Failure, now: std::time::Instant) -> LastError {
     LastError {
         message: failure.kind.to_string(),
         cause: failure.cause.clone(),
-        hint: failure.hint.as_deref().map(Into::into),
+        hint: remedy::of_failure(server, failure),
         exit: failure.exit,
         stderr: failure.stderr.clone(),
         seconds_ago: now.saturating_duration_since(failure.at).as_secs(),

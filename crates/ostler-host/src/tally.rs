@@ -106,6 +106,12 @@ fn overloaded(what: String) -> CallError {
 }
 
 impl Host {
+    /// Returns how many calls are under way, over all servers and callers. Lists don't count: one may wait for the
+    /// start of a server, and can be asked for again.
+    pub fn calls_in_flight(&self) -> usize {
+        self.shared().tally.book().callers.iter().map(|count| count.calls).sum()
+    }
+
     /// Counts a request in, over all servers.
     pub(crate) fn count_in(&self, caller: &Caller, errand: Errand) -> Result<InFlight, CallError> {
         let max_calls = match errand {

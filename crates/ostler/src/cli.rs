@@ -26,6 +26,7 @@ pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, Tok
 pub(crate) use self::relay::{NatsConfig, RelayCommand};
 pub(crate) use self::worker::{Login, Worker};
 use crate::clock::{When, Zone};
+use crate::completion;
 use crate::failure::Failure;
 use crate::output;
 use crate::reach::Address;
@@ -34,19 +35,22 @@ use crate::told::Failed;
 /// Examples come before the rest: most people look for the one line to copy.
 const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
-/// Run every MCP server once, supervised
+/// Run each MCP server once, supervised, for all your clients
 #[derive(Debug, Parser)]
 #[command(
     name = "ostler",
     version = crate::sabotage::VERSION,
     help_template = TEMPLATE,
     before_help = "Examples:
-  ostler serve                      run all servers behind one endpoint
-  ostler tools                      list the tools of all servers
-  ostler call demo__add a=2 b=40    call a tool
-  ostler check                      find mistakes in the config",
-    after_help = "Without --config, the first of these is used: ./ostler.toml, ./.mcp.json, \
-$XDG_CONFIG_HOME/ostler/ostler.toml. Without any of them there is one example server, `demo`.
+  ostler tools                          list the tools of all servers
+  ostler call demo__add a=2 b=40        call a tool
+  ostler check                          find mistakes in the config
+  ostler serve                          run all servers behind one endpoint
+  claude mcp add ostler ostler stdio    connect a client, here Claude Code",
+    after_help = "Without --config, Ostler looks for ostler.toml and then .mcp.json in this directory and in those above \
+it up to the root of the repository (`.git`; without a repository, in this directory only), and then for \
+$XDG_CONFIG_HOME/ostler/ostler.toml (~/.config). Any `mcpServers` file works as it is. Without a config there is one \
+example server, `demo`.
 
 Exit codes: 0 ok, 1 unexpected, 2 usage, 3 config invalid, 4 daemon unreachable, 5 unknown or denied, 6 server unavailable, \
 7 the tool reported an error, 8 outcome unknown (it may have been executed), 9 over budget, \
@@ -72,7 +76,7 @@ pub(crate) fn grammar() -> clap::Command {
 /// Fails with the exit code where help was asked for or what was typed makes no sense, and has said so.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let read = grammar().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    read.map_err(|error| refuse(&error))
+    read.map_err(refuse)
 }
 
 /// What goes with every command.
@@ -106,11 +110,15 @@ pub(crate) enum Command {
     #[command(
         help_template = TEMPLATE,
         before_help = "Examples:
-  claude mcp add ostler ostler stdio
-  ostler stdio --config ~/.cursor/mcp.json
+  claude mcp add ostler ostler stdio        connect Claude Code
+  ostler stdio --config ~/src/app/.mcp.json
   ostler stdio --token-file ~/.secrets/ci",
-        after_help = "All clients of a config share one daemon and its servers. If none runs, one is started; it \
-ends after ten minutes without use.
+        after_help = "Clients start this command themselves; nobody types it. Most take it from their config file:
+  {\"mcpServers\": {\"ostler\": {\"command\": \"ostler\", \"args\": [\"stdio\"]}}}
+
+All clients of a config share one daemon and its servers. If none runs, one is started; it \
+ends after ten minutes without use, and `ostler serve` takes over from it. If the daemon is replaced or killed, the client \
+goes on with the next one.
 
 A token, in a file or in OSTLER_TOKEN, gives the client the token's role. Without one its role is `local`."
     )]
@@ -119,35 +127,42 @@ A token, in a file or in OSTLER_TOKEN, gives the client the token's role. Withou
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
     },
+    Down(Down),
     Worker(Worker),
     Call(Call),
     Tools(Tools),
     Prompts(Prompts),
     Resources(Resources),
     List(List),
-    #[command(visible_alias = "ps")]
+    #[command(alias = "ps")]
     Status(Status),
+    Daemons(Daemons),
     Warm(Warm),
     /// Start a server now
     #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler start time")]
+  ostler start time", after_help = "A daemon must run (`ostler serve`): between commands no server runs that could be \
+started. Calls start their servers by themselves.")]
     Start {
         /// The server to start
+        #[arg(add = completion::servers())]
         server: String,
     },
     /// Stop a server, and keep it stopped until `ostler start`
     #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler stop time", after_help = "Calls in flight finish first. The other servers keep running.")]
+  ostler stop time", after_help = "Calls in flight finish first. The other servers keep running, and so does \
+the daemon; `ostler down` ends it.")]
     Stop {
         /// The server to stop
+        #[arg(add = completion::servers())]
         server: String,
     },
-    /// Restart a server: calls in flight finish on the old process
+    /// Restart a server: calls in flight have 5s to finish (`drain`)
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler restart time",
         after_help = "A server that failed too often and was ejected is tried again. `ostler reload SERVER` does the same.")]
     Restart {
         /// The server to restart
+        #[arg(add = completion::servers())]
         server: String,
     },
     /// Read the config again; with SERVER, restart that server
@@ -158,6 +173,7 @@ A token, in a file or in OSTLER_TOKEN, gives the client the token's role. Withou
 touch keep their process.")]
     Reload {
         /// The server to restart; without one, the config is read again
+        #[arg(add = completion::servers())]
         server: Option<String>,
     },
     Logs(Logs),
@@ -194,8 +210,11 @@ revoke it and create another. Calls and sessions of a token end when it is revok
     Schema,
     /// Print the completion script of a shell
     #[command(help_template = TEMPLATE, before_help = "Examples:
-  ostler completions bash > /etc/bash_completion.d/ostler
-  ostler completions fish > ~/.config/fish/completions/ostler.fish")]
+  source <(ostler completions bash)   in ~/.bashrc
+  source <(ostler completions zsh)    in ~/.zshrc, after compinit
+  ostler completions fish > ~/.config/fish/completions/ostler.fish",
+        after_help = "TAB then completes commands, servers, tools and their arguments, roles and tokens. Tools are known \
+after they have been listed once; no server is started to complete a line.")]
     Completions {
         /// The shell
         shell: Shell,
@@ -206,6 +225,7 @@ revoke it and create another. Calls and sessions of a token end when it is revok
   ostler man call | man -l -")]
     Man {
         /// The command, such as `call` or `token create`; without one, ostler itself
+        #[arg(add = completion::commands())]
         command: Vec<String>,
     },
     /// Show the help of a command
@@ -215,6 +235,7 @@ revoke it and create another. Calls and sessions of a token end when it is revok
   ostler help token create")]
     Help {
         /// The command, such as `call` or `token create`; without one, all commands
+        #[arg(add = completion::commands())]
         command: Vec<String>,
     },
     /// Show the version
@@ -254,10 +275,12 @@ revoke it and create another. Calls and sessions of a token end when it is revok
 #[command(
     help_template = TEMPLATE,
     before_help = "Examples:
-  ostler serve
+  ostler serve                              the config of this directory
   ostler serve --config ~/.cursor/mcp.json --listen 7790
   claude mcp add --transport http ostler http://127.0.0.1:7777/mcp",
-    after_help = "An edit of the config applies by itself; servers that it does not touch keep their process. \
+    after_help = "The command prints the address for clients and runs until Ctrl-C; `ostler down` ends it from elsewhere.
+
+An edit of the config applies by itself; servers that it does not touch keep their process. \
 SIGHUP reads the config again. Ctrl-C and SIGTERM let calls finish and end the servers; a second Ctrl-C ends \
 everything at once.
 
@@ -265,7 +288,7 @@ While the daemon runs, other commands for the same config use it."
 )]
 pub(crate) struct Serve {
     /// Listen here instead of at the config's `listen`: a port of this machine, or an address with a port; 0 is a free port
-    #[arg(long, value_name = "[ADDR:]PORT", value_parser = read_address)]
+    #[arg(long, alias = "port", short_alias = 'p', value_name = "[ADDR:]PORT", value_parser = read_address)]
     pub(crate) listen: Option<SocketAddr>,
     /// Write the port into this file when the daemon is listening
     #[arg(long, value_name = "FILE")]
@@ -284,6 +307,42 @@ pub(crate) struct Serve {
     pub(crate) threads: usize,
 }
 
+/// End the daemon of the config, and its servers
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler down
+  ostler down --config ~/.cursor/mcp.json
+  ostler down --all                 every daemon of this user on this machine",
+    after_help = "Calls in flight have three seconds to finish. The command waits until the daemon is gone. It is no \
+error if none runs."
+)]
+pub(crate) struct Down {
+    /// End every daemon of this user on this machine
+    #[arg(long, conflicts_with_all = ["config", "daemon"])]
+    pub(crate) all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// List the daemons of this user on this machine
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler daemons
+  ostler daemons --json | jq -r '.daemons[].url'",
+    after_help = "There is one daemon for each config that is in use. One that `ostler stdio` started ends ten minutes \
+after its last client has left; one that `ostler serve` started ends with Ctrl-C or `ostler down`."
+)]
+pub(crate) struct Daemons {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Call a tool
 #[derive(Debug, Args)]
 #[command(
@@ -298,14 +357,17 @@ JSON and the rest is text. key:=JSON is JSON in any case, key=@FILE is the text 
 of a file.
 
 Text goes to stdout as it is, except that a terminal is shown control characters as escapes; images and the \
-like are named on stderr."
+like are named on stderr.
+
+A terminal also shows progress, and what the server asks is asked there: Ctrl-D declines, Ctrl-C cancels. Without a \
+terminal nothing is asked."
 )]
 pub(crate) struct Call {
     /// The tool, as `ostler tools` names it
-    #[arg(value_name = "SERVER__TOOL")]
+    #[arg(value_name = "SERVER__TOOL", add = completion::tools())]
     pub(crate) tool: String,
     /// Arguments of the tool
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = completion::tool_arguments())]
     pub(crate) pairs: Vec<String>,
     /// All arguments as one JSON object; `-` reads stdin, `@FILE` a file
     #[arg(long, value_name = "OBJECT", allow_hyphen_values = true)]
@@ -335,8 +397,8 @@ is named is asked.
 The exit code is 6 if a server did not answer; what the others have is printed all the same."
 )]
 pub(crate) struct Tools {
-    /// A server, a tool such as time__now, time.now or `time now`, or a pattern with * and ?
-    #[arg(value_name = "NAME", num_args = 0..=2)]
+    /// Servers, a tool such as time__now, time.now or `time now`, or a pattern with * and ?
+    #[arg(value_name = "NAME", num_args = 0.., add = completion::servers_and_tools())]
     pub(crate) names: Vec<String>,
     /// Only tools with these words in their name, title or description, best ones first
     #[arg(long, value_name = "WORD", num_args = 1..)]
@@ -381,6 +443,7 @@ With --probe, each server is started and asked for its tools. Without a daemon i
 )]
 pub(crate) struct Status {
     /// Only this server
+    #[arg(add = completion::servers())]
     pub(crate) server: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -408,6 +471,7 @@ The exit code is 6 if a server could not be started."
 )]
 pub(crate) struct Warm {
     /// The servers to start; all by default
+    #[arg(value_name = "SERVER", add = completion::servers())]
     pub(crate) servers: Vec<String>,
     /// Print JSON
     #[arg(long)]
@@ -430,10 +494,10 @@ belongs to MCP.
 )]
 pub(crate) struct Logs {
     /// Only these servers; all by default
-    #[arg(value_name = "SERVER")]
+    #[arg(value_name = "SERVER", add = completion::servers())]
     pub(crate) servers: Vec<String>,
     /// Show the last N lines
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", alias = "tail")]
     pub(crate) lines: Option<usize>,
     /// Only from this time on: how long ago, such as 10m, or a date such as 2026-07-28T12:00
     #[arg(long, value_name = "WHEN", value_parser = When::parse)]
@@ -470,8 +534,11 @@ pub(crate) struct Check {
 
 /// Says why what was typed makes no sense, or shows the help that was asked for. With `--json`, a mistake is told
 /// as JSON on stdout too.
-fn refuse(error: &clap::Error) -> ExitCode {
-    if let Some(failure) = misplaced_arguments(error) {
+fn refuse(mut error: clap::Error) -> ExitCode {
+    // "to pass '--x' as a value, use '-- --x'": nothing here takes such values.
+    error.remove(ContextKind::Suggested);
+    let error = &error;
+    if let Some(failure) = misplaced_arguments(error).or_else(|| dashed_argument(error)) {
         return failure.report();
     }
     if error.use_stderr() && output::is_json_wanted() {
@@ -479,6 +546,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let mut parts = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
         let message = parts.next().unwrap_or_default();
         let hint = parts.find_map(|part| part.strip_prefix("tip: ").map(str::to_owned));
+        let hint = hint.or_else(|| hint_of_missing(error).map(str::to_owned));
         let usage = Failure::Usage {
             what: message.trim_start_matches("error: ").to_owned(),
             hint: Some(hint.unwrap_or_else(|| "`--help` after the command shows what it takes".into())),
@@ -486,8 +554,30 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let _ = output::print_json(&Failed { error: (&usage).into() });
     }
     let _ = error.print();
+    if let Some(hint) = hint_of_missing(error) {
+        output::tell(&format!("  hint: {hint}"));
+    }
     // Clap's codes are 0 and 2.
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Where to find what a command was not given.
+const SOURCES: [(&str, &str); 7] = [
+    ("ostler call", "`ostler tools` lists the tools; call one with `ostler call SERVER__TOOL key=value`"),
+    ("ostler prompts get", "`ostler prompts` lists the prompts"),
+    ("ostler resources read", "`ostler resources` lists what can be read"),
+    ("ostler token revoke", "`ostler token list` shows the tokens"),
+    ("ostler approve", "`ostler diff` shows what there is to approve"),
+    ("ostler explain", "a role, and what it may use: `ostler explain local SERVER__TOOL`"),
+    ("<SERVER>", "`ostler list` shows the servers"),
+];
+
+/// Returns what helps somebody who left out an argument.
+fn hint_of_missing(error: &clap::Error) -> Option<&'static str> {
+    let ContextValue::StyledStr(usage) = error.get(ContextKind::Usage)? else { return None };
+    let usage = usage.to_string();
+    let source = SOURCES.iter().find(|(command, _)| usage.contains(command))?;
+    (error.kind() == ErrorKind::MissingRequiredArgument).then_some(source.1)
 }
 
 /// `ostler call … --json='{…}'`: the flag takes no value, and the object has a flag of its own.
@@ -498,6 +588,29 @@ fn misplaced_arguments(error: &clap::Error) -> Option<Failure> {
     let hint = format!("arguments as one object come by --args: --args '{}'", output::clean(value));
     is_object
         .then(|| Failure::Usage { what: "--json takes no value: it prints JSON".into(), hint: Some(hint) })
+}
+
+/// `ostler call … --timezone UTC`: arguments of a tool or of a prompt are no options.
+fn dashed_argument(error: &clap::Error) -> Option<Failure> {
+    let ContextValue::String(flag) = error.get(ContextKind::InvalidArg)? else { return None };
+    let ContextValue::StyledStr(usage) = error.get(ContextKind::Usage)? else { return None };
+    let usage = usage.to_string();
+    let command =
+        ["ostler call", "ostler prompts get"].into_iter().find(|command| usage.contains(command))?;
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let flag = flag.split('=').next()?;
+    let key = flag.strip_prefix("--").filter(|key| !key.is_empty())?;
+    let mut typed = std::env::args().skip_while(|typed| typed.split('=').next() != Some(flag));
+    let first = typed.next()?;
+    let value = match first.split_once('=') {
+        Some((_, value)) => value.to_owned(),
+        None => typed.next().filter(|next| !next.starts_with('-') && !next.contains('='))?,
+    };
+    let (flag, pair) = (output::clean(flag), output::clean(&format!("{key}={value}")));
+    let hint = format!("if it is an argument, write {pair}; `{command} --help` shows the options");
+    Some(Failure::Usage { what: format!("there is no option `{flag}`"), hint: Some(hint) })
 }
 
 fn read_address(text: &str) -> Result<SocketAddr, String> {

@@ -4,16 +4,19 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ostler_core::config::{Config, Format, LARGEST_FILE, Problem, Report, Source};
+use ostler_core::name::ServerName;
 use ostler_core::pins::Lock;
 
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, Style, Tint, tell};
 use crate::pins::{self, Locked};
 use crate::stamps::Stamps;
-use crate::{folders, self_reference};
+use crate::{folders, self_reference, workspace};
 
 /// Looked for in the working directory and in those above it, in this order.
 const NAMES: [&str; 2] = ["ostler.toml", CLIENTS];
@@ -156,7 +159,8 @@ fn places_from(start: &Path) -> Vec<PathBuf> {
 }
 
 /// The directory and those above it, up to the one with `.git`. Without a repository it is the directory alone: what
-/// lies above is another project's. No search leaves the user's home upwards, and none ends in `/`.
+/// lies above is another project's. No search leaves the user's home upwards, and none ends in `/`. A repository of another
+/// user is none: who may write to a directory above, such as `/tmp`, must not choose the config.
 fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
     let mut folders = Vec::new();
     for folder in start.ancestors() {
@@ -164,7 +168,7 @@ fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
             break;
         }
         folders.push(folder);
-        if folder.join(".git").exists() {
+        if folder.join(".git").metadata().is_ok_and(|found| is_own_or_roots(found.uid())) {
             return folders;
         }
         if home == Some(folder) {
@@ -173,6 +177,10 @@ fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
     }
     folders.truncate(1);
     folders
+}
+
+fn is_own_or_roots(owner: u32) -> bool {
+    owner == 0 || owner == nix::unistd::geteuid().as_raw()
 }
 
 fn first_of(mut places: Vec<PathBuf>, own: Option<&Path>) -> Found {
@@ -233,7 +241,7 @@ fn is_ostler_alone(file: &Path) -> bool {
 pub(crate) fn usable(file: &Path, config: Option<Config>, problems: &[Problem]) -> Result<Config, Failure> {
     config.ok_or_else(|| {
         tell_problems(problems);
-        Failure::Config { file: shown(file).to_owned(), counted: counted(problems) }
+        Failure::config(file, problems)
     })
 }
 
@@ -245,16 +253,25 @@ pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
 /// The same for a daemon that listens elsewhere than its config says.
 pub(crate) fn read_for(file: PathBuf, listens: Option<SocketAddr>) -> Result<Reading, Failure> {
     let unreadable = |why: String, hint| Failure::Unreadable { file: shown(&file).to_owned(), why, hint };
+    if file.is_dir() {
+        let hint = "name a file in it with --config, such as its ostler.toml or .mcp.json";
+        return Err(unreadable("it is a directory".into(), hint));
+    }
     let format = Format::of(&file).ok_or_else(|| {
         unreadable("its format is not known".into(), "the name of a config ends in .toml, .json or .jsonc")
     })?;
     let disk = Disk::default();
     let text = disk.read(&file).map_err(|error| {
-        unreadable(error.to_string(), "name another file with --config, or write this one")
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => "it does not exist".to_owned(),
+            _ => error.to_string(),
+        };
+        unreadable(why, "name another file with --config, or write this one")
     })?;
     let (config, problems) = match Config::parse(&file, &text, format, &disk) {
         Err(Report { problems }) => (None, problems),
         Ok(mut config) => {
+            workspace::make_real(&mut config);
             let own = self_reference::leave_out(&mut config, &file, listens);
             let unsupported = config.unsupported();
             let is_usable = !unsupported.iter().any(Problem::is_error);
@@ -273,7 +290,27 @@ pub(crate) fn tell_warnings(file: &Path, problems: &[Problem]) {
         return tell_problems(problems);
     }
     let counted = counted(problems);
-    tell(&format!("{}: {counted}; `ostler check` shows what about", shown(file).display()));
+    tell(&format!("{}: {counted}; {} shows what about", shown(file).display(), command("check")));
+}
+
+/// Says that a config has no servers that run, and how one is written in its format. Without a name it is the file that
+/// commands find here.
+pub(crate) fn tell_no_servers(named: Option<&Path>, disabled: &[ServerName]) {
+    match disabled {
+        [] => {}
+        [only] => return tell(&format!("the config has 1 server, and it is disabled: `{only}`")),
+        several => {
+            let names = output::names(several.iter().map(ServerName::as_str));
+            return tell(&format!("the config has {} servers, and all are disabled: {names}", several.len()));
+        }
+    }
+    let found = || std::env::current_dir().ok().and_then(|here| first_place(&here));
+    let file = named.map(Path::to_owned).or_else(found);
+    let one = match file.as_deref().and_then(Format::of) {
+        Some(Format::Json) => r#""mcpServers": {"NAME": {"command": "…"}}, or "url" in place of "command""#,
+        _ => "[servers.NAME], and below it command = \"…\" or url = \"…\"",
+    };
+    tell(&format!("the config has no servers\n  hint: write one: {one}"));
 }
 
 /// Says problems on stderr.
@@ -301,7 +338,10 @@ pub(crate) fn counted(problems: &[Problem]) -> String {
 /// A path as short as it can be said from here.
 pub(crate) fn shown(path: &Path) -> &Path {
     let Ok(here) = std::env::current_dir() else { return path };
-    path.strip_prefix(here).unwrap_or(path)
+    match path.strip_prefix(here) {
+        Ok(near) if near.as_os_str().is_empty() => Path::new("."),
+        near => near.unwrap_or(path),
+    }
 }
 
 /// The text of a file, as far as one byte beyond a limit: that is enough for

@@ -1,9 +1,13 @@
 //! What a config needs from the machine: programs, variables and files.
 
+use std::ffi::OsString;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ostler_core::config::{Config, Problem, Reference, RelayCredentials, Template};
+use ostler_core::config::{Config, Problem, Reference, RelayCredentials, ResolveError, Severity, Template};
+use ostler_core::fault::{ExecFault, PermanentCause};
+use ostler_core::remedy;
 use ostler_core::spec::{Process, ServerSpec, Transport};
 
 use crate::config_file::read_at_most;
@@ -11,7 +15,7 @@ use crate::config_file::read_at_most;
 /// The largest file behind a reference, as the host has it.
 const LARGEST_VALUE: u64 = 1 << 20;
 
-/// A warning for everything that would keep a server from starting.
+/// An error for everything that keeps a server from starting here, and a warning for what keeps workers away.
 pub(crate) fn check(config: &Config) -> Vec<Problem> {
     let servers = config.servers.iter().flat_map(|spec| check_server(config, spec));
     servers.chain(check_relay(config)).collect()
@@ -47,37 +51,61 @@ fn check_relay(config: &Config) -> Vec<Problem> {
     problems
 }
 
+/// An error for everything that keeps a server from starting here, with the remedy that its start would name.
 fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
-    let path = format!("servers.{}", spec.name);
-    let warn = |key: &str, message: String, hint: &str| {
-        Problem::warning(config.origin(spec.name.as_str()), format!("{path}.{key}"), message, hint)
+    let name = spec.name.as_str();
+    let problem = |(key, cause): (String, PermanentCause)| Problem {
+        severity: severity(&cause),
+        ..Problem::warning(
+            config.origin(name),
+            format!("servers.{name}.{key}"),
+            format!("`{name}` can't start: {cause} (`{key}`)"),
+            remedy::of_cause(name, &cause),
+        )
     };
-    let mut problems: Vec<Problem> = values(spec)
-        .into_iter()
-        .filter_map(|(key, text)| resolve(text).err().map(|why| (key, why)))
-        .map(|(key, why)| {
-            warn(&key, format!("`{path}.{key}`: {why}"), "it is needed when the server is started")
-        })
-        .collect();
-    if let Transport::Stdio(process) = &spec.transport {
-        if let Some(folder) = process.cwd.as_deref().filter(|folder| !folder.is_dir()) {
-            let message = format!("the directory {} of `{}` does not exist", folder.display(), spec.name);
-            problems.push(warn("cwd", message, "create it, or correct `cwd`"));
-        }
-        if let Ok(command) = resolve(&process.command)
-            && program(&command, process).is_none()
-        {
-            let message =
-                format!("the program `{}` of `{}` was not found", command.escape_debug(), spec.name);
-            let hint = if command.contains('/') {
-                "correct `command`"
-            } else {
-                "install it, or write its whole path"
-            };
-            problems.push(warn("command", message, hint));
-        }
+    let workspace = spec.workspace.as_deref().and_then(Path::to_str);
+    let unresolved = values(spec).into_iter().filter_map(|(key, text)| {
+        resolve_in(text, workspace).err().map(|error| (key, PermanentCause::Unresolved(error)))
+    });
+    let process = if let Transport::Stdio(process) = &spec.transport { Some(process) } else { None };
+    let process = process.into_iter().flat_map(|process| {
+        let folder = process.cwd_in(workspace).filter(|folder| !folder.is_dir());
+        let folder = folder.map(|it| ("cwd".to_owned(), PermanentCause::NoFolder(it.display().to_string())));
+        // Without its directory a relative program can't be found either.
+        let is_there = folder.is_none();
+        let command = resolve_in(&process.command, workspace).ok().filter(|_| is_there);
+        let program = command.and_then(|command| cannot_run(&command, process));
+        folder.into_iter().chain(program.map(|cause| ("command".to_owned(), cause)))
+    });
+    unresolved.chain(process).map(problem).collect()
+}
+
+/// Whether the server can't start, or only not without a client that names its workspace.
+fn severity(cause: &PermanentCause) -> Severity {
+    match cause {
+        PermanentCause::Unresolved(ResolveError { reference: Reference::Workspace, .. }) => Severity::Warning,
+        _ => Severity::Error,
     }
-    problems
+}
+
+/// Why a program can't be executed, as far as its file tells.
+fn cannot_run(command: &str, process: &Process) -> Option<PermanentCause> {
+    if program(command, process).is_some() {
+        return None;
+    }
+    let program = command.escape_debug().to_string();
+    if !command.contains('/') {
+        return Some(PermanentCause::ProgramMissing {
+            program,
+            path: search_path(process).into_string().ok(),
+        });
+    }
+    let file = process.cwd.as_deref().unwrap_or(Path::new("")).join(command);
+    Some(match file.metadata() {
+        Ok(meta) if meta.is_file() => PermanentCause::NotExecutable { program, why: ExecFault::Permission },
+        Ok(_) => PermanentCause::NotExecutable { program, why: ExecFault::NoFile },
+        Err(_) => PermanentCause::ProgramMissing { program, path: None },
+    })
 }
 
 /// Every value that may hold references, with its key.
@@ -99,16 +127,26 @@ fn values(spec: &ServerSpec) -> Vec<(String, &str)> {
 
 /// A text with its references resolved, as they are now.
 pub(crate) fn resolve(text: &str) -> Result<String, String> {
-    let template = Template::parse(text).map_err(|error| error.to_string())?;
-    template.resolve(&look_up).map_err(|error| error.to_string())
+    resolve_in(text, None).map_err(|error| error.to_string())
 }
 
-fn look_up(reference: &Reference) -> Result<String, String> {
+/// The same for a server that is started for a workspace, with the reference that can't be resolved. Texts of a config
+/// that was read are templates.
+fn resolve_in(text: &str, workspace: Option<&str>) -> Result<String, ResolveError> {
+    match Template::parse(text) {
+        Ok(template) => template.resolve(&|reference| look_up(reference, workspace)),
+        Err(_) => Ok(text.to_owned()),
+    }
+}
+
+fn look_up(reference: &Reference, workspace: Option<&str>) -> Result<String, String> {
     match reference {
-        Reference::Env(name) => std::env::var(name).map_err(|_| "it is not set".into()),
+        Reference::Workspace => workspace.map(str::to_owned).ok_or_else(|| "is not known here".into()),
+        Reference::Env(name) => std::env::var(name).map_err(|_| "is not set".into()),
         Reference::File(path) => match read_at_most(Path::new(path), LARGEST_VALUE) {
-            Ok(text) if text.len() as u64 > LARGEST_VALUE => Err("it is larger than 1 MiB".into()),
-            read => read.map_err(|error| error.to_string()),
+            Ok(text) if text.len() as u64 > LARGEST_VALUE => Err("is larger than 1 MiB".into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err("does not exist".into()),
+            read => read.map_err(|error| format!("can't be read: {error}")),
         },
     }
 }
@@ -119,9 +157,13 @@ pub(crate) fn program(command: &str, process: &Process) -> Option<PathBuf> {
         let file = process.cwd.as_deref().unwrap_or(Path::new("")).join(command);
         return Some(file).filter(|file| is_executable(file));
     }
-    let own = process.env.get("PATH").and_then(|text| resolve(text).ok()).map(Into::into);
-    let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let path = search_path(process);
     std::env::split_paths(&path).map(|folder: PathBuf| folder.join(command)).find(|file| is_executable(file))
+}
+
+fn search_path(process: &Process) -> OsString {
+    let own = process.env.get("PATH").and_then(|text| resolve(text).ok()).map(Into::into);
+    own.or_else(|| std::env::var_os("PATH")).unwrap_or_default()
 }
 
 fn is_executable(file: &Path) -> bool {

@@ -1,8 +1,10 @@
 //! Ctrl-C and its relatives: once ends in order, twice at once. And one signal that must not end anything.
 
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 use crate::failure::Failure;
 
@@ -16,6 +18,36 @@ pub(crate) struct Interrupts {
     /// Heard and not listened to: a file that may not grow any more is an error
     /// like a full disk, and not the end of the program.
     _large_files: Signal,
+}
+
+/// The question that the next Ctrl-C cancels, instead of ending the program.
+static OPEN: Mutex<Option<Arc<Notify>>> = Mutex::new(None);
+
+fn open() -> MutexGuard<'static, Option<Arc<Notify>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes one Ctrl-C for a question, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Held(Arc<Notify>);
+
+impl Held {
+    pub(crate) fn take() -> Self {
+        let notify = Arc::new(Notify::new());
+        *open() = Some(Arc::clone(&notify));
+        Self(notify)
+    }
+
+    /// Waits for Ctrl-C.
+    pub(crate) async fn interrupted(&self) {
+        self.0.notified().await;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        *open() = None;
+    }
 }
 
 impl Interrupts {
@@ -40,9 +72,14 @@ impl Interrupts {
     }
 
     async fn next(&mut self) -> i32 {
-        tokio::select! {
-            _ = self.int.recv() => SignalKind::interrupt().as_raw_value(),
-            _ = self.term.recv() => SignalKind::terminate().as_raw_value(),
+        loop {
+            tokio::select! {
+                _ = self.int.recv() => match open().take() {
+                    Some(question) => question.notify_one(),
+                    None => return SignalKind::interrupt().as_raw_value(),
+                },
+                _ = self.term.recv() => return SignalKind::terminate().as_raw_value(),
+            }
         }
     }
 }

@@ -9,26 +9,32 @@
 //!                         output.rs: data on stdout, talk on stderr;  failure.rs: exit codes
 //! ```
 
+mod about;
 mod arguments;
 mod audit;
 mod auth;
+mod call_events;
 mod cli;
 mod clock;
 mod command;
+mod completion;
 mod config_file;
 mod content;
 mod daemon;
 mod demo;
 mod descriptors;
+mod elicitation;
 mod environment;
 mod failure;
 mod folders;
 mod guard;
 mod interrupt;
+mod invocation;
 mod output;
 mod pins;
 mod proof;
 mod reach;
+mod refusal;
 mod relay;
 mod rule_check;
 mod sabotage;
@@ -37,11 +43,13 @@ mod spot;
 mod stamps;
 mod stdio;
 mod table;
+mod terminal;
 mod token;
 mod told;
 mod trust;
 mod wish;
 mod worker;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -50,6 +58,9 @@ fn main() -> ExitCode {
         return code;
     }
     conceal();
+    if let Some(code) = completion::run_if_asked() {
+        return code;
+    }
     let cli = match cli::parse() {
         Ok(cli) => cli,
         Err(code) => return code,

@@ -29,6 +29,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes data to stdout as it is.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     HAS_PRINTED.store(true, Ordering::Relaxed);
+    begin_line();
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::OutputClosed,
@@ -44,7 +45,44 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
 
 /// Says something on stderr. If nobody can hear it there is nobody to tell that either.
 pub(crate) fn tell(text: &str) {
+    begin_line();
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Whether the last line of the terminal is one that is rewritten.
+static IS_PASSING: AtomicBool = AtomicBool::new(false);
+/// Whether the cursor stands behind a question.
+static IS_ASKING: AtomicBool = AtomicBool::new(false);
+
+/// Shows a line on the terminal that the next thing said replaces.
+pub(crate) fn show_passing(text: &str) {
+    let text = crate::table::cut(text, stderr_columns().map(|columns| columns.saturating_sub(1)));
+    let mut stderr = io::stderr().lock();
+    IS_PASSING.store(true, Ordering::Relaxed);
+    let _ = write!(stderr, "\r{text}\x1b[K").and_then(|()| stderr.flush());
+}
+
+/// Moves the cursor to the beginning of an empty line.
+fn begin_line() {
+    if IS_PASSING.swap(false, Ordering::Relaxed) {
+        let _ = write!(io::stderr().lock(), "\r\x1b[K");
+    }
+    if IS_ASKING.swap(false, Ordering::Relaxed) {
+        let _ = writeln!(io::stderr().lock());
+    }
+}
+
+/// Notes that a question was answered with a whole line, which has moved the cursor.
+pub(crate) fn note_answer() {
+    IS_ASKING.store(false, Ordering::Relaxed);
+}
+
+/// Asks on stderr; what is typed stands on the same line.
+pub(crate) fn prompt(text: &str) {
+    begin_line();
+    IS_ASKING.store(true, Ordering::Relaxed);
+    let mut stderr = io::stderr().lock();
+    let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
 }
 
 /// Columns of the terminal, or what `COLUMNS` says; without either, lines may be as long as they are.
@@ -52,6 +90,13 @@ pub(crate) fn width() -> Option<usize> {
     let wished = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let actual = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
     wished.or_else(actual).filter(|width| *width > 0)
+}
+
+/// Columns of the terminal that stderr is; `None` if it is none.
+pub(crate) fn stderr_columns() -> Option<usize> {
+    let actual = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0));
+    // A terminal that does not know its size is taken for a common one.
+    actual.or_else(|| io::stderr().is_terminal().then_some(80))
 }
 
 /// Whether words are coloured.

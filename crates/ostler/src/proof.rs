@@ -22,6 +22,9 @@ use crate::token::unhex;
 pub(crate) const PATH: &str = "/api/v1/proof";
 /// Longer answers are no proof.
 pub(crate) const LONGEST: usize = 4 << 10;
+/// Why a daemon that has no connection left for a command proves nothing.
+pub(crate) const OVERLOADED: &str =
+    "all its connections are in use; end some clients, or raise `gateway.max_connections`";
 /// Keeps the code of a nonce from being of use for anything else that the token may ever sign.
 const LABEL: &[u8] = b"ostler daemon proof 1\0";
 

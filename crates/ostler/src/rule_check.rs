@@ -9,6 +9,8 @@ use ostler_core::policy::{Rules, Subject, glob};
 use ostler_core::spec::ServerSpec;
 use ostler_host::{Kind, kept_names};
 
+use crate::invocation::command;
+
 /// A warning for every role that can use nothing, and for every rule that
 /// matches nothing of a server whose lists are known from an earlier run.
 pub(crate) fn check(config: &Config, state_dir: Option<&Path>) -> Vec<Problem> {
@@ -76,7 +78,7 @@ fn misses(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
     let spelled: Vec<String> = names.iter().map(|name| spell(needed, name)).collect();
     Some(match nearest(subject, spelled.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{server}/{near}`?"),
-        None => format!("`ostler tools {server}` shows what it has"),
+        None => format!("{} shows what it has", command(&format!("tools {server}"))),
     })
 }
 

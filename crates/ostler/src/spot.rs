@@ -37,6 +37,7 @@ use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
 use crate::folders;
+use crate::output::{clean, tell};
 use crate::token::store::Store;
 
 /// How long a daemon tries for its lock. Whoever looks for a daemon touches the
@@ -45,6 +46,12 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 /// How long it tries while nobody says where the daemon is that holds the lock:
 /// one that has just begun will say so, and one that ends has let go by then.
 const ENDING_PATIENCE: Duration = Duration::from_secs(12);
+/// How long `ostler serve` tries once it has asked a daemon to make way, whose calls may take 30 s.
+const HANDOVER_PATIENCE: Duration = Duration::from_secs(45);
+/// How long commands wait while one daemon follows another: its calls may take 30 s.
+const REPLACEMENT_PATIENCE: Duration = Duration::from_secs(35);
+/// How long such a wait may take before it is worth a word.
+const SLOW: Duration = Duration::from_secs(1);
 /// How often it tries.
 const LOCK_EVERY: Duration = Duration::from_millis(5);
 /// The bits of a mode that let group and others write.
@@ -56,6 +63,8 @@ const LARGEST_NOTE: u64 = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Spot {
     name: String,
+    /// The config, where it is known.
+    config: Option<PathBuf>,
     /// Where a daemon leaves word of itself: in the first of these that lets it.
     places: Vec<PathBuf>,
     state: PathBuf,
@@ -109,7 +118,12 @@ impl Spot {
     pub(crate) fn of(config: Option<&Path>) -> Result<Self, Failure> {
         let homeless = || io::Error::new(io::ErrorKind::NotFound, "this user has no home directory");
         let state = folders::state().ok_or_else(homeless).map_err(Failure::Machine)?;
-        let mut spot = Self { name: name_of(config), places: folders::presence(), state };
+        let mut spot = Self {
+            name: name_of(config),
+            config: config.map(Path::to_owned),
+            places: folders::presence(),
+            state,
+        };
         for folder in spot.places.iter().chain([&spot.state]) {
             check_private(folder)?;
         }
@@ -124,12 +138,65 @@ impl Spot {
     /// A spot in a folder of a test.
     #[cfg(test)]
     pub(crate) fn within(folder: &Path) -> Self {
-        Self { name: "x".into(), places: vec![folder.join("run")], state: folder.join("state") }
+        Self { name: "x".into(), config: None, places: vec![folder.join("run")], state: folder.join("state") }
     }
 
     /// The daemon that runs here, if one does.
     pub(crate) fn running(&self) -> Option<Note> {
         self.places.iter().find_map(|place| self.running_in(place))
+    }
+
+    /// Waits while one daemon follows another or ends, which have no note, and returns the one that runs then. Says on
+    /// stderr what is waited for.
+    pub(crate) fn settled(&self) -> Option<Note> {
+        let (began, mut is_told) = (Instant::now(), false);
+        loop {
+            if let Some(note) = self.running() {
+                return Some(note);
+            }
+            let elapsed = began.elapsed();
+            if elapsed >= REPLACEMENT_PATIENCE || !self.is_taken() {
+                return None;
+            }
+            if elapsed >= SLOW && !is_told {
+                let of = self.config.as_deref().map(|file| format!(" of {}", clean(&folders::short(file))));
+                tell(&format!("waiting: the daemon{} is being replaced or ends", of.unwrap_or_default()));
+                is_told = true;
+            }
+            std::thread::sleep(LOCK_EVERY);
+        }
+    }
+
+    /// The daemon that runs here, with its admin token: it may have another state directory than the one before.
+    pub(crate) fn running_with_token(&self) -> Option<(Note, Option<String>)> {
+        let note = self.running()?;
+        let state = note.state.clone().filter(|state| check_private(state).is_ok());
+        let spot = Self { state: state.unwrap_or_else(|| self.state.clone()), ..self.clone() };
+        Some((note, spot.token()))
+    }
+
+    /// Takes the state directory of the daemon that runs here.
+    pub(crate) fn with(mut self, note: Note) -> (Self, Note) {
+        if let Some(state) = note.state.as_ref().filter(|state| check_private(state).is_ok()) {
+            self.state.clone_from(state);
+        }
+        (self, note)
+    }
+
+    /// Whether a process is, or may be, the daemon that runs here: one that ends says so no more, and holds the lock
+    /// until its servers are gone.
+    pub(crate) fn is_held_by(&self, pid: u32) -> bool {
+        let is_held = |place: &PathBuf| {
+            let lock = File::open(self.lock_file(place)).and_then(|lock| is_locked(&lock));
+            lock.unwrap_or(false) && self.running_in(place).is_none_or(|note| note.pid == pid)
+        };
+        self.places.iter().any(is_held)
+    }
+
+    /// Whether a daemon runs, ends, or is about to come.
+    pub(crate) fn is_taken(&self) -> bool {
+        let is_held = |file: PathBuf| File::open(file).and_then(|lock| is_locked(&lock)).unwrap_or(false);
+        self.places.iter().any(|place| is_held(self.lock_file(place)) || is_held(self.next_file(place)))
     }
 
     fn running_in(&self, place: &Path) -> Option<Note> {
@@ -199,9 +266,10 @@ impl Spot {
                         asked = Some(note.pid);
                         ask_to_make_way(&note);
                     }
-                    ENDING_PATIENCE
+                    HANDOVER_PATIENCE
                 }
                 Some(_) => LOCK_PATIENCE,
+                None if asked.is_some() => HANDOVER_PATIENCE,
                 None => ENDING_PATIENCE,
             };
             if began.elapsed() >= patience {
@@ -278,11 +346,11 @@ impl Spot {
     }
 }
 
-/// Every daemon of this user on this machine, with its spot.
-pub(crate) fn all_running() -> Vec<(Spot, Note)> {
+/// Every spot of this user on this machine that has a daemon, or is about to have one.
+pub(crate) fn all_taken() -> Vec<Spot> {
     let Some(state) = folders::state() else { return Vec::new() };
     let places = folders::presence();
-    let end = format!("{}.json", machine());
+    let end = format!("{}.lock", machine());
     let named = |entry: fs::DirEntry| {
         let name = entry.file_name().to_str()?.strip_suffix(&end)?.to_owned();
         (!name.contains('-')).then_some(name)
@@ -291,15 +359,18 @@ pub(crate) fn all_running() -> Vec<(Spot, Note)> {
     let names = private.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().filter_map(named);
     // In the order of their names, each once.
     let names: std::collections::BTreeSet<String> = names.collect();
-    let found = |name: String| {
-        let mut spot = Spot { name, places: places.clone(), state: state.clone() };
-        let note = spot.running()?;
-        if let Some(state) = note.state.as_ref().filter(|state| check_private(state).is_ok()) {
-            spot.state.clone_from(state);
-        }
-        Some((spot, note))
-    };
-    names.into_iter().filter_map(found).collect()
+    let spot = |name| Spot { name, config: None, places: places.clone(), state: state.clone() };
+    names.into_iter().map(spot).filter(Spot::is_taken).collect()
+}
+
+/// Every daemon of this user on this machine, with its spot.
+pub(crate) fn all_running() -> Vec<(Spot, Note)> {
+    all_taken().into_iter().filter_map(|spot| spot.running().map(|note| spot.with(note))).collect()
+}
+
+/// The same, once those that follow another one run.
+pub(crate) fn all_settled() -> Vec<(Spot, Note)> {
+    all_taken().into_iter().filter_map(|spot| spot.settled().map(|note| spot.with(note))).collect()
 }
 
 /// The daemon, of whichever config, that listens on an address.

@@ -84,7 +84,7 @@ impl Table {
 }
 
 /// As much of the text as fits, with `…` where something is missing.
-fn cut(text: &str, room: Option<usize>) -> String {
+pub(crate) fn cut(text: &str, room: Option<usize>) -> String {
     let Some(room) = room.filter(|room| text.width() > *room) else { return text.to_owned() };
     let mut left = room.saturating_sub(1);
     let mut kept = String::new();
@@ -99,9 +99,43 @@ fn cut(text: &str, room: Option<usize>) -> String {
     format!("{}…", kept.trim_end())
 }
 
+/// The text as lines of at most so many columns, broken at spaces where there are any.
+pub(crate) fn wrap(text: &str, room: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut line, mut used) = (String::new(), 0);
+    for word in text.split_inclusive(' ') {
+        if used > 0 && used + word.trim_end().width() > room {
+            lines.push(std::mem::take(&mut line).trim_end().to_owned());
+            used = 0;
+        }
+        for c in word.chars() {
+            let width = c.width().unwrap_or(0);
+            if used > 0 && used + width > room {
+                if c == ' ' {
+                    continue;
+                }
+                lines.push(std::mem::take(&mut line).trim_end().to_owned());
+                used = 0;
+            }
+            used += width;
+            line.push(c);
+        }
+    }
+    lines.push(line);
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_break_at_spaces_and_in_words_that_are_too_long() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("abcdefgh 日本語", 5), ["abcde", "fgh", "日本", "語"]);
+        assert_eq!(wrap("ok      error", 5), ["ok", "error"]);
+        assert_eq!(wrap("", 5), [""]);
+    }
 
     fn table() -> Table {
         let mut table = Table::new(&["NAME", "WHAT"]);

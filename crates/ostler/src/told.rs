@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use ostler_core::error::{BudgetOf, CallError, RpcAnswer, Unavailable, UnavailableState};
+use ostler_core::error::{BudgetOf, CallError, Remedy, RpcAnswer, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
 use ostler_core::schema::Mistake;
@@ -55,6 +55,12 @@ pub(crate) struct Told {
     /// What is done about a server that is unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     action: Option<String>,
+    /// What a person can do about the cause of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+    /// Whether an operator has to reload the server then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    needs_reload: bool,
     /// What was probably meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nearest: Option<String>,
@@ -116,7 +122,9 @@ impl From<&CallError> for Told {
             CallError::Unavailable(it) => {
                 told.state = Some(it.state.as_str().to_owned());
                 told.subject = Some(it.cause.clone());
-                told.action = Some(it.action.clone()).filter(|action| !action.is_empty());
+                told.action = Some(it.action.to_string()).filter(|action| !action.is_empty());
+                told.remedy = it.remedy.as_ref().map(|remedy| remedy.text.clone());
+                told.needs_reload = it.remedy.as_ref().is_some_and(|remedy| remedy.needs_reload);
             }
             CallError::OutcomeUnknown { tool, .. } => told.tool.clone_from(tool),
             CallError::DefinitionChanged { tool, .. } => told.tool = Some(tool.clone()),
@@ -155,8 +163,10 @@ impl Told {
             "server-unavailable" => {
                 let word = self.state?;
                 let state = STATES.into_iter().find(|state| state.as_str() == word)?;
-                let (cause, action) = (self.subject.unwrap_or(cause), self.action.unwrap_or_default());
-                Unavailable { server: server?, state, cause, action, retry_after }.into()
+                let (cause, action) = (self.subject.unwrap_or(cause), self.action.unwrap_or_default().into());
+                let needs_reload = self.needs_reload;
+                let remedy = self.remedy.map(|text| Box::new(Remedy { text, needs_reload }));
+                Unavailable { server: server?, state, cause, action, remedy, retry_after }.into()
             }
             "outcome-unknown" => CallError::OutcomeUnknown { server: server?, tool: self.tool, cause },
             "timed-out" => {
@@ -218,7 +228,8 @@ mod tests {
     fn unavailable(state: UnavailableState) -> CallError {
         let retry_after = Some(Duration::from_millis(1_500));
         let (cause, action) = ("it said \u{1b}no".into(), "it waits".into());
-        Unavailable { server: server(), state, cause, action, retry_after }.into()
+        let remedy = Some(Box::new(Remedy { text: "do it".into(), needs_reload: true }));
+        Unavailable { server: server(), state, cause, action, remedy, retry_after }.into()
     }
 
     /// One of each, and of each kind within.

@@ -33,6 +33,9 @@ pub(crate) struct Wish {
     pub(crate) request_state: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
+    /// Whether the caller can be asked while the call is under way; for a connection that is upgraded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) elicitation: bool,
 }
 
 impl Wish {

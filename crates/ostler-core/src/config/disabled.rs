@@ -21,7 +21,8 @@ impl Disabled {
             server: self.spec.name.clone(),
             state: UnavailableState::Disabled,
             cause: self.cause.clone(),
-            action: self.remedy.clone(),
+            action: self.remedy.as_str().into(),
+            remedy: None,
             retry_after: None,
         })
     }

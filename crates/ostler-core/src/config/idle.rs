@@ -79,6 +79,7 @@ const ASKED_FOR: [&str; 11] = [
 /// Whether the place of a key is worth remembering.
 pub(crate) fn is_noted(path: &str) -> bool {
     ASKED_FOR.contains(&path)
+        || path.strip_prefix("servers.").is_some_and(|rest| rest.ends_with(".isolation"))
         || TABLE.iter().any(|idle| {
             let (mut wanted, mut found) = (idle.path.split('.'), path.split('.'));
             loop {
@@ -126,7 +127,8 @@ mod tests {
 
     #[test]
     fn only_keys_that_are_asked_for_have_their_place_remembered() {
-        for noted in ["listen", "pins.mode", "cache.serve_stale", "servers.any.card"] {
+        for noted in ["listen", "pins.mode", "cache.serve_stale", "servers.any.card", "servers.any.isolation"]
+        {
             assert!(is_noted(noted), "{noted}");
         }
         for other in

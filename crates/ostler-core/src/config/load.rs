@@ -1,6 +1,6 @@
 //! From files to a config: the main file, and the files it includes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -89,6 +89,7 @@ impl<'a> Loader<'a> {
             log: self.log,
             places: &places,
             inputs: BTreeMap::new(),
+            has_workspaces: Cell::default(),
             unresolved: RefCell::default(),
         };
         if let Some(root) = parse(&scope, format) {
@@ -303,11 +304,15 @@ fn parse(scope: &Scope<'_>, format: Format) -> Option<Node> {
         scope.error(Span::default(), "", format!("the file is larger than {} MiB", LARGEST_FILE >> 20), None);
         return None;
     }
-    let parsed = match format {
-        Format::Toml => toml::parse(text),
-        Format::Json => json::parse(text),
+    let (parsed, hint) = match format {
+        Format::Toml => {
+            (toml::parse(text), "a server is [servers.NAME], with `command = \"…\"` on a line below")
+        }
+        Format::Json => {
+            (json::parse(text), "see that each `{`, `[` and `\"` is closed, and commas stand between members")
+        }
     };
-    parsed.map_err(|error| scope.error(error.at, "", error.message, None)).ok()
+    parsed.map_err(|error| scope.error(error.at, "", error.message, Some(hint.into()))).ok()
 }
 
 /// Whose file it is, by what stands in it.

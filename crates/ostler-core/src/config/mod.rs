@@ -38,7 +38,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::name::ServerName;
-use crate::spec::ServerSpec;
+use crate::spec::{Isolation, ServerSpec, Transport};
+use crate::stateful::Stateful;
 
 mod admin;
 mod audit;
@@ -89,7 +90,7 @@ pub use load::LARGEST_FILE;
 pub use pins::PinMode;
 pub use plan::Plan;
 pub use problem::{Excerpt, Problem, Report, Severity};
-pub use reference::{Reference, ResolveError, Template, TemplateError};
+pub use reference::{Reference, ResolveError, Template, TemplateError, WORKSPACE};
 pub use relay::{Relay, RelayCredentials, RelayJournal, RelayTls, check_address as check_nats_address};
 pub use role::{Budget, Role};
 pub use schema::schema;
@@ -264,6 +265,29 @@ impl Config {
     /// The file and the line, from 1, where the mode of pins is set; `None` if it is not.
     pub fn origin_of_pins(&self) -> Option<(&Path, u32)> {
         self.origin_of_key("pins.mode")
+    }
+
+    /// Servers that are known to keep state and are shared although nothing says that this is meant.
+    pub fn shared_state(&self) -> Vec<Problem> {
+        self.servers.iter().filter_map(|spec| self.shared_state_of(spec)).collect()
+    }
+
+    fn shared_state_of(&self, spec: &ServerSpec) -> Option<Problem> {
+        let (name, Transport::Stdio(process)) = (&spec.name, &spec.transport) else { return None };
+        let is_said = self.origin_of_key(&format!("servers.{name}.isolation")).is_some();
+        let server = Stateful::of(process).filter(|_| spec.isolation == Isolation::Shared && !is_said)?;
+        let origin = self.origin(name.as_str());
+        let is_toml = origin.is_none_or(|(file, _)| Format::of(file) == Some(Format::Toml));
+        let line = |word: &str| match is_toml {
+            true => format!("isolation = \"{word}\""),
+            false => format!("\"isolation\": \"{word}\""),
+        };
+        let word = if server.isolation == Isolation::Workspace { "workspace" } else { "session" };
+        let besides = server.lacks(process).map(|lacks| format!(" and {lacks}")).unwrap_or_default();
+        let message = format!("all clients share the process of `{name}`, which keeps {}", server.keeps);
+        let hint =
+            format!("add {}{besides} to keep them apart, or {} if that is meant", line(word), line("shared"));
+        Some(Problem::warning(origin, format!("servers.{name}"), message, hint))
     }
 
     /// Every key of this config that is read and checked although nothing acts

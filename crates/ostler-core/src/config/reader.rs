@@ -407,6 +407,7 @@ mod tests {
             log: &log,
             places: &places,
             inputs: Default::default(),
+            has_workspaces: Default::default(),
             unresolved: RefCell::default(),
         };
         let table = Table { entries: Vec::new() };

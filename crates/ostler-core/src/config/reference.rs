@@ -1,4 +1,4 @@
-//! References in values: `${env:NAME}`, `${env:NAME:-default}`, `${file:path}`;
+//! References in values: `${env:NAME}`, `${env:NAME:-default}`, `${file:path}`, `${workspace}`;
 //! `$${` stands for `${` itself.
 //!
 //! A [`Template`] is checked when the config is read and resolved when a
@@ -7,6 +7,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+/// The reference to the directory that a caller works in.
+pub const WORKSPACE: &str = "${workspace}";
+
 /// Something that stands elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference {
@@ -14,6 +17,8 @@ pub enum Reference {
     Env(String),
     /// The content of a file.
     File(PathBuf),
+    /// The directory that the caller works in.
+    Workspace,
 }
 
 impl fmt::Display for Reference {
@@ -21,6 +26,7 @@ impl fmt::Display for Reference {
         match self {
             Self::Env(name) => write!(f, "${{env:{name}}}"),
             Self::File(path) => write!(f, "${{file:{}}}", path.display()),
+            Self::Workspace => f.write_str(WORKSPACE),
         }
     }
 }
@@ -82,16 +88,26 @@ impl TemplateError {
 
 /// A reference that can't be resolved, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{reference}` can't be resolved: {why}")]
+#[error("{}", self.message())]
 pub struct ResolveError {
     /// Which one.
     pub reference: Reference,
-    /// In the words of whoever looked it up.
+    /// The end of the sentence that begins with it.
     pub why: String,
 }
 
+impl ResolveError {
+    fn message(&self) -> String {
+        match &self.reference {
+            Reference::Workspace => format!("the directory of `${{workspaceFolder}}` {}", self.why),
+            Reference::Env(name) => format!("the environment variable `{name}` {}", self.why),
+            Reference::File(path) => format!("the file {} {}", path.display(), self.why),
+        }
+    }
+}
+
 impl Template {
-    /// Reads a text; only `env:` and `file:` are references.
+    /// Reads a text; only `env:`, `file:` and `workspace` are references.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         Self::parse_with(text, &|_| None)
     }
@@ -164,6 +180,18 @@ impl Template {
         })
     }
 
+    /// Replaces references to the workspace by a directory that is known already.
+    pub(crate) fn in_workspace(self, folder: &str) -> Self {
+        let mut template = Self::default();
+        for part in self.parts {
+            template.push(match part {
+                Part::Reference { reference: Reference::Workspace, .. } => Part::Literal(folder.to_owned()),
+                part => part,
+            });
+        }
+        template
+    }
+
     /// Neighbouring literals become one, so that equal texts are equal templates.
     fn push(&mut self, part: Part) {
         match (self.parts.last_mut(), part) {
@@ -183,8 +211,14 @@ fn part(body: &str, plain: &dyn Fn(&str) -> Option<Part>) -> Result<Part, Templa
         }
         Some(("input", name)) => Err(TemplateError::Input(clip(name))),
         Some(("command" | "config" | "extensionInstallFolder", _)) => Err(TemplateError::Client(clip(body))),
-        _ => plain(body).ok_or_else(|| TemplateError::Unknown(clip(body))),
+        _ => workspace(body).or_else(|| plain(body)).ok_or_else(|| TemplateError::Unknown(clip(body))),
     }
+}
+
+/// `${workspace}`, and the name that other clients have for it.
+fn workspace(body: &str) -> Option<Part> {
+    matches!(body, "workspace" | "workspaceFolder")
+        .then_some(Part::Reference { reference: Reference::Workspace, default: None })
 }
 
 fn variable(body: &str) -> Result<Part, TemplateError> {
@@ -245,8 +279,9 @@ mod tests {
     fn lookup(reference: &Reference) -> Result<String, String> {
         match reference {
             Reference::Env(name) if name == "HOME" => Ok("/home/ann".into()),
-            Reference::Env(_) => Err("it is not set".into()),
+            Reference::Env(_) => Err("is not set".into()),
             Reference::File(path) => Ok(format!("<{}>", path.display())),
+            Reference::Workspace => Ok("/home/ann/project".into()),
         }
     }
 
@@ -260,6 +295,8 @@ mod tests {
             ("Bearer ${file:/s/t}!", "Bearer </s/t>!"),
             ("${env:NOPE:-d:-e}", "d:-e"),
             ("${env:HOME:-d}", "/home/ann"),
+            ("${workspace}/a:${workspaceFolder}", "/home/ann/project/a:/home/ann/project"),
+            ("$${workspace}", "${workspace}"),
             ("$${env:HOME}", "${env:HOME}"),
             ("$$${env:HOME}", "$${env:HOME}"),
         ];
@@ -271,7 +308,7 @@ mod tests {
     #[test]
     fn an_unresolved_reference_is_named() {
         let error = Template::parse("x${env:NOPE}").unwrap().resolve(&lookup).unwrap_err();
-        assert_eq!(error.to_string(), "`${env:NOPE}` can't be resolved: it is not set");
+        assert_eq!(error.to_string(), "the environment variable `NOPE` is not set");
     }
 
     #[test]

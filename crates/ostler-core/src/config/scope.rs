@@ -1,7 +1,7 @@
 //! What is known while one file is read: its text, its kind, and the
 //! directories its paths are relative to.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
@@ -43,6 +43,9 @@ pub(crate) struct Scope<'a> {
     pub(crate) places: &'a RefCell<Places>,
     /// What another client would ask its user for: descriptions by id.
     pub(crate) inputs: BTreeMap<String, String>,
+    /// Whether the server that is being read has a process per workspace: `${workspace}` is known when one starts. It is
+    /// the file's directory everywhere else.
+    pub(crate) has_workspaces: Cell<bool>,
     /// The first reference of the server that is being read which nothing here can resolve.
     pub(crate) unresolved: RefCell<Option<Unresolved>>,
 }
@@ -110,6 +113,11 @@ impl Scope<'_> {
             Dialect::Own => Template::parse(text),
             Dialect::Client => Template::parse_with(text, &|body| self.plain(body)),
         };
+        let parsed =
+            parsed.map(|template| match self.has_workspaces.get() || self.base.as_os_str().is_empty() {
+                true => template,
+                false => template.in_workspace(&self.base.to_string_lossy()),
+            });
         match parsed {
             Ok(template) => self.with_absolute_files(node, path, template),
             Err(error @ (TemplateError::Input(_) | TemplateError::Client(_)))
@@ -163,12 +171,10 @@ impl Scope<'_> {
 
     /// What `${name}` means in other clients' files.
     fn plain(&self, body: &str) -> Option<Part> {
-        let directory = match body {
-            "workspaceFolder" => Some(self.base.as_path()),
-            "userHome" => self.home.as_deref(),
-            _ => return plain_variable(body),
-        };
-        directory.map(|path| Part::Literal(path.to_string_lossy().into_owned()))
+        match body {
+            "userHome" => self.home.as_ref().map(|home| Part::Literal(home.to_string_lossy().into_owned())),
+            _ => plain_variable(body),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `[servers.NAME]`: one server.
 
+use std::path::PathBuf;
+
 use super::document::Span as At;
 use super::field::{Field, Kind, Preset, Section};
 use super::node::Table;
@@ -53,9 +55,15 @@ pub(crate) static SECTION: Section = Section {
         ),
         field(
             "isolation",
-            Kind::Choice(&["shared", "caller", "session"]),
+            Kind::Choice(&["shared", "caller", "session", "workspace"]),
             Preset::Text("shared"),
-            "Who shares a process: everybody, one caller, or one client session.",
+            "Who shares a process: everybody, one caller, one client session, or clients in one directory.",
+        ),
+        field(
+            "workspace",
+            Kind::Text,
+            Preset::Nothing,
+            "With isolation = \"workspace\": the directory of callers that name none, instead of this file's.",
         ),
         field(
             "start_timeout",
@@ -159,10 +167,14 @@ pub(crate) static SECTION: Section = Section {
 /// Reads a server; everything wrong with it is reported before it is given up.
 pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -> Option<ServerSpec> {
     let reader = Reader::open(scope, &SECTION, &format!("servers.{name}"), at, table);
+    let isolation = reader.choice("isolation").map(isolation).unwrap_or_default();
+    scope.has_workspaces.set(isolation == Isolation::Workspace);
     let transport = transport::read(&reader);
+    scope.has_workspaces.set(false);
     // Who reads the file has acted on it.
     reader.flag("disabled");
-    let mut spec = ServerSpec::stdio(name, "").lazy();
+    let mut spec = ServerSpec::stdio(name, "").lazy().isolation(isolation);
+    spec.workspace = read_workspace(&reader, isolation);
     read_settings(&reader, &mut spec);
     if spec.call_timeout > spec.max_call_time {
         let key = if reader.has("call_timeout") { "call_timeout" } else { "max_call_time" };
@@ -183,7 +195,6 @@ pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -
 fn read_settings(reader: &Reader<'_>, spec: &mut ServerSpec) {
     set(&mut spec.lazy, reader.flag("lazy"));
     set(&mut spec.keep_alive, reader.duration("keep_alive"));
-    set(&mut spec.isolation, reader.choice("isolation").map(isolation));
     set(&mut spec.start_timeout, reader.duration("start_timeout"));
     set(&mut spec.fetch_timeout, reader.duration("fetch_timeout"));
     set(&mut spec.call_timeout, reader.duration("call_timeout"));
@@ -225,6 +236,7 @@ fn isolation(word: &str) -> Isolation {
     match word {
         "caller" => Isolation::Caller,
         "session" => Isolation::Session,
+        "workspace" => Isolation::Workspace,
         _ => Isolation::Shared,
     }
 }
@@ -233,6 +245,29 @@ fn cache_scope(word: &str) -> CacheScopeRule {
     match word {
         "private" => CacheScopeRule::Private,
         _ => CacheScopeRule::Server,
+    }
+}
+
+/// The workspace of callers that name none: the file's directory unless the file says otherwise.
+fn read_workspace(reader: &Reader<'_>, isolation: Isolation) -> Option<PathBuf> {
+    let written = reader.text("workspace");
+    if isolation != Isolation::Workspace {
+        if written.is_some() {
+            let (at, path) = (reader.at_of("workspace"), reader.path_of("workspace"));
+            let message = format!("`{path}` has no meaning without isolation = \"workspace\"");
+            reader.scope.complain(at, &path, message, "leave it out, or add isolation = \"workspace\"");
+        }
+        return None;
+    }
+    match written {
+        None => Some(reader.scope.base.clone()).filter(|base| !base.as_os_str().is_empty()),
+        Some((text, node)) => match reader.scope.absolute(text.as_ref()) {
+            Ok(folder) => Some(folder),
+            Err(why) => {
+                reader.scope.error(node.at, &reader.path_of("workspace"), why, None);
+                None
+            }
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! One server as JSON: what a config file holds under `servers.NAME`, read and written.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ impl ServerSpec {
             log: &log,
             places: &places,
             inputs: Default::default(),
+            has_workspaces: Cell::default(),
             unresolved: RefCell::default(),
         };
         let path = format!("servers.{name}");
@@ -113,6 +114,7 @@ impl ServerSpec {
             json!(format!("{}B", self.max_line))
         });
         out.put_unless(self.isolation == Isolation::Shared, "isolation", || json!(self.isolation));
+        out.put_unless(self.workspace.is_none(), "workspace", || json!(self.workspace));
         out.put_unless(self.restart == default.restart, "restart", || restart(&self.restart));
         out.put_unless(self.breaker == default.breaker, "breaker", || breaker(&self.breaker));
         out.put_unless(self.trust == default.trust, "trust", || json!(self.trust));
@@ -199,7 +201,7 @@ mod tests {
     fn all() -> Value {
         json!({
             "command": "npx", "args": ["-y", "x"], "env": {"TOKEN": "${env:TOKEN}"}, "env_pass": ["AWS_*"],
-            "cwd": "/srv", "lazy": false, "keep_alive": "1m1s", "isolation": "caller", "start_timeout": "1500ms",
+            "cwd": "/srv", "lazy": false, "keep_alive": "1m1s", "isolation": "workspace", "workspace": "/home/ann", "start_timeout": "1500ms",
             "fetch_timeout": "10m", "call_timeout": "59999ms", "max_call_time": "2h", "max_in_flight": 3,
             "max_queued": 4, "max_line": "1025B", "max_tools": 5, "max_prompts": 6, "max_resources": 7,
             "max_templates": 8, "drain": "0ms",

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::node::{Entry, Node};
 use super::reader::Reader;
+use super::reference::Reference;
 use super::scope::Dialect;
 use super::secret::{self, quote};
 use crate::spec::{Endpoint, Process, Transport};
@@ -122,6 +123,11 @@ fn read_cwd(reader: &Reader<'_>, text: &str, node: &Node) -> Option<PathBuf> {
     let template = reader.scope.template(node, &path, text)?;
     // What stands elsewhere is known only when the server starts; a directory
     // is part of what the server is, and known now.
+    let is_by_workspace =
+        text.starts_with("${workspace") && template.references().all(|it| *it == Reference::Workspace);
+    if is_by_workspace && template.references().count() == 1 {
+        return Some(template.to_string().into());
+    }
     if template.has_references() {
         let message = format!("`{path}` can't hold `${{env:…}}` or `${{file:…}}`");
         reader.scope.error(

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use self::shown::Shown;
 pub use self::shown::is_deceptive;
-pub use self::unavailable::{Unavailable, UnavailableState};
+pub use self::unavailable::{Remedy, Unavailable, UnavailableState};
 use crate::catalog::nearest;
 use crate::fault::{Delivery, Span};
 use crate::name::ServerName;

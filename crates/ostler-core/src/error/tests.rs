@@ -14,7 +14,8 @@ fn unavailable(state: UnavailableState, cause: &str, retry_after: Option<Duratio
         UnavailableState::CannotStart => "it is not tried again until it is reloaded or its config changes",
         _ => "",
     };
-    Unavailable { server: github(), state, cause: cause.into(), action: action.into(), retry_after }.into()
+    Unavailable { action: action.into(), ..Unavailable::new(github(), state, cause.into(), retry_after) }
+        .into()
 }
 
 /// At least one of every variant, and every state and delivery.

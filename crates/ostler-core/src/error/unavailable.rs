@@ -18,9 +18,20 @@ pub struct Unavailable {
     /// What led there, for people; may be empty.
     pub cause: String,
     /// What is done about it, for people, where the cause is in the headline; may be empty.
-    pub action: String,
+    pub action: Box<str>,
+    /// What a person can do about the cause, where that is known.
+    pub remedy: Option<Box<Remedy>>,
     /// When trying again makes sense; `None` when somebody has to act first, or nobody knows.
     pub retry_after: Option<Duration>,
+}
+
+/// What a person can do about the cause of a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remedy {
+    /// In words; see [`crate::remedy`].
+    pub text: String,
+    /// Whether an operator has to reload the server then.
+    pub needs_reload: bool,
 }
 
 /// What keeps a server from being called.
@@ -81,7 +92,7 @@ impl fmt::Display for UnavailableState {
             Self::Backoff => "failed and waits to be started again",
             Self::BreakerOpen => "keeps failing and gets no calls for a while",
             Self::Ejected => "keeps failing",
-            Self::CannotStart => "can't start",
+            Self::CannotStart => "can't be used",
             Self::Stopped => "is stopped",
             Self::NeedsAuth => "needs authorization",
             Self::StartFailed => "could not be started",
@@ -93,6 +104,16 @@ impl fmt::Display for UnavailableState {
 }
 
 impl Unavailable {
+    /// A server of which no more is known than its state and what led there.
+    pub fn new(
+        server: ServerName,
+        state: UnavailableState,
+        cause: String,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        Self { server, state, cause, action: Box::default(), remedy: None, retry_after }
+    }
+
     /// The end of the sentence that begins with the server: its cause, where that is what a person must see to.
     fn headline(&self) -> String {
         match self.has_cause_in_headline() {
@@ -124,6 +145,18 @@ impl Unavailable {
 
     pub(super) fn hint(&self) -> String {
         let server = &self.server;
+        // In the other states a remedy is not what is needed next.
+        let is_failed = matches!(
+            self.state,
+            UnavailableState::Ejected
+                | UnavailableState::CannotStart
+                | UnavailableState::StartFailed
+                | UnavailableState::NeedsAuth
+        );
+        if let Some(remedy) = self.remedy.as_ref().filter(|_| is_failed) {
+            let then = if remedy.needs_reload { format!("; then reload `{server}`") } else { String::new() };
+            return format!("{}{then}", Shown(&remedy.text));
+        }
         match self.state {
             UnavailableState::Ejected | UnavailableState::CannotStart => {
                 format!("fix the cause, then reload `{server}`")
@@ -132,7 +165,7 @@ impl Unavailable {
             UnavailableState::NeedsAuth => format!("renew its credentials, then reload `{server}`"),
             UnavailableState::StartFailed => format!("fix the cause, then start `{server}` again"),
             UnavailableState::OutOfReach => "try again when the cause is gone".into(),
-            UnavailableState::Disabled => self.action.clone(),
+            UnavailableState::Disabled => self.action.to_string(),
             UnavailableState::Starting
             | UnavailableState::Fetching
             | UnavailableState::Backoff

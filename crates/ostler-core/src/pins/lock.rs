@@ -99,21 +99,29 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// What to do next.
-    pub fn hint(&self) -> String {
+    /// What to do next; `command` spells a command line of Ostler.
+    pub fn hint(&self, command: impl Fn(&str) -> String) -> String {
         match self {
-            Self::TooLarge(_) => "make a new one with `ostler lock --all`".into(),
+            Self::TooLarge(_) => format!("make a new one with {}", command("lock --all")),
             Self::Conflict { .. } => {
-                "resolve it in favour of either side, then see what is left with `ostler diff`".into()
+                format!("resolve it in favour of either side, then see what is left with {}", command("diff"))
             }
             Self::NotJson(_) | Self::Shape { .. } => {
-                "take the last committed version back, or make a new one with `ostler lock --all`".into()
+                format!(
+                    "take the last committed version back, or make a new one with {}",
+                    command("lock --all")
+                )
             }
-            Self::Version(_) => "update Ostler, or make a new lock file with `ostler lock --all`".into(),
+            Self::Version(_) => {
+                format!("update Ostler, or make a new lock file with {}", command("lock --all"))
+            }
             Self::Mismatch { .. } => {
-                "definitions are not edited by hand: take the last committed version back, see what \
-                 the server offers with `ostler diff` and approve it with `ostler approve`"
-                    .into()
+                format!(
+                    "definitions are not edited by hand: take the last committed version back, see what the server \
+                     offers with {} and approve it with {}",
+                    command("diff"),
+                    command("approve")
+                )
             }
         }
     }

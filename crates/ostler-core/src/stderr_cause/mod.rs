@@ -4,8 +4,10 @@
 //! path of a log. The cause stands above, in a form that each of them keeps to. Output that fits no form is told by its
 //! last line that says anything.
 
+mod complaint;
 mod npm;
 
+pub use self::complaint::Complaint;
 use self::npm::NpmError;
 
 /// Characters of a cause; a longer one is cut.

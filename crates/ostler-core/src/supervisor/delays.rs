@@ -115,6 +115,26 @@ fn the_starts_of_a_server_that_never_came_up_are_spread_over_many_seconds() {
 }
 
 #[test]
+fn a_process_that_failed_to_start_twice_and_never_came_up_is_not_waited_for() {
+    for has_record in [false, true] {
+        let mut story = Story::eager();
+        if has_record {
+            story.supervisor.on_record();
+        }
+        let mut is_waited_for = Vec::new();
+        for generation in 1..=2 {
+            assert_eq!(story.poll(), [start(generation)]);
+            story.fail_start(generation);
+            let Phase::Backoff { until, .. } = *story.supervisor.phase() else { panic!("no backoff") };
+            is_waited_for.push(story.supervisor.entry(at(story.now)) == Entry::Wait);
+            assert_eq!(story.supervisor.entry(until), Entry::Wait, "the next try is waited for");
+            story.now = u64::try_from((until - at(0)).as_nanos().div_ceil(1_000_000)).unwrap();
+        }
+        assert_eq!(is_waited_for, [true, has_record]);
+    }
+}
+
+#[test]
 fn the_budget_of_a_server_that_worked_lasts_for_seconds_too() {
     for seed in 0..200 {
         let mut story = Story::ready();

@@ -71,15 +71,17 @@ impl fmt::Display for Failure {
             write!(f, "\"{cause}\", ")?;
         }
         match (&self.kind, self.exit) {
-            (FaultKind::Exited(exit) | FaultKind::EndedAtProbe(exit), _) => write!(f, "{exit}")?,
+            (FaultKind::Exited(exit) | FaultKind::EndedAtProbe(exit), _) if before.is_some() => {
+                write!(f, "{exit}")?;
+            }
+            (FaultKind::Exited(exit) | FaultKind::EndedAtProbe(exit), _) => {
+                write!(f, "it ended with {exit}")?
+            }
             (kind @ FaultKind::Permanent(_), _) | (kind, None) => write!(f, "{kind}")?,
             (kind, Some(exit)) => write!(f, "{kind}, {exit}")?,
         }
-        if let Some(cause) = after {
-            write!(f, ", \"{cause}\"")?;
-        }
-        match &self.hint {
-            Some(hint) => write!(f, "; {hint}"),
+        match after {
+            Some(cause) => write!(f, ", \"{cause}\""),
             None => Ok(()),
         }
     }

@@ -161,8 +161,8 @@ impl Supervisor {
     pub fn entry(&self, now: Instant) -> Entry<'_> {
         match &self.phase {
             Phase::Ready { generation, .. } => Entry::Open(*generation),
-            Phase::Backoff { soonest, .. } if self.was_never_reached() && now < *soonest => {
-                Entry::Unreached { until: *soonest }
+            Phase::Backoff { soonest, .. } if self.is_hopeless() && now < *soonest => {
+                Entry::NeverUp { until: *soonest }
             }
             Phase::Idle | Phase::Starting { .. } | Phase::Backoff { .. } => Entry::Wait,
             Phase::Ejected { readmit_at, ejection, cause } => {
@@ -435,6 +435,11 @@ impl Supervisor {
         self.failure.as_ref()
     }
 
+    /// Whether a session has come up in this run.
+    pub fn has_come_up(&self) -> bool {
+        self.has_started
+    }
+
     /// Since when a ready server is unused, if it may be evicted.
     pub fn idle_since(&self) -> Option<Instant> {
         let is_evictable = matches!(self.phase, Phase::Ready { .. }) && self.is_lazy && self.is_unused();
@@ -454,11 +459,13 @@ impl Supervisor {
         self.is_lazy && self.is_unused() && now >= self.last_use + self.keep_alive
     }
 
-    /// Whether the endpoint can't be reached and never could be, in this run or an earlier one.
-    fn was_never_reached(&self) -> bool {
-        let is_out_of_reach =
-            self.failure.as_ref().is_some_and(|failure| matches!(failure.kind, FaultKind::Connect(_)));
-        is_out_of_reach && !self.has_started && !self.has_record
+    /// Whether a server that never came up, in this run or an earlier one, is not worth waiting for: its endpoint can't
+    /// be reached, or its process has failed to start twice. Its first failure may be a dependency that comes up late.
+    fn is_hopeless(&self) -> bool {
+        let Some(failure) = &self.failure else { return false };
+        let is_out_of_reach = matches!(failure.kind, FaultKind::Connect(_));
+        let has_failed_twice = !self.is_remote && self.failed_starts >= 2;
+        (is_out_of_reach || has_failed_twice) && !self.has_started && !self.has_record
     }
 
     fn begin(&mut self) -> u64 {

@@ -129,8 +129,8 @@ pub enum Entry<'a> {
     Open(u64),
     /// There will be one, or an end to the waiting.
     Wait,
-    /// The server could not be reached and never has been; the cause is the last failure.
-    Unreached {
+    /// The server never came up, and is not waited for until its next try; the cause is the last failure.
+    NeverUp {
         /// When it is tried again.
         until: Instant,
     },

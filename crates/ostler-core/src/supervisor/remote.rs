@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::tests::CALL;
 use super::*;
 use crate::clock::at;
-use crate::fault::{FaultKind, PermanentCause};
+use crate::fault::{ConnectFault, FaultKind, PermanentCause, Unreached};
 use crate::name::ServerName;
 use crate::spec::{Endpoint, Transport};
 use crate::weigh::{Outcome, weigh};
@@ -22,6 +22,10 @@ fn remote() -> ServerSpec {
 
 fn supervisor(spec: &ServerSpec) -> (Supervisor, fastrand::Rng) {
     (Supervisor::new(spec, at(0)), fastrand::Rng::with_seed(7))
+}
+
+fn port_closed() -> FaultKind {
+    FaultKind::Connect(Box::new(Unreached { place: "example.com:443".into(), why: ConnectFault::Refused }))
 }
 
 fn refused() -> FaultKind {
@@ -74,7 +78,7 @@ fn starts_in_a_day(spec: &ServerSpec, kind: &FaultKind) -> u64 {
 
 #[test]
 fn a_server_that_can_not_be_used_is_asked_ever_more_seldom_and_never_ejected() {
-    let unreachable = (spec(), FaultKind::Connect("refused".into()));
+    let unreachable = (spec(), port_closed());
     let silent = (remote(), FaultKind::StartTimeout(Duration::from_secs(20)));
     let foreign = (remote(), FaultKind::Handshake("it speaks no MCP".into()));
     for (spec, kind) in [unreachable, silent, foreign] {
@@ -84,7 +88,7 @@ fn a_server_that_can_not_be_used_is_asked_ever_more_seldom_and_never_ejected() {
 }
 
 fn away() -> Failure {
-    Failure::new(FaultKind::Connect("refused".into()), at(0))
+    Failure::new(port_closed(), at(0))
 }
 
 /// Starts a server that is away until a time while a caller waits; returns when the first start finds it.

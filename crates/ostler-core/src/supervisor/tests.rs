@@ -1,7 +1,6 @@
 use super::*;
 use crate::clock::{at, ms};
-use crate::fault::Exit;
-use crate::fault::{FaultKind, PermanentCause};
+use crate::fault::{CertificateFault, ExecFault, Exit, FaultKind, PermanentCause};
 use crate::name::ServerName;
 
 /// A supervisor and the time, so that a test reads as a story.
@@ -392,10 +391,10 @@ fn a_lazy_server_that_is_readmitted_starts_with_the_next_caller_and_not_before()
 fn what_only_a_change_removes_is_tried_once() {
     let causes = [
         PermanentCause::ProgramMissing { program: "x".into(), path: Some("/bin".into()) },
-        PermanentCause::NotExecutable { program: "x".into(), why: "no".into() },
+        PermanentCause::NotExecutable { program: "x".into(), why: ExecFault::Permission },
         PermanentCause::Config("`${env:TOKEN}` is not set".into()),
         PermanentCause::Usage(Exit::Code(2)),
-        PermanentCause::Certificate("UnknownIssuer".into()),
+        PermanentCause::Certificate(CertificateFault::UnknownIssuer),
         PermanentCause::NoEndpoint { code: 404, text: String::new() },
         PermanentCause::NotMcp("`text/html`".into()),
     ];
@@ -523,7 +522,7 @@ fn a_permit_from_before_a_trip_is_not_current() {
 #[test]
 fn a_failure_is_told_by_its_cause_and_then_by_its_exit() {
     let crash = Failure::new(FaultKind::Exited(Exit::Code(1)), at(0));
-    assert_eq!(crash.to_string(), "code 1");
+    assert_eq!(crash.to_string(), "it ended with exit code 1");
     let mut failure = Failure::new(FaultKind::Closed, at(0));
     assert_eq!(failure.to_string(), "the server closed the connection");
     failure.exit = Some(Exit::Signal(9));
@@ -541,7 +540,7 @@ fn the_lines_kept_of_a_failure_begin_with_its_cause() {
     let ends = ["}", "", "Node.js v20.20.2"].map(str::to_owned);
     failure
         .quote(["one", "Error: no token"].map(str::to_owned).into_iter().chain(frames).chain(ends).collect());
-    assert_eq!(failure.to_string(), "\"Error: no token\", code 1");
+    assert_eq!(failure.to_string(), "\"Error: no token\", exit code 1");
     assert_eq!((failure.stderr.len(), &failure.stderr[0][..]), (8, "Error: no token"));
     failure.quote(["one", "Error: no token"].map(str::to_owned).into());
     assert_eq!(failure.stderr, ["one", "Error: no token"]);

@@ -276,8 +276,8 @@ fn every_word_of_a_choice_is_understood() {
     let server = |line: &str| good(&format!("[servers.a]\ncommand = \"x\"\n{line}\n")).servers.remove(0);
     let isolation = |word| server(&format!("isolation = \"{word}\"")).isolation;
     assert_eq!(
-        ["shared", "caller", "session"].map(isolation),
-        [Isolation::Shared, Isolation::Caller, Isolation::Session]
+        ["shared", "caller", "session", "workspace"].map(isolation),
+        [Isolation::Shared, Isolation::Caller, Isolation::Session, Isolation::Workspace]
     );
     let scope = |word| server(&format!("cache_scope = \"{word}\"")).cache_scope;
     assert_eq!(["server", "private"].map(scope), [CacheScopeRule::Server, CacheScopeRule::Private]);
@@ -433,4 +433,44 @@ fn an_ejected_server_is_readmitted_after_a_minute_unless_the_config_says_otherwi
         let told = problems[0].hint.clone().unwrap_or_default();
         assert!(problems.len() == 1 && told.contains(hint), "{value}: {problems:?}");
     }
+}
+
+#[test]
+fn the_workspace_is_the_files_directory_unless_there_is_a_process_for_each() {
+    let server = |lines: &str| {
+        let text = format!(
+            "[servers.a]\ncommand = \"${{workspace}}/run\"\nargs = [\"${{workspaceFolder}}\", \"$${{workspace}}\"]\n\
+             env = {{ ROOT = \"${{workspace}}/x\" }}\ncwd = \"${{workspaceFolder}}/sub\"\n{lines}\n"
+        );
+        World::default()
+            .with("/proj/ostler.toml", &text)
+            .parse("/proj/ostler.toml")
+            .unwrap()
+            .servers
+            .remove(0)
+    };
+    let shared = server("");
+    assert_eq!(process(&shared).command, "/proj/run");
+    assert_eq!(process(&shared).args, ["/proj", "$${workspace}"]);
+    assert_eq!(process(&shared).env["ROOT"], "/proj/x");
+    assert_eq!(process(&shared).cwd.as_deref(), Some("/proj/sub".as_ref()));
+    assert_eq!(shared.workspace, None);
+
+    let own = server("isolation = \"workspace\"");
+    assert_eq!(process(&own).command, "${workspace}/run");
+    assert_eq!(process(&own).args, ["${workspace}", "$${workspace}"]);
+    assert_eq!(process(&own).env["ROOT"], "${workspace}/x");
+    assert_eq!(process(&own).cwd_in(Some("/home/ann/p")), Some("/home/ann/p/sub".into()));
+    assert_eq!(own.workspace.as_deref(), Some(Path::new("/proj")));
+    assert_ne!(own.fingerprint(), shared.fingerprint());
+    let elsewhere = server("isolation = \"workspace\"\nworkspace = \"~/p\"");
+    assert_eq!(elsewhere.workspace.as_deref(), Some(Path::new("/home/ann/p")));
+}
+
+#[test]
+fn a_workspace_has_no_meaning_without_a_process_for_each() {
+    let problems = bad("[servers.a]\ncommand = \"x\"\nworkspace = \"/w\"\n");
+    assert_eq!(problems, ["`servers.a.workspace` has no meaning without isolation = \"workspace\""]);
+    let mixed = "[servers.a]\ncommand = \"x\"\nisolation = \"workspace\"\ncwd = \"x/${workspace}\"\n";
+    assert_eq!(bad(mixed).len(), 1);
 }

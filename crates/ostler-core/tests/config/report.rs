@@ -49,7 +49,7 @@ fn a_toml_file_is_told_all_its_problems_at_once() {
       hint: keep it out of the file: GITHUB_TOKEN = "${env:NAME}" or "${file:path}"
     /proj/ostler.toml:20:59: error: `servers.web.env.MODE`: `${MODE}` is not a reference
       hint: write `${env:MODE}` for the environment variable
-    /proj/ostler.toml:21:13: error: `servers.web.isolation` wants "shared", "caller" or "session", found "call"
+    /proj/ostler.toml:21:13: error: `servers.web.isolation` wants "shared", "caller", "session" or "workspace", found "call"
       21 | isolation = "call"
          |             ^
       hint: did you mean "caller"?
@@ -159,12 +159,14 @@ fn a_syntax_error_is_pointed_at() {
     /proj/ostler.toml:2:13: error: not valid TOML: invalid basic string, expected `"`
       2 | command = "x
         |             ^
+      hint: a server is [servers.NAME], with `command = "…"` on a line below
     "#);
     let json = parse("mcp.json", "{\"mcpServers\": {\n  \"a\": {\"command\" \"x\"}\n}}").unwrap_err();
     assert_snapshot!(json.to_string(), @r#"
     /proj/mcp.json:2:19: error: not valid JSON: expected colon after the string or word in object property
       2 |   "a": {"command" "x"}
         |                   ^
+      hint: see that each `{`, `[` and `"` is closed, and commas stand between members
     "#);
 }
 

@@ -46,7 +46,7 @@ fn an_edited_definition_is_found_and_named() {
     assert!(
         matches!(&error, LockError::Mismatch { server, name, .. } if server.as_str() == "time" && name == "now")
     );
-    insta::assert_snapshot!(format!("{error}\nhint: {}", error.hint()));
+    insta::assert_snapshot!(format!("{error}\nhint: {}", error.hint(|words| format!("`ostler {words}`"))));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn nothing_is_passed_over() {
         assert!(good.contains(from), "{from}");
         let error = Lock::parse(&good.replacen(from, to, 1)).unwrap_err();
         assert!(error.to_string().starts_with(why), "{error}");
-        assert!(!error.hint().is_empty());
+        assert!(!error.hint(|words| format!("`ostler {words}`")).is_empty());
     }
     let longest = format!("{good}{}", " ".repeat((16 << 20) - good.len()));
     assert!(Lock::parse(&longest).is_ok());

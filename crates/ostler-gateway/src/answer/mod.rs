@@ -18,6 +18,7 @@
 //! hub.rs      events of servers → listens and sessions
 //! ```
 
+mod first_root;
 mod headers;
 mod hello;
 mod hub;
@@ -45,6 +46,7 @@ use crate::face::Face;
 use crate::gateway::Gateway;
 use crate::session::Session;
 
+pub(crate) use first_root::in_first_root;
 pub(crate) use hello::initialize;
 pub(crate) use hub::{Hub, follow_events};
 pub(crate) use legacy::Subscriptions;
@@ -119,4 +121,5 @@ pub(crate) fn notified(
 /// A legacy session is over: what it held is given back.
 pub(crate) fn ended(gateway: &Gateway, session: &Session) {
     gateway.0.subscriptions.end(session.id());
+    gateway.0.host.end_session(session.caller());
 }

@@ -24,8 +24,8 @@ const MAX_SWEEPS: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Sweeps(Mutex<HashMap<Asked, Sweep>>);
 
-/// What a sweep asks, and whom.
-type Asked = (Kind, Box<[ServerName]>);
+/// What a sweep asks, and whom: of a single server, which process.
+type Asked = (Kind, Box<[ServerName]>, Box<str>);
 
 /// Held while a sweep is under way.
 type Sweep = Arc<tokio::sync::Mutex<Option<Last>>>;
@@ -36,7 +36,7 @@ struct Last {
     ended: Instant,
     /// What was known when it began: what has come since may be another server.
     version: u64,
-    /// Why one server's list is not known at all.
+    /// Why one server's list is not known at all, with the details that not every caller may read.
     error: Option<CallError>,
 }
 
@@ -45,7 +45,7 @@ struct Last {
 pub(super) struct Swept {
     /// Another one might bring more.
     pub(super) is_news: bool,
-    /// Why one server's list is not known at all.
+    /// Why one server's list is not known at all, for the caller.
     pub(super) error: Option<CallError>,
 }
 
@@ -58,32 +58,39 @@ impl Sweeps {
         (kind, servers): (Kind, &[ServerName]),
         patience: Duration,
     ) -> Swept {
-        let sweep = self.of(kind, servers);
+        let partition = match servers {
+            [server] => host.partition(caller, server.as_str()),
+            _ => Box::default(),
+        };
+        let sweep = self.of((kind, servers.into(), partition));
         // A sweep takes as long as its patience; who waits longer waits for nothing.
         let Ok(mut last) = timeout(patience * 2, sweep.lock()).await else {
             return Swept { is_news: false, error: None };
         };
+        let for_caller = |error: CallError| host.without_details(caller, error);
         let version = host.lists_version();
         let is_fresh = |last: &&Last| last.ended.elapsed() < SWEPT && last.version == version;
         if let Some(last) = last.as_ref().filter(is_fresh) {
-            return Swept { is_news: false, error: last.error.clone() };
+            return Swept { is_news: false, error: last.error.clone().map(for_caller) };
         }
         let error = match servers {
-            [server] => host.offer(caller, server.as_str(), kind, patience).await.err(),
+            [server] => host.ask_for_list(caller, server.as_str(), kind, patience).await.err(),
             _ => {
                 host.offers(caller, kind, patience).await;
                 None
             }
         };
-        *last = Some(Last { ended: Instant::now(), version, error: error.clone() });
-        Swept { is_news: true, error }
+        // Too many requests may be those of this caller alone.
+        let is_for_all = !matches!(error, Some(CallError::Overloaded { .. }));
+        *last = is_for_all.then(|| Last { ended: Instant::now(), version, error: error.clone() });
+        Swept { is_news: true, error: error.map(for_caller) }
     }
 
-    fn of(&self, kind: Kind, servers: &[ServerName]) -> Sweep {
+    fn of(&self, asked: Asked) -> Sweep {
         let mut sweeps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sweeps.len() >= MAX_SWEEPS {
             sweeps.clear();
         }
-        Arc::clone(sweeps.entry((kind, servers.into())).or_default())
+        Arc::clone(sweeps.entry(asked).or_default())
     }
 }

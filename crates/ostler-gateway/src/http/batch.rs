@@ -17,7 +17,7 @@ use crate::outlet::Outlet;
 use crate::session::InUse;
 
 /// The revision that knows batches.
-const BATCHES_IN: &str = "2025-03-26";
+pub(crate) const BATCHES_IN: &str = "2025-03-26";
 
 /// Messages in one batch.
 const MAX_BATCH: usize = 64;
@@ -34,19 +34,32 @@ pub(super) async fn post(visit: Visit, text: Bytes) -> Response {
         }
         Err(refusal) => return *refusal,
     };
-    let messages: Vec<&RawValue> = serde_json::from_slice(&text).unwrap_or_default();
-    if messages.is_empty() || messages.len() > MAX_BATCH {
-        return refuse(StatusCode::BAD_REQUEST, &format!("a batch has between 1 and {MAX_BATCH} messages"));
-    }
-    let batch = messages.into_iter().map(|message| text.slice_ref(message.get().as_bytes())).collect();
+    let batch = match messages(&text) {
+        Ok(batch) => batch,
+        Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
+    };
     let answers = answers(&visit, &session, batch).await;
     if answers.is_empty() {
         return empty(StatusCode::ACCEPTED);
     }
+    body(StatusCode::OK, joined(&answers))
+}
+
+/// Returns the messages of a batch.
+pub(crate) fn messages(text: &Bytes) -> Result<Vec<Bytes>, String> {
+    let messages: Vec<&RawValue> = serde_json::from_slice(text).unwrap_or_default();
+    if messages.is_empty() || messages.len() > MAX_BATCH {
+        return Err(format!("a batch has between 1 and {MAX_BATCH} messages"));
+    }
+    Ok(messages.into_iter().map(|message| text.slice_ref(message.get().as_bytes())).collect())
+}
+
+/// Returns a batch of answers.
+pub(crate) fn joined(answers: &[Vec<u8>]) -> Vec<u8> {
     let mut text = b"[".to_vec();
     text.extend_from_slice(&answers.join(&b','));
     text.push(b']');
-    body(StatusCode::OK, text)
+    text
 }
 
 /// The answers of a batch, in its order. All requests run at once.

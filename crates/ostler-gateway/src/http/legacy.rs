@@ -47,7 +47,7 @@ pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "the session id is no header");
     };
     let said = gateway.0.sessions.share(introduction);
-    let session = Session::new(Opening { id: session_id, caller, face, said });
+    let session = Session::new(Opening { caller: caller.in_session(session_id), face, said });
     if gateway.0.sessions.add(&gateway, &session).is_err() {
         return overloaded("too many sessions are in use", Some(&id));
     }

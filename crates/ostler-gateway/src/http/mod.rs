@@ -9,8 +9,9 @@
 //! Clients of the older HTTP+SSE transport come to paths of their own (`sse_clients.rs`), past the same checks.
 
 mod accept;
-mod batch;
+pub(crate) mod batch;
 mod body;
+mod connection;
 mod enter;
 mod events;
 mod gate;
@@ -42,6 +43,7 @@ use ostler_host::{Refused, Unknown};
 use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
 
 use self::accept::Accepts;
+use self::connection::ClientConnection;
 use self::payload::{Payload, Response};
 use self::refuse::{PROTOCOL_VERSION, SESSION_ID, refuse};
 use crate::auth::Admitted;
@@ -116,13 +118,29 @@ async fn routed(
     server: Option<&str>,
     request: axum::extract::Request,
 ) -> axum::response::Response {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-    endpoint(gateway, server, peer, request).await.map(Payload::into_body)
+    let origin = Origin::of(&request);
+    endpoint(gateway, server, origin, request).await.map(Payload::into_body)
+}
+
+/// Where a request comes from, as far as it is known.
+#[derive(Debug, Clone, Default)]
+struct Origin {
+    peer: Option<SocketAddr>,
+    connection: Option<Arc<ClientConnection>>,
+}
+
+impl Origin {
+    /// The origin of a request that has come through a router.
+    fn of(request: &axum::extract::Request) -> Self {
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+        Self { peer, connection: request.extensions().get().cloned() }
+    }
 }
 
 /// One HTTP request, from its headers on.
 struct Visit {
     gateway: Gateway,
+    connection: Option<Arc<ClientConnection>>,
     caller: Caller,
     /// Ends with the caller's credential.
     pass: Option<Pass>,
@@ -140,17 +158,12 @@ struct Ask {
     params: Params,
 }
 
-async fn endpoint<B>(
-    gateway: Gateway,
-    server: Option<&str>,
-    peer: Option<SocketAddr>,
-    request: Request<B>,
-) -> Response
+async fn endpoint<B>(gateway: Gateway, server: Option<&str>, origin: Origin, request: Request<B>) -> Response
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
     let (parts, body) = request.into_parts();
-    let (visit, share) = match begin(gateway, (server, Transport::Streamable), peer, parts).await {
+    let (visit, share) = match begin(gateway, (server, Transport::Streamable), origin, parts).await {
         Ok(begun) => begun,
         Err(refusal) => return *refusal,
     };
@@ -179,9 +192,9 @@ async fn sse_endpoint(
     uri: &Uri,
     request: axum::extract::Request,
 ) -> Response {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let origin = Origin::of(&request);
     let (parts, body) = request.into_parts();
-    let (visit, share) = match begin(gateway, (server, Transport::Sse), peer, parts).await {
+    let (visit, share) = match begin(gateway, (server, Transport::Sse), origin, parts).await {
         Ok(begun) => begun,
         Err(refusal) => return *refusal,
     };
@@ -226,7 +239,7 @@ impl Transport {
 async fn begin(
     gateway: Gateway,
     (server, transport): (Option<&str>, Transport),
-    peer: Option<SocketAddr>,
+    Origin { peer, connection }: Origin,
     parts: http::request::Parts,
 ) -> Result<(Visit, Share), Box<Response>> {
     let Admitted { caller, pass } = enter::enter(&gateway, (server, transport), peer, &parts).await?;
@@ -237,7 +250,7 @@ async fn begin(
     };
     let accepts = Accepts::of(&parts.headers);
     let (method, headers) = (parts.method, parts.headers);
-    Ok((Visit { gateway, caller, pass, face, transport, method, headers, accepts }, share))
+    Ok((Visit { gateway, connection, caller, pass, face, transport, method, headers, accepts }, share))
 }
 
 /// What the path shows. A server that the caller may not see looks like none.
@@ -325,7 +338,7 @@ impl Visit {
         if known.role() == self.caller.role() {
             known.clone()
         } else {
-            self.caller.clone().in_session(session.id())
+            self.caller.clone().in_session_of(known)
         }
     }
 }

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Frame;
 use ostler_wire::{Id, Params, code, headers};
 
+use super::connection::ClientConnection;
 use super::hold::{LongPlace, long_place};
 use super::long::LongStream;
 use super::payload::Response;
@@ -46,7 +47,8 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         },
     };
     let (outlet, mut frames) = Outlet::new();
-    let Visit { gateway, caller, pass, face, headers, accepts, .. } = visit;
+    let Visit { gateway, connection, caller, pass, face, headers, accepts, .. } = visit;
+    let caller = ClientConnection::session_of(connection.as_ref(), &gateway, caller);
     let keep_alive = gateway.0.options.keep_alive;
     gateway.0.beat.keep();
     let mut exchange = Exchange {

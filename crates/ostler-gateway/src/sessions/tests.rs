@@ -21,7 +21,7 @@ fn session(sessions: &Sessions, principal: &str, used: u64) -> Arc<Session> {
     let id = fresh_id().unwrap();
     let said = sessions.share(introduction(&id));
     let caller = Caller::new(principal, "all");
-    let session = Session::new(Opening { id, caller, face: Face::All, said });
+    let session = Session::new(Opening { caller: caller.in_session(id), face: Face::All, said });
     session.used_at(used);
     session
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use ostler_core::caller::Caller;
 use ostler_wire::{Id, Malformed, Message, Params, Text, code};
 use tokio::sync::{mpsc, watch};
@@ -15,6 +15,7 @@ use crate::calls::MAX_CALLS;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::face::Face;
 use crate::gateway::Gateway;
+use crate::http::batch;
 use crate::modern;
 use crate::opening::{Introduction, cancelled_id};
 use crate::outlet::Outlet;
@@ -29,6 +30,7 @@ const SAY_WITHIN: Duration = Duration::from_secs(30);
 /// One client on a stream.
 pub(crate) struct Link {
     gateway: Gateway,
+    /// In a session that lasts as long as the connection, for both eras.
     caller: Caller,
     face: Face,
     line: mpsc::Sender<Bytes>,
@@ -39,6 +41,8 @@ pub(crate) struct Link {
     running: JoinSet<Over>,
     /// The requests under way, by the client's ids.
     under_way: HashMap<Id, AbortHandle>,
+    /// The same for requests of batches that are not answered yet.
+    batched: HashSet<Id>,
     /// True once the client has said its last word: listens end by themselves.
     has_hung_up: watch::Sender<bool>,
 }
@@ -47,21 +51,26 @@ pub(crate) struct Link {
 enum Over {
     /// It was answered; the client's id of it.
     Answered(Id),
+    /// The requests of a batch were answered; the client's ids of them.
+    Batch(Vec<Id>),
     /// The same for an `initialize`, with the session that it opens.
     Opened(Id, Opening),
 }
 
 impl Link {
     pub(crate) fn new(gateway: Gateway, caller: Caller, face: Face, line: mpsc::Sender<Bytes>) -> Self {
+        // Only tells sessions apart here; nobody can use it from elsewhere.
+        let id = sessions::fresh_id().unwrap_or_default();
         Self {
             gateway,
-            caller,
+            caller: caller.in_session(id),
             face,
             line,
             session: None,
             opening: None,
             running: JoinSet::new(),
             under_way: HashMap::new(),
+            batched: HashSet::new(),
             has_hung_up: watch::Sender::new(false),
         }
     }
@@ -93,7 +102,7 @@ impl Link {
     /// Takes one line; false if the client is gone.
     pub(crate) async fn line(&mut self, line: Bytes) -> bool {
         self.reap();
-        match Message::parse(line) {
+        match Message::parse(line.clone()) {
             Ok(Message::Request { id, method, params }) => {
                 match params.map_or(Ok(Params::empty()), Params::parse) {
                     Ok(params) => self.request(id, method, params).await,
@@ -112,6 +121,7 @@ impl Link {
                 }
                 true
             }
+            Err(Malformed::Batch) if self.knows_batches() => self.batch(&line).await,
             Err(why) => {
                 let code = match why {
                     Malformed::NotUtf8 | Malformed::NotJson { .. } => code::PARSE_ERROR,
@@ -136,12 +146,7 @@ impl Link {
                 )),
             }
         };
-        let client = match client {
-            Ok(_) if self.under_way.contains_key(&id) => Err(refusal("a request with this id is under way")),
-            Ok(_) if self.under_way.len() >= MAX_CALLS => Err(Reply::overloaded()),
-            client => client,
-        };
-        match client {
+        match client.and_then(|client| self.admit(&id).map(|()| client)) {
             Ok(client) => {
                 self.run(client, id, method, params);
                 true
@@ -150,22 +155,99 @@ impl Link {
         }
     }
 
-    /// Answers a request in a task of its own.
-    fn run(&mut self, client: Client, id: Id, method: Text, params: Params) {
+    /// Whether a request with this id may begin.
+    fn admit(&self, id: &Id) -> Result<(), Reply> {
+        if self.under_way.contains_key(id) || self.batched.contains(id) {
+            return Err(refusal("a request with this id is under way"));
+        }
+        let is_full = self.under_way.len() + self.batched.len() >= MAX_CALLS;
+        if is_full { Err(Reply::overloaded()) } else { Ok(()) }
+    }
+
+    fn knows_batches(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.version() == batch::BATCHES_IN)
+    }
+
+    /// Answers a batch with a batch, in the same order. Its requests run at once, and none is cancelled alone.
+    async fn batch(&mut self, text: &Bytes) -> bool {
+        let messages = match batch::messages(text) {
+            Ok(messages) => messages,
+            Err(why) => return self.say(&refusal(&why), None).await,
+        };
+        let mut answers: Vec<Option<Vec<u8>>> = vec![None; messages.len()];
+        let mut requests = JoinSet::new();
+        let mut ids = Vec::new();
+        for (at, message) in messages.into_iter().enumerate() {
+            match Message::parse(message) {
+                Ok(Message::Request { id, method, params }) => {
+                    let params = params.map_or(Ok(Params::empty()), Params::parse);
+                    let reply = match (params, &self.session, self.admit(&id)) {
+                        (Ok(_), _, _) if method == "ping" => Reply::nothing(),
+                        (Ok(_), _, Err(reply)) => reply,
+                        (Ok(params), Some(session), Ok(())) => {
+                            let client = Client::Legacy(Arc::clone(session));
+                            let mut exchange = self.exchange(client, id.clone(), method, params);
+                            let gateway = self.gateway.clone();
+                            self.batched.insert(id.detached());
+                            ids.push(id.detached());
+                            let id = id.clone();
+                            requests.spawn(async move {
+                                (at, answer(&gateway, &mut exchange).await.frame(Some(&id)))
+                            });
+                            Reply::refusal(code::INTERNAL_ERROR, "the request broke")
+                        }
+                        (Ok(_), None, _) => refusal("not initialized"),
+                        (Err(why), _, _) => Reply::refusal(code::INVALID_PARAMS, &why.to_string()),
+                    };
+                    answers[at] = Some(reply.frame(Some(&id)));
+                }
+                Ok(Message::Notification { method, params }) => self.notified(&method, params.as_ref()),
+                Ok(Message::Response { id, outcome }) => {
+                    if let (Some(session), Some(id)) = (&self.session, id) {
+                        session.answered(&id, outcome);
+                    }
+                }
+                Err(why) => answers[at] = Some(refusal(&why.to_string()).frame(None)),
+            }
+        }
+        if requests.is_empty() {
+            let answers: Vec<Vec<u8>> = answers.into_iter().flatten().collect();
+            return answers.is_empty() || self.say_line(batch::joined(&answers).into()).await;
+        }
+        let line = self.line.clone();
+        self.running.spawn(async move {
+            while let Some(answered) = requests.join_next().await {
+                if let Ok((at, answer)) = answered {
+                    answers[at] = Some(answer);
+                }
+            }
+            let answers: Vec<Vec<u8>> = answers.into_iter().flatten().collect();
+            let _ = line.send(batch::joined(&answers).into()).await;
+            Over::Batch(ids)
+        });
+        true
+    }
+
+    fn exchange(&self, client: Client, id: Id, method: Text, params: Params) -> Exchange {
         let caller = match &client {
             Client::Modern => self.caller.clone(),
             Client::Legacy(session) => session.caller().clone(),
         };
-        let mut exchange = Exchange {
+        Exchange {
             caller,
             face: self.face.clone(),
             client,
-            id: id.clone(),
+            id,
             method,
             params,
             headers: None,
             outlet: Outlet::into_line(self.line.clone()),
-        };
+        }
+    }
+
+    /// Answers a request in a task of its own.
+    fn run(&mut self, client: Client, id: Id, method: Text, params: Params) {
+        let mut exchange = self.exchange(client, id.clone(), method, params);
         let gateway = self.gateway.clone();
         let line = self.line.clone();
         let mut hung_up = self.has_hung_up.subscribe();
@@ -174,6 +256,11 @@ impl Link {
         let running = self.running.spawn({
             let key = key.clone();
             async move {
+                if let Client::Legacy(session) = &exchange.client {
+                    let caller = exchange.caller.clone();
+                    exchange.caller =
+                        answer::in_first_root(&gateway, session, &exchange.outlet, caller).await;
+                }
                 let reply = match exchange.method.as_str() {
                     answer::LISTEN => tokio::select! {
                         reply = answer(&gateway, &mut exchange) => reply,
@@ -204,9 +291,7 @@ impl Link {
                 let reply = answer::initialize(&gateway, &caller, &face, introduction.version).await;
                 let _ = line.send(reply.frame(Some(&id)).into()).await;
                 let Reply::Result(_) = reply else { return Over::Answered(key) };
-                // Only tells sessions apart here; nobody can use it from elsewhere.
-                let id = sessions::fresh_id().unwrap_or_default();
-                Over::Opened(key, Opening { id, caller, face, said: Arc::new(introduction) })
+                Over::Opened(key, Opening { caller, face, said: Arc::new(introduction) })
             }
         });
         self.under_way.insert(key, running);
@@ -227,6 +312,9 @@ impl Link {
     fn notified(&mut self, method: &str, params: Option<&Bytes>) {
         let caller = self.session.as_ref().map_or(&self.caller, |session| session.caller());
         let is_taken = answer::notified(&self.gateway, caller, &self.face, method, params).is_ok();
+        if let ("notifications/roots/list_changed", Some(session)) = (method, &self.session) {
+            session.forget_first_root();
+        }
         if is_taken
             && method == "notifications/cancelled"
             && let Some(running) = cancelled_id(params).and_then(|id| self.under_way.remove(&id))
@@ -237,7 +325,12 @@ impl Link {
 
     /// Says something to the client; false if it is gone.
     pub(crate) async fn say(&self, reply: &Reply, id: Option<&Id>) -> bool {
-        let said = self.line.send(reply.frame(id).into());
+        self.say_line(reply.frame(id).into()).await
+    }
+
+    /// The same for a line that is written already.
+    pub(crate) async fn say_line(&self, line: Bytes) -> bool {
+        let said = self.line.send(line);
         matches!(tokio::time::timeout(SAY_WITHIN, said).await, Ok(Ok(())))
     }
 
@@ -259,6 +352,7 @@ impl Link {
     fn note(&mut self, ended: Result<Over, JoinError>) {
         match ended {
             Ok(Over::Answered(id)) => self.forget(&id),
+            Ok(Over::Batch(ids)) => self.batched.retain(|id| !ids.contains(id)),
             Ok(Over::Opened(id, opening)) => {
                 self.forget(&id);
                 self.opened(opening);
@@ -296,6 +390,7 @@ impl Drop for Link {
             session.end();
             answer::ended(&self.gateway, session);
         }
+        self.gateway.0.host.end_session(&self.caller);
     }
 }
 

@@ -13,6 +13,7 @@
 mod link;
 
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -66,6 +67,24 @@ impl Gateway {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
+        self.serve_stream_with(reader, writer, caller, face, std::future::pending())
+    }
+
+    /// The same, for a client that understands one line more: when `farewell` is ready its line is sent between
+    /// two messages. What the client says afterwards is answered as before.
+    pub fn serve_stream_with<R, W, F>(
+        &self,
+        reader: R,
+        writer: W,
+        caller: Caller,
+        face: Face,
+        farewell: F,
+    ) -> impl Future<Output = ()> + Send + use<R, W, F>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+        F: Future<Output = Bytes> + Send + 'static,
+    {
         let gateway = self.clone();
         async move {
             let (line, frames) = mpsc::channel(LINE);
@@ -74,7 +93,7 @@ impl Gateway {
             writing.spawn(write(writer, frames));
             let mut link = Link::new(gateway, caller, face, line);
             tokio::select! {
-                () = read(reader, &mut link) => {}
+                () = read(reader, &mut link, farewell) => {}
                 _ = writing.join_next() => {}
             }
             link.end().await;
@@ -86,7 +105,9 @@ impl Gateway {
 
 /// Reads and takes lines until the client has gone, or has said everything and
 /// got its answers.
-async fn read(mut reader: impl AsyncRead + Unpin, link: &mut Link) {
+async fn read(mut reader: impl AsyncRead + Unpin, link: &mut Link, farewell: impl Future<Output = Bytes>) {
+    let mut farewell = pin!(farewell);
+    let mut is_told = false;
     let mut lines = LineSplitter::new(link.max_line());
     let mut end = None;
     loop {
@@ -110,6 +131,12 @@ async fn read(mut reader: impl AsyncRead + Unpin, link: &mut Link) {
                 }
             }
             () = link.settle(), if link.is_busy() => {}
+            line = &mut farewell, if !is_told => {
+                is_told = true;
+                if !link.say_line(line).await {
+                    return;
+                }
+            }
             () = sleep_until(end), if end.is_some() => return,
         }
     }

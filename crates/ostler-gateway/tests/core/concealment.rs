@@ -257,3 +257,38 @@ async fn pages_of_a_restricted_caller_are_our_own() {
         assert_eq!((&own["nextCursor"], &own["_meta"]["total"]), (&json!("2"), &json!(6)), "{own}");
     }
 }
+
+/// What a caller is told of a tool that nobody has listed.
+async fn told(gateway: &Gateway, caller: &Caller, tool: &str) -> Value {
+    let mut client = Client::of(caller.clone(), gateway, Face::All, Era::Modern).await;
+    client.ask("tools/call", json!({"name": format!("aa__{tool}"), "arguments": {}})).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_caller_reads_of_a_failed_start_what_it_may_whoever_asked_first() {
+    let (free, ann) = (Caller::local(), Caller::new("ann", "r"));
+    for order in [[&free, &ann], [&ann, &free]] {
+        let script = script(&["plan", "hush"], Era::Legacy).failing_starts(|_| true);
+        let world = World::new().server("aa", script).open().await;
+        world.host.set_rules(rules(&["aa/*"], &["*hush*"]));
+        let gateway = gateway(&world, |_| {});
+        for caller in order {
+            let answer = told(&gateway, caller, "plan").await;
+            assert_eq!(answer["error"]["data"]["code"], "server-unavailable", "{answer}");
+            let has_cause = answer.to_string().contains("the script says so");
+            assert_eq!(has_cause, caller.principal() == free.principal(), "{order:?}: {answer}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_start_of_one_callers_own_process_is_not_told_to_another() {
+    let script = script(&["plan"], Era::Legacy).failing_starts(|nth| nth == 1);
+    let alone = |spec: &mut ostler_host::ServerSpec| spec.isolation = ostler_host::Isolation::Caller;
+    let world = World::new().server_with("aa", script, alone).open().await;
+    let gateway = gateway(&world, |_| {});
+    let of_ann = told(&gateway, &Caller::new("ann", "r"), "plan").await;
+    assert!(of_ann.to_string().contains("the script says so"), "{of_ann}");
+    let of_bob = told(&gateway, &Caller::new("bob", "r"), "plan").await;
+    assert!(of_bob["result"].is_object(), "{of_bob}");
+}

@@ -14,7 +14,7 @@ use crate::world::{Client, PATIENCE, Request, World};
 
 /// Tokens and their passes; `slow-NAME` is told after a while.
 #[derive(Default)]
-struct Book(HashMap<&'static str, Pass>);
+pub(crate) struct Book(pub(crate) HashMap<&'static str, Pass>);
 
 impl Book {
     fn find(&self, name: &str) -> Result<Admitted, Unauthorized> {

@@ -5,6 +5,7 @@ mod auth;
 mod calls;
 mod gates;
 mod hidden;
+mod isolation;
 mod legacy;
 mod modern;
 mod passing;

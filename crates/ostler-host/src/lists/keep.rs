@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use ostler_core::spec::ServerSpec;
+use ostler_core::spec::{Isolation, ServerSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -71,8 +71,8 @@ impl Kept {
 }
 
 impl Host {
-    /// Keeps what is known for later runs, off the path of the call. Only a
-    /// shared server's lists are everybody's.
+    /// Keeps what is known for later runs, off the path of the call. Those of a session are for the next one of its
+    /// caller, and those of a workspace for the next one.
     pub(crate) fn keep_lists(&self, slot: &Arc<Slot>) {
         let Some(path) = self.kept_path(slot) else { return };
         let slot = Arc::clone(slot);
@@ -100,16 +100,22 @@ impl Host {
 
     fn kept_path(&self, slot: &Slot) -> Option<PathBuf> {
         let dir = self.options().state_dir.as_ref()?;
-        slot.key.partition.is_empty().then(|| dir.join("lists").join(format!("{}.json", slot.key.server)))
+        (slot.spec.isolation != Isolation::Caller)
+            .then(|| dir.join("lists").join(format!("{}.json", slot.key.server)))
     }
 }
 
-/// The names in a server's list as an earlier run has kept it, if one has and
-/// the server is still the same.
-pub fn kept_names(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec<String>> {
+/// Returns a server's list as an earlier run has kept it, if one has and the server is still the same.
+pub fn kept_items(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec<Item>> {
     let path = state_dir.join("lists").join(format!("{}.json", spec.name));
     let items = read(&path, &spec.fingerprint().to_string())?.list(kind).take()?;
-    Some(items.into_iter().map(|item| item.name).collect())
+    Some(items.into_iter().map(|kept| item(kind, kept)).collect())
+}
+
+/// Returns the names in such a list.
+pub fn kept_names(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec<String>> {
+    let items = kept_items(state_dir, spec, kind)?;
+    Some(items.into_iter().map(|item| item.name.to_string()).collect())
 }
 
 fn put_back(slot: &Slot, lists: Vec<(Kind, Known)>) {
@@ -127,7 +133,8 @@ fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
         let Some(known) = slot.known(kind) else { continue };
         let items: Result<Vec<KeptItem>, serde_json::Error> = known.items.iter().map(kept).collect();
         *lists.list(kind) = Some(items?);
-        lists.owners.extend(known.owner().map(|owner| (kind.member().to_owned(), owner.to_owned())));
+        let owner = known.owner().or_else(|| slot.session_owner());
+        lists.owners.extend(owner.map(|owner| (kind.member().to_owned(), owner.to_owned())));
     }
     let text = serde_json::to_vec(&lists)?;
     if text.len() as u64 > MAX_FILE {

@@ -13,6 +13,6 @@ mod kind;
 mod offer;
 mod pages;
 
-pub use keep::kept_names;
+pub use keep::{kept_items, kept_names};
 pub use kind::Kind;
 pub use offer::Offer;

@@ -63,6 +63,22 @@ impl Host {
         }
     }
 
+    /// Asks one server for its list. Returns why none is known, with all details: whoever is told gets it
+    /// [without](Self::without_details) those that it may not read.
+    pub async fn ask_for_list(
+        &self,
+        caller: &Caller,
+        server: &str,
+        kind: Kind,
+        patience: Duration,
+    ) -> Result<(), CallError> {
+        let slot = self.visible_server(caller, server)?.slot(caller)?;
+        match self.list_within(&slot, caller, kind, patience).await {
+            (None, Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// The lists of all servers that the caller may see, sorted by server. A
     /// sleeping lazy server whose list is known is not woken. A server that has not
     /// answered after `patience`, which is one deadline for all of them, is answered

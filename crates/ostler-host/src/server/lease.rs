@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::breaker::{Circuit, Origin, Permit, Refused};
-use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::error::{CallError, Remedy, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
+use ostler_core::remedy;
+use ostler_core::spec::Transport;
 use ostler_core::status::{Stage, StartStatus};
 use ostler_core::supervisor::{Ejection, Entry, Phase, Settled, Supervisor};
 use ostler_core::weigh::{Effect, Weight};
@@ -238,8 +240,8 @@ impl Slot {
         match desk.supervisor.entry(Instant::now().into_std()) {
             _ if desk.is_removed => Err(self.stopped()),
             Entry::Open(_) | Entry::Wait => Ok(()),
-            Entry::Unreached { .. } | Entry::Ejected { .. } => Err(self.failed(desk)),
-            Entry::NeedsAuth { until, cause } => Err(self.needs_auth(until, cause)),
+            Entry::NeverUp { .. } | Entry::Ejected { .. } => Err(self.failed(desk)),
+            Entry::NeedsAuth { until, cause } => Err(self.needs_auth(desk, until, cause)),
             Entry::Stopped => Err(self.stopped()),
         }
     }
@@ -266,14 +268,20 @@ impl Slot {
         let now = Instant::now().into_std();
         let left = |until: std::time::Instant| until.saturating_duration_since(now);
         let last = || desk.supervisor.failure().map_or_else(String::new, ToString::to_string);
+        let is_once = self.start_patience == StartPatience::Once;
+        let needs_reload = matches!(desk.supervisor.entry(now), Entry::Ejected { .. });
         let (state, cause, action, retry_after) = match desk.supervisor.entry(now) {
             Entry::Ejected { readmit_at, ejection, cause } => {
                 let state = match ejection {
                     Ejection::Permanent => UnavailableState::CannotStart,
+                    // The host of one command reads like a daemon that has tried as often.
+                    Ejection::Spent { .. } if is_once && !desk.supervisor.has_come_up() => {
+                        UnavailableState::StartFailed
+                    }
                     Ejection::Spent { .. } | Ejection::Relapse => UnavailableState::Ejected,
                 };
                 let readmit_in = readmit_at.map(left);
-                match (ejection, self.start_patience == StartPatience::Once) {
+                match (ejection, is_once) {
                     (_, false) => (state, cause.to_owned(), ejection.explain(readmit_in), readmit_in),
                     // The host ends with the command: nothing comes later.
                     (Ejection::Spent { failures, .. }, true) if failures > 1 => {
@@ -282,24 +290,56 @@ impl Slot {
                     (_, true) => (state, cause.to_owned(), String::new(), None),
                 }
             }
-            Entry::Unreached { until } => {
-                let action = "no try has reached it yet; the next call tries again".to_owned();
-                (UnavailableState::CannotStart, last(), action, Some(left(until)))
+            Entry::NeverUp { until } => {
+                let (state, action) = match self.spec.transport {
+                    Transport::Stdio(_) => (UnavailableState::StartFailed, "it has never come up"),
+                    Transport::Http(_) => (UnavailableState::CannotStart, "no try has reached it yet"),
+                };
+                // Without a daemon there is no next call.
+                let action =
+                    if is_once { String::new() } else { format!("{action}; the next call tries again") };
+                (state, last(), action, Some(left(until)))
             }
-            Entry::NeedsAuth { until, cause } => return self.needs_auth(until, cause),
+            Entry::NeedsAuth { until, cause } => return self.needs_auth(desk, until, cause),
             Entry::Stopped => return self.stopped(),
             Entry::Open(_) | Entry::Wait => {
                 let until = desk.supervisor.next_wake();
                 (UnavailableState::StartFailed, last(), String::new(), until.map(left))
             }
         };
-        let server = self.key.server.clone();
-        CallError::Unavailable(Unavailable { server, state, cause, action, retry_after })
+        let failure = desk.supervisor.failure();
+        let action = match failure.and_then(|failure| failure.kind.detail()) {
+            Some(detail) if action.is_empty() => detail,
+            Some(detail) => format!("{detail}; {action}"),
+            None => action,
+        };
+        CallError::Unavailable(Unavailable {
+            server: self.key.server.clone(),
+            state,
+            cause,
+            action: action.into(),
+            remedy: self.remedy(desk, needs_reload),
+            retry_after,
+        })
     }
 
-    fn needs_auth(&self, until: std::time::Instant, cause: &str) -> CallError {
+    /// What a person can do about the last failure.
+    fn remedy(&self, desk: &Desk, needs_reload: bool) -> Option<Box<Remedy>> {
+        let failure = desk.supervisor.failure()?;
+        let text = remedy::of_failure(self.key.server.as_str(), failure)?;
+        // A host that ends with its command has nothing to reload.
+        let is_lasting = self.start_patience != StartPatience::Once;
+        let needs_reload = needs_reload && is_lasting && !remedy::wants_restart(failure);
+        Some(Box::new(Remedy { text, needs_reload }))
+    }
+
+    fn needs_auth(&self, desk: &Desk, until: std::time::Instant, cause: &str) -> CallError {
         let left = until.saturating_duration_since(Instant::now().into_std());
-        self.unavailable(UnavailableState::NeedsAuth, cause.to_owned(), Some(left))
+        let mut error = self.unavailable(UnavailableState::NeedsAuth, cause.to_owned(), Some(left));
+        if let CallError::Unavailable(it) = &mut error {
+            it.remedy = self.remedy(desk, true);
+        }
+        error
     }
 
     /// Makes sure that the visitor holds a permit that still counts: after a
@@ -347,14 +387,14 @@ impl Slot {
         Ok(Some(live))
     }
 
-    fn unavailable(
+    /// The error for a server in a state that says what to do.
+    pub(crate) fn unavailable(
         &self,
         state: UnavailableState,
         cause: String,
         retry_after: Option<Duration>,
     ) -> CallError {
-        let server = self.key.server.clone();
-        CallError::Unavailable(Unavailable { server, state, cause, action: String::new(), retry_after })
+        CallError::Unavailable(Unavailable::new(self.key.server.clone(), state, cause, retry_after))
     }
 
     pub(crate) fn stopped(&self) -> CallError {

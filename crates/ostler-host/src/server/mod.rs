@@ -35,7 +35,7 @@ use crate::lists::Kind;
 use crate::upstream::Connector;
 pub use binding::Binding;
 use known::Item;
-use slot::{Parts, Slot, SlotKey};
+use slot::{NO_WORKSPACE, Parts, Slot, SlotKey};
 pub use startup::Startup;
 pub use stay::Stay;
 
@@ -94,7 +94,7 @@ impl Server {
             is_removed: AtomicBool::new(false),
         };
         if server.spec.isolation == Isolation::Shared {
-            let slot = server.open_slot("".into());
+            let slot = server.open_slot("".into(), "");
             server.slots.lock().unwrap_or_else(PoisonError::into_inner).insert("".into(), Arc::clone(&slot));
             server.shared = Some(slot);
         }
@@ -108,20 +108,49 @@ impl Server {
         }
         let partition = self.partition(caller);
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_workspace = self.spec.isolation == Isolation::Workspace;
         if let Some(slot) = slots.get(&*partition) {
+            if is_workspace && slot.is_asleep() {
+                slot.set_opener(caller.principal());
+            }
             return Ok(Arc::clone(slot));
         }
+        // Looked at under the lock: a session that ends later finds the slot that is opened here.
+        if caller.is_session_over() && self.spec.isolation == Isolation::Session {
+            return Err(overloaded("the session of the client has ended".into()));
+        }
+        let name = &self.spec.name;
         if slots.len() >= MAX_SLOTS {
             slots.retain(|_, slot| !slot.retire_if_asleep());
         }
         if slots.len() >= MAX_SLOTS {
-            let what =
-                format!("server `{}` is in use by {MAX_SLOTS} callers, each with a process", self.spec.name);
-            return Err(CallError::Overloaded { what, retry_after: COME_BACK });
+            return Err(overloaded(format!(
+                "server `{name}` is in use by {MAX_SLOTS} callers, each with a process"
+            )));
         }
-        let slot = self.open_slot(partition.as_ref().into());
+        let is_own = |slot: &Arc<Slot>| slot.opener().as_deref() == Some(caller.principal());
+        let mut own = slots.values().filter(|slot| is_own(slot)).count();
+        if own >= MAX_SLOTS / 2 {
+            slots.retain(|_, slot| !(is_own(slot) && slot.retire_if_asleep()));
+            own = slots.values().filter(|slot| is_own(slot)).count();
+        }
+        if own >= MAX_SLOTS / 2 {
+            let opened = if is_workspace { "workspaces" } else { "sessions" };
+            let what =
+                format!("server `{name}` is in use by {own} {opened} of this caller, each with a process");
+            return Err(overloaded(what));
+        }
+        let slot = self.open_slot(partition.as_ref().into(), caller.principal());
         slots.insert(partition.as_ref().into(), Arc::clone(&slot));
         Ok(slot)
+    }
+
+    /// Ends the place of a client session that is over.
+    pub(crate) fn end_session(&self, caller: &Caller) {
+        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&*self.partition(caller));
+        if let Some(slot) = slot {
+            slot.remove();
+        }
     }
 
     /// Whose place an isolated server gives a caller. Sessions are named by
@@ -130,20 +159,30 @@ impl Server {
     /// Whoever runs the host shares the place of callers on its machine: a
     /// process that only an operator could use would serve nobody.
     pub(crate) fn partition<'c>(&self, caller: &'c Caller) -> Cow<'c, str> {
-        if caller.is_operator() && self.spec.isolation != Isolation::Shared {
+        if caller.is_operator() && !self.spec.isolation.has_several_callers() {
             return Caller::local().principal().to_owned().into();
         }
         match (self.spec.isolation, caller.session()) {
             (Isolation::Shared, _) => "".into(),
+            (Isolation::Workspace, _) => self.workspace(caller),
             (Isolation::Session, Some(session)) => format!("{}\0{session}", caller.principal()).into(),
             (Isolation::Caller | Isolation::Session, _) => caller.principal().into(),
+        }
+    }
+
+    /// The directory that a caller works in, or that of callers without one.
+    fn workspace<'c>(&self, caller: &'c Caller) -> Cow<'c, str> {
+        match (caller.workspace(), &self.spec.workspace) {
+            (Some(folder), _) => folder.into(),
+            (None, Some(folder)) => folder.to_string_lossy().into_owned().into(),
+            (None, None) => NO_WORKSPACE.into(),
         }
     }
 
     /// Returns whether callers share what the server keeps for them: they use one
     /// process, or one credential at an endpoint.
     pub(crate) fn is_shared(&self) -> bool {
-        self.spec.isolation == Isolation::Shared || matches!(self.spec.transport, Transport::Http(_))
+        self.spec.isolation.has_several_callers() || matches!(self.spec.transport, Transport::Http(_))
     }
 
     /// The session place that a caller uses, if it has one already.
@@ -207,10 +246,11 @@ impl Server {
         }
     }
 
-    fn open_slot(&self, partition: Arc<str>) -> Arc<Slot> {
+    fn open_slot(&self, partition: Arc<str>, opener: &str) -> Arc<Slot> {
         let key = SlotKey { server: self.spec.name.clone(), partition, registration: self.registration };
         let parts = (self.furnish)();
         let slot = Slot::new(key, parts);
+        slot.set_opener(opener);
         if self.is_removed.load(Ordering::Acquire) {
             slot.remove();
         } else if self.is_stopped.load(Ordering::Acquire) {
@@ -219,6 +259,11 @@ impl Server {
         tokio::spawn(task::run(Arc::clone(&slot)));
         slot
     }
+}
+
+/// For a caller that gets no place.
+fn overloaded(what: String) -> CallError {
+    CallError::Overloaded { what, retry_after: COME_BACK }
 }
 
 impl Slot {
@@ -237,13 +282,16 @@ impl Slot {
         self.remove();
     }
 
-    /// Removes a place that has no session and that nobody waits for.
+    /// Returns whether it has no session and nobody waits for one.
+    fn is_asleep(&self) -> bool {
+        let desk = self.desk();
+        let supervisor = &desk.supervisor;
+        *supervisor.phase() == Phase::Idle && supervisor.leases() == 0 && !supervisor.has_demand()
+    }
+
+    /// Removes a place that is asleep.
     fn retire_if_asleep(&self) -> bool {
-        let is_asleep = {
-            let desk = self.desk();
-            let supervisor = &desk.supervisor;
-            *supervisor.phase() == Phase::Idle && supervisor.leases() == 0 && !supervisor.has_demand()
-        };
+        let is_asleep = self.is_asleep();
         if is_asleep {
             self.remove();
         }

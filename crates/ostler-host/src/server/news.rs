@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use ostler_core::breaker::Circuit;
-use ostler_core::supervisor::{Phase, Supervisor};
+use ostler_core::remedy;
+use ostler_core::supervisor::{Failure, Phase, Supervisor};
 
 use super::slot::Slot;
 use crate::happening::{Happening, What};
@@ -39,10 +40,12 @@ impl Before {
             return None;
         }
         let cause = || supervisor.failure().map_or_else(String::new, ToString::to_string);
+        let is_out = setback.is_some() && matches!(supervisor.phase(), Phase::Ejected { .. });
         Some(Box::new(News {
             circuit: has_turned.then(|| supervisor.circuit(now)),
             setback: setback
                 .map(|setback| (setback, cause(), supervisor.phase().clone(), supervisor.next_wake())),
+            ejected_by: supervisor.failure().filter(|_| is_out).cloned(),
             now,
         }))
     }
@@ -53,6 +56,8 @@ pub(super) struct News {
     circuit: Option<Circuit>,
     /// What was lost, why, where the server stands after it, and until when.
     setback: Option<(Setback, String, Phase, Option<Instant>)>,
+    /// The failure that took the server out.
+    ejected_by: Option<Failure>,
     now: Instant,
 }
 
@@ -77,7 +82,15 @@ impl Slot {
                     self.happened(What::RestartPlanned { delay: wait.unwrap_or_default() });
                 }
                 Phase::Ejected { ejection, .. } => {
-                    self.happened(What::Ejected { ejection: *ejection, cause, readmit_in: wait });
+                    let failure = news.ejected_by.as_ref();
+                    let remedy =
+                        failure.and_then(|failure| remedy::of_failure(self.key.server.as_str(), failure));
+                    self.happened(What::Ejected {
+                        ejection: *ejection,
+                        cause,
+                        remedy: remedy.as_deref(),
+                        readmit_in: wait,
+                    });
                 }
                 Phase::NeedsAuth { .. } => {
                     self.happened(What::NeedsAuth { cause, retry_in: wait.unwrap_or_default() });

@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use ostler_core::cache::Cache;
 use ostler_core::liveness::Liveness;
 use ostler_core::name::ServerName;
-use ostler_core::spec::ServerSpec;
+use ostler_core::spec::{Isolation, ServerSpec};
 use ostler_core::supervisor::Supervisor;
 use ostler_wire::Hello;
 use tokio::sync::{Notify, OnceCell};
@@ -36,6 +36,9 @@ use crate::upstream::{Connector, Session};
 
 /// Longest delay before the second start in a host that serves one command: a person waits for it.
 const ONE_SHOT_DELAY: Duration = Duration::from_millis(500);
+
+/// The partition of callers without a workspace, which is no path.
+pub(crate) const NO_WORKSPACE: &str = "no workspace";
 
 /// Which session place of a server: the partition is empty when everybody
 /// shares one.
@@ -67,6 +70,8 @@ pub(crate) struct Slot {
     pub(crate) turn: super::turn::Door,
     /// The start that is under way.
     pub(crate) startup: ArcSwapOption<Startup>,
+    /// The latest start, over or not: it keeps what its process wrote to stderr.
+    pub(crate) latest_start: ArcSwapOption<Startup>,
     /// The last good start of the server.
     pub(crate) last_start: Arc<LastStart>,
     pub(crate) start_patience: StartPatience,
@@ -89,6 +94,8 @@ pub(crate) struct Slot {
     pub(crate) level: Arc<Level>,
     /// The host, which outlives the slot or does not need it any more.
     pub(crate) host: WeakHost,
+    /// The principal of who opened or woke it last, where callers open places as they like.
+    opener: Mutex<Option<Arc<str>>>,
     /// The principal of the first caller, and whether another one came.
     first_user: OnceLock<Box<str>>,
     pub(crate) has_several_users: Arc<AtomicBool>,
@@ -146,9 +153,9 @@ impl Slot {
             is_removed: false,
         };
         // Where a place is one caller's own there is nobody to share with.
-        let share = if key.partition.is_empty() { spec.max_in_flight / 2 } else { spec.max_in_flight };
+        let part = if spec.isolation.has_several_callers() { 2 } else { 1 };
+        let share = spec.max_in_flight / part;
         let places = Places::new(spec.max_in_flight, share, spec.max_queued);
-        let subscriptions = if key.partition.is_empty() { MAX_RESOURCES / 2 } else { MAX_RESOURCES };
         let slot = Arc::new(Self {
             key,
             connector,
@@ -161,6 +168,7 @@ impl Slot {
             places,
             turn: super::turn::Door::default(),
             startup: ArcSwapOption::empty(),
+            latest_start: ArcSwapOption::empty(),
             last_start,
             start_patience,
             shelves: Default::default(),
@@ -169,9 +177,10 @@ impl Slot {
             flagged: Mutex::default(),
             last_hello: ArcSwapOption::empty(),
             bus,
-            interests: Interests::new(subscriptions),
+            interests: Interests::new(MAX_RESOURCES / part),
             level,
             host,
+            opener: Mutex::default(),
             first_user: OnceLock::new(),
             has_several_users: Arc::default(),
             epoch: AtomicU64::new(0),
@@ -183,6 +192,38 @@ impl Slot {
         });
         ledger.enter(&slot);
         slot
+    }
+
+    /// Returns the directory that its callers work in, where they have one.
+    pub(crate) fn workspace(&self) -> Option<Arc<str>> {
+        let is_known = self.spec.isolation == Isolation::Workspace && *self.key.partition != *NO_WORKSPACE;
+        is_known.then(|| Arc::clone(&self.key.partition))
+    }
+
+    /// Returns the principal whose session has it for itself, where each session has one.
+    pub(crate) fn session_owner(&self) -> Option<&str> {
+        let owner = self.key.partition.split('\0').next();
+        owner.filter(|_| self.spec.isolation == Isolation::Session)
+    }
+
+    /// Returns the principal that its process counts for, where callers open places as they like.
+    pub(crate) fn opener(&self) -> Option<Arc<str>> {
+        self.opener.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes who opens it, or wakes it: from then on its process counts for this principal.
+    pub(crate) fn set_opener(&self, principal: &str) {
+        let opener = match self.spec.isolation {
+            Isolation::Session => self.session_owner(),
+            Isolation::Workspace => Some(principal),
+            Isolation::Shared | Isolation::Caller => None,
+        };
+        *self.opener.lock().unwrap_or_else(PoisonError::into_inner) = opener.map(Arc::from);
+    }
+
+    /// Returns whether callers with different principals use it.
+    pub(crate) fn has_several_callers(&self) -> bool {
+        self.spec.isolation.has_several_callers()
     }
 
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -208,10 +249,16 @@ impl Slot {
 /// Makes the supervisor of a slot. The spec itself stays as it is: its fingerprint names what is kept between runs.
 fn supervisor(spec: &ServerSpec, start_patience: StartPatience) -> Supervisor {
     let now = Instant::now().into_std();
-    if start_patience != StartPatience::Once {
+    let ends_when_unused = matches!(spec.isolation, Isolation::Session | Isolation::Workspace);
+    if start_patience != StartPatience::Once && !ends_when_unused {
         return Supervisor::new(spec, now);
     }
     let mut spec = spec.clone();
+    // Sessions and workspaces come and go, and not all of them say when they are over.
+    spec.lazy |= ends_when_unused;
+    if start_patience != StartPatience::Once {
+        return Supervisor::new(&spec, now);
+    }
     spec.restart.max = spec.restart.max.min(1);
     spec.restart.max_delay = spec.restart.max_delay.min(ONE_SHOT_DELAY);
     Supervisor::new(&spec, now)

@@ -1,5 +1,6 @@
 //! What a slot knows and says of itself.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::name::ServerName;
 use ostler_core::sabotage::{self, Sabotage};
-use ostler_core::spec::CacheScopeRule;
+use ostler_core::spec::{CacheScopeRule, Isolation};
 use ostler_core::supervisor::{Entry, Phase};
 use ostler_core::weigh::{Effect, Outcome, weigh};
 use ostler_wire::{Era, Hello};
@@ -44,7 +45,7 @@ impl Slot {
     pub(crate) fn is_private(&self, known: &Known) -> bool {
         let is_modern = || self.hello().is_some_and(|hello| hello.era == Era::Modern);
         let is_said = self.spec.cache_scope == CacheScopeRule::Private || (!known.is_public && is_modern());
-        is_said && self.key.partition.is_empty()
+        is_said && self.has_several_callers()
     }
 
     /// The list, if it need not be asked for again.
@@ -134,12 +135,16 @@ impl Slot {
     }
 
     /// Whose private answers a caller may be given: those of its own place, or
-    /// where everybody shares one, its own.
-    pub(crate) fn owner<'a>(&'a self, caller: &'a Caller) -> &'a str {
+    /// where callers share one, its own there.
+    pub(crate) fn owner<'a>(&'a self, caller: &'a Caller) -> Cow<'a, str> {
         if sabotage::is_on(Sabotage::UnpartitionedCache) {
-            return "";
+            return "".into();
         }
-        if self.key.partition.is_empty() { caller.principal() } else { &self.key.partition }
+        match self.spec.isolation {
+            Isolation::Shared => caller.principal().into(),
+            Isolation::Workspace => format!("{}\0{}", self.key.partition, caller.principal()).into(),
+            Isolation::Caller | Isolation::Session => (&*self.key.partition).into(),
+        }
     }
 
     /// Returns whether a start waits for a place in the process pool.
@@ -310,16 +315,11 @@ impl Slot {
 
     /// The error for a read or an unsent call that can't be repeated any more.
     pub(crate) fn lost(&self, fault: &Fault) -> CallError {
-        CallError::Unavailable(Unavailable {
-            server: self.key.server.clone(),
-            state: match fault.delivery {
-                Delivery::Unknown | Delivery::Answered => UnavailableState::Lost,
-                Delivery::NotSent | Delivery::Rejected => UnavailableState::Backoff,
-            },
-            cause: fault.to_string(),
-            action: String::new(),
-            retry_after: None,
-        })
+        let state = match fault.delivery {
+            Delivery::Unknown | Delivery::Answered => UnavailableState::Lost,
+            Delivery::NotSent | Delivery::Rejected => UnavailableState::Backoff,
+        };
+        self.unavailable(state, fault.to_string(), None)
     }
 
     /// The error for a request that a server has turned down for now.
@@ -329,8 +329,7 @@ impl Slot {
         fault: &Fault,
         retry_after: Option<Duration>,
     ) -> CallError {
-        let (server, cause, action) = (self.key.server.clone(), fault.to_string(), String::new());
-        CallError::Unavailable(Unavailable { server, state, cause, action, retry_after })
+        self.unavailable(state, fault.to_string(), retry_after)
     }
 
     /// The error for a shared read that ended without a word.
@@ -342,5 +341,5 @@ impl Slot {
 /// The error of a host that comes to its end.
 pub(crate) fn shutting_down(server: ServerName) -> CallError {
     let (state, cause) = (UnavailableState::Stopped, "the host is shutting down".into());
-    CallError::Unavailable(Unavailable { server, state, cause, action: String::new(), retry_after: None })
+    CallError::Unavailable(Unavailable::new(server, state, cause, None))
 }

@@ -105,6 +105,7 @@ impl Task {
     fn start(&mut self, generation: u64) -> Option<Start> {
         let startup = Startup::new(&self.slot.spec);
         self.slot.startup.store(Some(Arc::clone(&startup)));
+        self.slot.latest_start.store(Some(Arc::clone(&startup)));
         let outcome = Box::pin(make_session(Arc::clone(&self.slot), generation, Arc::clone(&startup)));
         self.start.replace(Start { generation, since: Instant::now(), startup, outcome })
     }
@@ -327,6 +328,7 @@ fn plan(slot: &Arc<Slot>, generation: u64, (stay, startup): (Stay, Arc<Startup>)
     Plan {
         generation,
         events: Arc::new(events),
+        workspace: slot.workspace(),
         stay,
         startup,
         era,

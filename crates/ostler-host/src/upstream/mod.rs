@@ -4,7 +4,7 @@
 mod heard;
 pub mod http;
 pub mod stdio;
-mod voice;
+pub(crate) mod voice;
 pub(crate) mod whose;
 
 use std::fmt;
@@ -61,6 +61,8 @@ pub struct Plan {
     /// Where the server's notifications go. Called from the session's reader,
     /// so it must not block.
     pub events: Events,
+    /// The directory that the callers of the session work in, where it has one.
+    pub workspace: Option<Arc<str>>,
     /// To be held, beside the host's own, by whatever may outlive the future.
     pub stay: Stay,
     /// The start that the session is made in; hears of its process.
@@ -146,12 +148,6 @@ pub trait Session: Send + Sync + 'static {
 
     /// How it is doing.
     fn vitals(&self) -> Vitals;
-
-    /// What the server has written to stderr since a position in all that it
-    /// wrote, as whole lines, and the next position. The oldest may be lost.
-    fn words_since(&self, _position: u64) -> (Vec<LogLine>, u64) {
-        (Vec::new(), 0)
-    }
 
     /// When the server was last heard, and when the oldest request that waits
     /// for an answer was made.

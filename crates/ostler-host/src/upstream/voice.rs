@@ -55,6 +55,11 @@ pub(crate) fn is_interactive(voice: &dyn Voice) -> bool {
     QUESTIONS.iter().any(|method| voice.can_answer(method))
 }
 
+/// Says that no caller answers a request of a server.
+pub(crate) fn not_offered(method: &str) -> String {
+    format!("the client of this call does not offer `{}`", method.escape_debug())
+}
+
 /// A request of a server that waits for an answer. Dropping it refuses.
 pub struct Question {
     /// The method: `elicitation/create`, `sampling/createMessage`, `roots/list`.

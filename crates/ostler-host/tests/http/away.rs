@@ -59,11 +59,13 @@ async fn a_server_that_was_never_reached_is_told_at_once_and_tried_again_by_the_
     let mut remote = Remote::start(modern(|_| None));
     let url = remote.url();
     remote.stop();
-    for url in [&url, "http://no-such-host.invalid/mcp"] {
+    let unknown =
+        ("http://no-such-host.invalid/mcp", "the host name `no-such-host.invalid` can't be resolved");
+    for (url, cause) in [(url.as_str(), "nothing listens at 127.0.0.1:"), unknown] {
         let stage = Stage::with(spec(url)).await;
         let error = stage.call("echo").await.unwrap_err();
         let said = error.to_string();
-        assert!(said.starts_with("server `remote` can't start: could not connect: "), "{said}");
+        assert!(said.starts_with(&format!("server `remote` can't be used: {cause}")), "{said}");
         assert_eq!(stage.status().starts_total, 1);
         let (state, retry_after) = unavailable(Err(error));
         assert!(retry_after.is_some_and(|wait| wait <= Duration::from_secs(5)));
@@ -111,7 +113,7 @@ async fn an_address_without_mcp_is_asked_once_and_told_as_such() {
         (404, "text/plain", "it answered HTTP 404: nothing"),
         (405, "text/plain", "it answered HTTP 405: nothing"),
         (302, "text/plain", "it answered HTTP 302: nothing"),
-        (200, "text/html", "does not speak MCP: `text/html` in place of JSON or an event stream"),
+        (200, "text/html", "does not speak MCP: it answered `text/html` in place of JSON or an event stream"),
         (200, "application/json", "does not speak MCP: "),
     ];
     for (status, kind, cause) in pages {
@@ -120,7 +122,7 @@ async fn an_address_without_mcp_is_asked_once_and_told_as_such() {
         let error = stage.call("echo").await.unwrap_err();
         let said = error.to_string();
         assert!(
-            said.starts_with("server `remote` can't start: its `url` ") && said.contains(cause),
+            said.starts_with("server `remote` can't be used: its `url` ") && said.contains(cause),
             "{said}"
         );
         let asked = remote.got().len();
@@ -134,8 +136,8 @@ async fn an_address_without_mcp_is_asked_once_and_told_as_such() {
 async fn an_address_without_tls_is_told_once_with_what_to_write() {
     let remote = Remote::start(modern(|_| None));
     let stage = Stage::with(spec(&format!("https://{}/mcp", remote.address))).await;
-    let said = stage.call("echo").await.unwrap_err().to_string();
-    assert!(said.contains("it speaks no TLS") && said.contains("begins with http://"), "{said}");
+    let said = stage.call("echo").await.unwrap_err().render();
+    assert!(said.contains("the server speaks no TLS") && said.contains("with http://"), "{said}");
     assert_eq!((stage.status().starts_total, stage.status().ejected), (1, true));
 }
 

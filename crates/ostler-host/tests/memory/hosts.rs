@@ -161,6 +161,80 @@ async fn sessions_of_one_name_are_kept_apart_by_who_asks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_process_of_a_session_ends_with_it_and_is_not_started_again() {
+    let by_session = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Session;
+    let world = World::new().server_with("a", slow(), by_session).server("b", slow()).open().await;
+    let [one, two] = ["1", "2"].map(|session| Caller::local().in_session(session));
+    for caller in [&one, &two] {
+        world.call_as(caller, "a", "echo").await.unwrap();
+        world.call_as(caller, "b", "echo").await.unwrap();
+    }
+    world.host.end_session(&one);
+    world.advance(secs(1)).await;
+    assert_eq!((world.stage("a").open_sessions(), world.stage("b").open_sessions()), (1, 1));
+    world.call_as(&one, "a", "echo").await.unwrap_err();
+    assert_eq!(world.stage("a").connects(), 2);
+    world.call_as(&one, "b", "echo").await.unwrap();
+    world.call_as(&two, "a", "echo").await.unwrap();
+    assert_eq!(world.stage("a").connects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_of_a_session_or_workspace_ends_when_unused_though_its_server_is_not_lazy() {
+    for (isolation, left) in [(Isolation::Session, 0), (Isolation::Workspace, 0), (Isolation::Caller, 2)] {
+        let eager = |spec: &mut ostler_host::ServerSpec| {
+            (spec.isolation, spec.lazy) = (isolation, false);
+        };
+        let world = World::new().server_with("a", slow(), eager).open().await;
+        world.call_as(&Caller::new("ada", "researcher"), "a", "echo").await.unwrap();
+        world.advance(secs(301)).await;
+        assert_eq!(world.stage("a").open_sessions(), left, "{isolation:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_in_one_workspace_share_a_process_and_callers_without_one_that_of_the_config() {
+    let by_workspace = |spec: &mut ostler_host::ServerSpec| {
+        spec.isolation = Isolation::Workspace;
+        spec.workspace = Some("/config".into());
+    };
+    let world = World::new().server_with("a", slow(), by_workspace).open().await;
+    let ada = Caller::new("ada", "researcher");
+    for caller in [
+        ada.clone().in_workspace("/one").in_session("1"),
+        Caller::local().in_workspace("/one").in_session("2"),
+        ada.clone().in_workspace("/two"),
+        ada.in_workspace("/config"),
+        Caller::new("bob", "researcher"),
+        Caller::operator(),
+    ] {
+        world.call_as(&caller, "a", "echo").await.unwrap();
+    }
+    assert_eq!(world.stage("a").connects(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_told_in_one_workspace_is_not_told_in_another_nor_to_others_in_it() {
+    let script = |scope| {
+        let reply = Reply::cacheable("here", secs(60), scope);
+        Script::echo().tool_that("work", reply)
+    };
+    for scope in ["public", "private"] {
+        let by_workspace = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Workspace;
+        let world = World::new().server_with("a", script(scope), by_workspace).open().await;
+        let ada = Caller::new("ada", "researcher");
+        for caller in [
+            ada.clone().in_workspace("/one"),
+            ada.in_workspace("/two"),
+            Caller::new("bob", "researcher").in_workspace("/one"),
+        ] {
+            assert!(!world.call_as(&caller, "a", "work").await.unwrap().is_cached(), "{scope}");
+            assert!(world.call_as(&caller, "a", "work").await.unwrap().is_cached(), "{scope}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_one_session_was_told_is_not_told_to_another() {
     let private = Reply::cacheable("mine", secs(60), "private").after(secs(1));
     let script = Script::echo().tool_that("work", private).on("resources/read", |asked| {

@@ -1,6 +1,6 @@
 //! Room for processes.
 
-use ostler_host::{CallError, HostOptions};
+use ostler_host::{Arguments, CallError, Caller, HostOptions, Isolation, Request, ServerSpec};
 use ostler_testkit::{Opening, Reply, Script, World};
 
 use crate::{ms, secs};
@@ -99,4 +99,64 @@ async fn an_operator_that_finds_no_room_is_told_in_the_time_that_a_start_may_tak
     overloaded(world.spawn(World::spec("d"), process()).await.map(drop));
     assert_eq!(began.elapsed(), 4 * secs(60));
     assert_eq!((world.stage("b").connects(), world.host.status().len()), (0, 3));
+}
+
+/// Has one caller open places without end; another one finds room.
+async fn opens_without_end(isolation: Isolation, place: impl Fn(Caller, usize) -> Caller) {
+    let limit = |options: &mut HostOptions| options.max_processes = 4;
+    let world = World::new()
+        .options(limit)
+        .server_with("a", process(), |spec| spec.isolation = isolation)
+        .server("b", process())
+        .open()
+        .await;
+    let of_ada = |number: usize| place(Caller::new("ada", "researcher"), number);
+    for number in 0..20 {
+        world.call_as(&of_ada(number), "a", "echo").await.unwrap();
+        assert!(world.host.processes() <= 2, "idle ones make room for their owner's next");
+    }
+    let busy = [of_ada(30), of_ada(31)].map(|caller| {
+        let host = world.host.clone();
+        tokio::spawn(async move { host.call(&caller, "a", "slow", Arguments::none()).await })
+    });
+    world.advance(ms(10)).await;
+    let third = of_ada(32);
+    let waiting = Request::tool(&third, "a", "echo", Arguments::none()).unwrap().within(secs(5));
+    assert_eq!(world.host.send(waiting).await.unwrap_err().code(), "overloaded");
+    let bob = place(Caller::new("bob", "researcher"), 1);
+    world.call_as(&bob, "a", "echo").await.unwrap();
+    world.call("b", "echo").await.unwrap();
+    for call in busy {
+        call.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_opens_sessions_without_end_has_half_of_the_processes() {
+    opens_without_end(Isolation::Session, |caller, number| caller.in_session(number.to_string())).await;
+}
+
+// Bob wakes a workspace that ada has opened, and it counts for him.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_opens_workspaces_without_end_has_half_of_the_processes() {
+    opens_without_end(Isolation::Workspace, |caller, number| caller.in_workspace(format!("/work{number}")))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_has_no_more_than_half_of_the_session_places_of_a_server() {
+    let by_session = |spec: &mut ServerSpec| spec.isolation = Isolation::Session;
+    let limit = |options: &mut HostOptions| options.max_processes = 2_000;
+    let world = World::new().options(limit).server_with("a", process(), by_session).open().await;
+    let mut held = Vec::new();
+    for number in 0..512 {
+        let caller = Caller::new("ada", "researcher").in_session(number.to_string());
+        held.push(world.host.bind(&caller, "a").await.unwrap());
+    }
+    let one_more = Caller::new("ada", "researcher").in_session("one more");
+    assert_eq!(world.call_as(&one_more, "a", "echo").await.unwrap_err().code(), "overloaded");
+    world.call_as(&Caller::new("bob", "researcher"), "a", "echo").await.unwrap();
+    drop(held);
+    world.advance(secs(301)).await;
+    world.call_as(&one_more, "a", "echo").await.unwrap();
 }

@@ -49,7 +49,7 @@ async fn the_sixth_generation_that_crashes_ejects_and_a_reload_brings_the_server
     }
     let error = world.call("a", "die").await.unwrap_err();
     assert_eq!(state_of(&error), UnavailableState::Ejected);
-    assert_eq!(error.to_string(), "server `a` keeps failing: code 1");
+    assert_eq!(error.to_string(), "server `a` keeps failing: it ended with exit code 1");
     let action = "ejected after 6 failures in 5m; it is not tried again for 55s, unless it is reloaded";
     assert_eq!(error.cause().unwrap(), action);
     assert_eq!((world.stage("a").connects(), world.status("a").ejected), (6, true));
@@ -59,29 +59,46 @@ async fn the_sixth_generation_that_crashes_ejects_and_a_reload_brings_the_server
 }
 
 #[tokio::test(start_paused = true)]
-async fn fifty_calls_on_a_server_that_never_starts_try_six_times_and_all_hear_that_it_is_ejected() {
+async fn fifty_calls_on_a_server_that_never_starts_try_twice_and_all_hear_why() {
     let world = World::new().server("a", Script::echo().failing_starts(|_| true)).open().await;
     for result in world.call_many(50, "a", "echo").await {
-        assert_eq!(state_of(&result.unwrap_err()), UnavailableState::Ejected);
+        assert_eq!(state_of(&result.unwrap_err()), UnavailableState::StartFailed);
     }
+    assert_eq!(world.stage("a").connects(), 2);
+    let error = world.call("a", "echo").await.unwrap_err();
+    assert_eq!((state_of(&error), world.stage("a").connects()), (UnavailableState::StartFailed, 2));
+    assert!(error.retry_after().is_some_and(|wait| wait <= secs(1)), "{error:?}");
+    world.advance(secs(60)).await;
+    assert_eq!(world.stage("a").connects(), 2, "nobody wants it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_worked_is_waited_for_however_often_it_fails_to_start() {
+    let script = Script::echo().tool_that("die", Reply::crash()).failing_starts(|nth| (2..=5).contains(&nth));
+    let world = World::new().server("a", script).open().await;
+    assert_eq!(world.call("a", "die").await.unwrap_err().code(), "outcome-unknown");
+    world.call("a", "echo").await.unwrap();
     assert_eq!(world.stage("a").connects(), 6);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_ejected_server_says_so_to_later_callers_whatever_its_breaker_thinks() {
     let world = World::new().server("a", Script::echo().failing_starts(|_| true)).open().await;
-    for _ in 0..50 {
-        let error = world.call("a", "echo").await.unwrap_err();
-        assert_eq!(state_of(&error), UnavailableState::Ejected);
+    for nth in 1..=50 {
+        let state = if nth < 5 { UnavailableState::StartFailed } else { UnavailableState::Ejected };
+        assert_eq!(state_of(&world.call("a", "echo").await.unwrap_err()), state);
+        if nth < 5 {
+            world.advance(secs(5)).await;
+        }
     }
     assert_eq!(world.stage("a").connects(), 6);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_waits_for_the_next_session_as_long_as_its_own_deadline_allows() {
-    let world = World::new().server("a", Script::echo().failing_starts(|nth| nth <= 2)).open().await;
+    let world = World::new().server("a", Script::echo().failing_starts(|nth| nth == 1)).open().await;
     world.call("a", "echo").await.unwrap();
-    assert_eq!(world.stage("a").connects(), 3);
+    assert_eq!(world.stage("a").connects(), 2);
     let world = World::new().server("a", Script::echo().start_after(secs(10))).open().await;
     let error = world.call_within(secs(1), "a", "echo").await.unwrap_err();
     assert_eq!(state_of(&error), UnavailableState::Starting);
@@ -204,4 +221,19 @@ async fn an_eager_server_whose_dependency_is_late_comes_up_without_any_caller() 
     world.advance(secs(60)).await;
     assert_eq!((world.state("a"), world.status("a").consecutive_failures), ("ready", 1));
     world.call("a", "echo").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_waits_for_a_start_is_no_call_in_flight() {
+    let script = Script::echo().start_after(secs(50)).tool_that("slow", Reply::text("done").after(secs(5)));
+    let world = World::new().server("a", script).open().await;
+    let (host, me) = (world.host.clone(), world.me.clone());
+    let list = tokio::spawn(async move { host.tools(&me, "a").await });
+    world.advance(secs(1)).await;
+    assert_eq!((world.state("a"), world.host.calls_in_flight()), ("starting", 0));
+    list.await.unwrap().unwrap();
+    let calls = world.begin_many(3, "a", "slow").await;
+    assert_eq!(world.host.calls_in_flight(), 3);
+    calls.join_all().await;
+    assert_eq!(world.host.calls_in_flight(), 0);
 }

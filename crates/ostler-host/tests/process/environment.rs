@@ -73,13 +73,13 @@ async fn a_failed_start_names_the_variables_that_the_server_was_not_given() {
     let script = "echo 'Error: CARGO_PKG_NAME and OSTLER_TEST_UNSET are not set' >&2; exit 1";
     let mut spec = ServerSpec::stdio(fake_spec("fake", &[]).name, "sh").args(["-c", script]);
     let error = stage.host.spawn(&stage.me, spec.clone()).await.unwrap_err();
-    let cause = unavailable(&error).1;
-    assert!(cause.contains("`CARGO_PKG_NAME` is set here and not passed to the server"), "{cause}");
-    assert!(cause.contains("env_pass = [\"CARGO_PKG_NAME\"]"), "{cause}");
-    assert!(!cause.contains(&std::env::var("CARGO_PKG_NAME").unwrap()), "{cause}");
+    let said = error.render();
+    assert!(said.contains("`CARGO_PKG_NAME` is set here and not passed to the server"), "{said}");
+    assert!(said.contains("env_pass = [\"CARGO_PKG_NAME\"]"), "{said}");
+    assert!(!said.contains(&std::env::var("CARGO_PKG_NAME").unwrap()), "{said}");
     process_of(&mut spec).env_pass.push("CARGO_*".into());
     let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
-    assert!(!unavailable(&error).1.contains("not passed"), "{}", error.render());
+    assert!(!error.render().contains("not passed"), "{}", error.render());
     stage.close().await;
 }
 
@@ -87,13 +87,18 @@ async fn a_failed_start_names_the_variables_that_the_server_was_not_given() {
 async fn a_reference_that_leads_nowhere_is_named_and_its_value_is_not() {
     let stage = Stage::guarded();
     // A device has no end to read to; a start must neither wait for it nor fill memory with it.
-    for reference in ["${env:OSTLER_TEST_UNSET}", "${file:/no/such/file}", "${file:/dev/zero}"] {
+    let table = [
+        ("${env:OSTLER_TEST_UNSET}", "`OSTLER_TEST_UNSET` is not set"),
+        ("${file:/no/such/file}", "/no/such/file does not exist"),
+        ("${file:/dev/zero}", "/dev/zero can't be read: it is not a regular file"),
+    ];
+    for (reference, expected) in table {
         let mut spec = fake_spec("fake", &["--starts", &stage.path("starts")]);
         process_of(&mut spec).env.insert("TOKEN".into(), format!("Bearer {reference}"));
         let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
         let (state, cause) = unavailable(&error);
         assert_eq!(state, UnavailableState::CannotStart);
-        assert!(cause.contains(reference), "{cause}");
+        assert!(cause.contains(expected), "{cause}");
         assert!(!cause.contains("Bearer"), "{cause}");
     }
     assert!(stage.lines("starts").is_empty());

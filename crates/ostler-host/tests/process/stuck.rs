@@ -16,7 +16,8 @@ async fn impatient_calls(stage: &Stage, count: usize, size: usize) -> Vec<Outcom
         let (host, me, text) = (stage.host.clone(), stage.me.clone(), "x".repeat(size));
         calls.spawn(async move {
             let request = Request::tool(&me, "stuck", "text", json!({ "text": text }).into())?;
-            host.send(request.within(Duration::from_millis(500))).await
+            // All of them are under way long before the first gives up, on a busy machine too.
+            host.send(request.within(Duration::from_secs(2))).await
         });
     }
     calls.join_all().await
@@ -40,7 +41,7 @@ async fn a_server_that_does_not_read_holds_up_its_own_callers_only() {
     assert_eq!(stage.text("stuck", "text", json!({"text": "last"})).await, "last");
 
     // Far more than pipes and buffers take, and more than may wait.
-    let stuck = impatient_calls(&stage, 100, 512 << 10);
+    let stuck = impatient_calls(&stage, 100, 32 << 10);
     let (outcomes, ()) = tokio::join!(stuck, assert_answers(&stage, "fine"));
     let codes: Vec<&str> = outcomes.iter().map(code_of).collect();
     assert!(codes.iter().all(|code| matches!(*code, "timed-out" | "overloaded")), "{codes:?}");

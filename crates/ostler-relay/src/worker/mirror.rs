@@ -102,8 +102,7 @@ fn out_of_reach(cause: String) -> CallError {
     match ServerName::new("relay") {
         Ok(server) => {
             let state = UnavailableState::OutOfReach;
-            let action = String::new();
-            CallError::Unavailable(Unavailable { server, state, cause, action, retry_after: None })
+            CallError::Unavailable(Unavailable::new(server, state, cause, None))
         }
         Err(_) => CallError::Overloaded { what: cause, retry_after: Duration::from_secs(1) },
     }

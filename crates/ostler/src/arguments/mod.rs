@@ -81,6 +81,7 @@ impl Given {
             Self::Pairs(pairs) => pairs,
         };
         let schema = Schema::of_tool(definition);
+        let keys: Vec<&str> = pairs.iter().map(|pair| pair.key.as_str()).collect();
         let mut text = String::from("{");
         for (index, pair) in pairs.iter().enumerate() {
             if index > 0 {
@@ -88,7 +89,7 @@ impl Given {
             }
             text.push_str(&quote(&pair.key));
             text.push(':');
-            text.push_str(&pair.json(&schema)?);
+            text.push_str(&pair.json(&schema, &keys)?);
         }
         text.push('}');
         Ok(text)
@@ -146,9 +147,9 @@ fn read_pair(text: &str) -> Result<Pair, Failure> {
 }
 
 impl Pair {
-    /// The value as JSON, of the type that the tool asks for.
-    fn json(&self, schema: &Schema) -> Result<String, Failure> {
-        if let Some(known) = schema.refuses(&self.key) {
+    /// The value as JSON, of the type that the tool asks for; `keys` are those of all arguments.
+    fn json(&self, schema: &Schema, keys: &[&str]) -> Result<String, Failure> {
+        if let Some(known) = schema.refuses(&self.key, keys) {
             let what = format!("the tool has no argument `{}`", clean(&self.key));
             let hint = match nearest(&self.key, known.iter().copied()) {
                 Some(near) => format!("did you mean `{}`?", clean(near)),
@@ -182,7 +183,7 @@ impl Pair {
                     clean(&self.key),
                     wanted.join(" or ")
                 );
-                Err(usage(what, schema::HOW))
+                Err(usage(what, schema::how()))
             }
         }
     }

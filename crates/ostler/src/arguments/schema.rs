@@ -2,12 +2,15 @@
 
 use serde_json::{Map, Value};
 
+use crate::invocation::command;
+
 /// References and unions are followed this deep; a schema may refer to itself.
 const DEEPEST: usize = 8;
 
 /// How types are written on a command line.
-pub(super) const HOW: &str =
-    "`ostler tools --full` shows the arguments; lists and objects are written as JSON";
+pub(super) fn how() -> String {
+    format!("{} shows the arguments; lists and objects are written as JSON", command("tools --full"))
+}
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,10 +117,28 @@ impl Schema {
         arguments
     }
 
-    /// The known keys, if this key is not one of them and no other is allowed.
-    pub(super) fn refuses(&self, key: &str) -> Option<Vec<&str>> {
+    /// Returns the values that an argument may have, where the tool lists them.
+    pub(crate) fn values(&self, key: &str) -> Vec<String> {
+        let Some(property) = self.properties().and_then(|properties| properties.get(key)) else {
+            return Vec::new();
+        };
+        let listed = property.get("enum").and_then(Value::as_array);
+        let Some(listed) = listed else {
+            let is_boolean = self.kinds(key) == [Kind::Boolean];
+            return if is_boolean { vec!["true".into(), "false".into()] } else { Vec::new() };
+        };
+        listed.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect()
+    }
+
+    /// The known keys, if this key is not one of them and no other is allowed, or a required one is missing among all
+    /// keys that are given: then this one is probably a wrong name of it.
+    pub(super) fn refuses(&self, key: &str, given: &[&str]) -> Option<Vec<&str>> {
+        let has = |keyword: &str| self.root.get(keyword).is_some();
         let is_closed = self.root.get("additionalProperties") == Some(&Value::Bool(false))
-            && self.root.get("patternProperties").is_none();
+            || texts(self.root.get("required")).any(|required| !given.contains(&required))
+                && !["allOf", "anyOf", "oneOf", "$ref"].into_iter().any(has)
+                && self.properties().is_some_and(|properties| !properties.is_empty());
+        let is_closed = is_closed && !has("patternProperties");
         let known: Vec<&str> = self.properties().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
         (is_closed && !known.contains(&key)).then_some(known)
     }

@@ -113,13 +113,25 @@ proptest! {
     #[test]
     fn any_text_arrives_as_it_was_typed(value in "[^@]\\PC{0,40}") {
         let pair = read_pair(&format!("text={value}")).unwrap();
-        let json = pair.json(&Schema::of_tool(TOOL.as_bytes())).unwrap();
+        let json = pair.json(&Schema::of_tool(TOOL.as_bytes()), &["whole"]).unwrap();
         prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), value);
     }
 
     #[test]
     fn digits_are_never_changed(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,40})?") {
         let pair = read_pair(&format!("real={digits}")).unwrap();
-        prop_assert_eq!(pair.json(&Schema::of_tool(TOOL.as_bytes())).unwrap(), digits);
+        prop_assert_eq!(pair.json(&Schema::of_tool(TOOL.as_bytes()), &["whole"]).unwrap(), digits);
     }
+}
+
+#[test]
+fn an_unknown_key_is_refused_where_a_required_one_is_missing() {
+    let tool = r#"{"name":"t","inputSchema":{"type":"object","properties":{"timezone":{},"form":{}},"required":["timezone"]}}"#;
+    let refused = build(tool, &["tz=UTC"]).unwrap_err();
+    assert!(refused.contains("the tool has no argument `tz`"), "{refused}");
+    assert!(refused.contains("it has `form`, `timezone`"), "{refused}");
+    assert_eq!(build(tool, &["timezone=UTC", "tz=UTC"]).unwrap(), r#"{"timezone":"UTC","tz":"UTC"}"#);
+    assert_eq!(build(tool, &["form=x"]).unwrap(), r#"{"form":"x"}"#, "the server says what is missing");
+    let wide = r#"{"name":"t","inputSchema":{"properties":{"a":{}},"required":["a"],"allOf":[{}]}}"#;
+    assert_eq!(build(wide, &["b=1"]).unwrap(), r#"{"b":1}"#);
 }

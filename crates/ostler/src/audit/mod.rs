@@ -117,7 +117,8 @@ impl Audit {
         let Note { action, server, subject, detail } = *note;
         let said =
             Said { principal: OPERATOR, role: OPERATOR, server, action, subject, detail, ..Said::default() };
-        self.push(Row::now(Kind::Admin, "ok", &said));
+        let outcome = if action == "config-refused" { "refused" } else { "ok" };
+        self.push(Row::now(Kind::Admin, outcome, &said));
     }
 
     /// How writing goes.

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ostler_core::config::{Config, Jwks, Problem};
 
 use super::jwt;
+use crate::invocation::command;
 use crate::token::Record;
 use crate::token::store::Store;
 
@@ -29,8 +30,9 @@ pub(crate) fn check(config: &Config, tokens: Option<&Store>) -> Vec<Problem> {
             "{} can be reached from other machines, and no credentials are set up, so `ostler serve` refuses it",
             config.listen
         );
-        let hint = "make a token with `ostler token create --name NAME --role ROLE`, or set up [auth.jwt]";
-        warn(config, "listen", message, hint)
+        let create = command("token create --name NAME --role ROLE");
+        let hint = format!("make a token with {create}, or set up [auth.jwt]");
+        warn(config, "listen", message, &hint)
     });
     keys.into_iter().chain(address).collect()
 }

@@ -14,9 +14,9 @@ use crate::failure::Failure;
 type Group = (&'static str, &'static [&'static str]);
 
 const GROUPS: [Group; 6] = [
-    ("Run servers", &["serve", "stdio", "start", "stop", "restart", "reload", "warm"]),
+    ("Run servers", &["serve", "stdio", "down", "start", "stop", "restart", "reload", "warm"]),
     ("Use servers", &["call", "tools", "prompts", "resources"]),
-    ("Watch", &["status", "logs", "audit"]),
+    ("Watch", &["status", "daemons", "logs", "audit"]),
     ("Approve and allow", &["trust", "lock", "diff", "approve", "token", "explain"]),
     ("Configure", &["list", "check", "schema"]),
     ("More", &["worker", "relay", "demo", "completions", "man", "help", "version"]),
@@ -26,11 +26,13 @@ const GROUPS: [Group; 6] = [
 const REST: &str = "Other commands";
 
 /// Words that people type for a command that has another name.
-const SYNONYMS: [(&[&str], &str); 18] = [
+const SYNONYMS: [(&[&str], &str); 20] = [
     (&["run", "up", "daemon", "gateway", "server-start", "listen"], "serve"),
     (&["mcp", "attach"], "stdio"),
+    (&["shutdown", "quit", "exit", "halt"], "down"),
     (&["exec", "execute", "invoke", "use"], "call"),
-    (&["tool", "describe", "inspect", "search"], "tools"),
+    (&["tool", "describe", "inspect"], "tools"),
+    (&["search", "find", "grep"], "tools --search"),
     (&["prompt"], "prompts"),
     (&["resource"], "resources"),
     (&["ls", "server", "servers", "show"], "list"),
@@ -42,9 +44,30 @@ const SYNONYMS: [(&[&str], &str); 18] = [
     (&["history", "calls", "events"], "audit"),
     (&["config", "validate", "verify", "lint", "test"], "check"),
     (&["pin", "pins", "freeze"], "lock"),
-    (&["tokens", "key", "keys", "login"], "token"),
+    (&["tokens", "key", "keys"], "token"),
     (&["why", "can", "policy", "role", "roles", "permissions"], "explain"),
     (&["fetch", "pull", "download", "install", "preload"], "warm"),
+];
+
+/// Words for what is done in another way, and that way.
+const ADVICE: [(&[&str], &str); 5] = [
+    (
+        &["add", "remove", "rm", "init", "new", "create", "edit"],
+        "servers stand in the config: edit ostler.toml or .mcp.json; `ostler list` shows them, `ostler check` finds mistakes",
+    ),
+    (
+        &["import", "migrate", "convert"],
+        "any `mcpServers` file works as it is: `ostler serve --config ~/.cursor/mcp.json`",
+    ),
+    (
+        &["connect", "disconnect", "client", "clients"],
+        "have the client start `ostler stdio`, such as `claude mcp add ostler ostler stdio`; see `ostler stdio --help`",
+    ),
+    (
+        &["login", "logout", "auth"],
+        "a remote server's token goes into `headers` of the config; tokens for your own callers: `ostler token create`",
+    ),
+    (&["ui", "dashboard", "web", "open"], "`ostler status --watch` shows the servers as they are"),
 ];
 
 /// Puts the groups of commands into the help of the whole program.
@@ -104,9 +127,15 @@ pub(crate) fn unknown_command(parent: &Command, word: &str) -> Failure {
     let parent = parent.get_bin_name().unwrap_or("ostler");
     let all =
         if is_whole { "`ostler help` lists all commands".into() } else { format!("see `{parent} --help`") };
-    let hint = match synonym.or_else(near) {
-        Some(meant) => format!("did you mean `{parent} {meant}`? {all}"),
-        None => all,
+    let advice =
+        ADVICE.iter().find(|(words, _)| is_whole && words.contains(&word)).map(|(_, advice)| *advice);
+    let hint = match (advice, synonym.or_else(near)) {
+        _ if is_whole && word.contains("__") => {
+            format!("to call a tool, write `ostler call {} key=value`", word.escape_debug())
+        }
+        (Some(advice), _) => advice.to_owned(),
+        (None, Some(meant)) => format!("did you mean `{parent} {meant}`? {all}"),
+        (None, None) => all,
     };
     Failure::Usage { what: format!("there is no command `{}`", word.escape_debug()), hint: Some(hint) }
 }
@@ -132,6 +161,9 @@ mod tests {
     #[test]
     fn synonyms_lead_to_commands_and_are_none_themselves() {
         let command = grammar();
+        for word in ADVICE.iter().flat_map(|(words, _)| *words) {
+            assert!(command.find_subcommand(word).is_none(), "`{word}` is a command");
+        }
         for (words, meant) in SYNONYMS {
             let name = meant.split(' ').next().unwrap();
             assert!(command.find_subcommand(name).is_some(), "there is no command `{name}`");

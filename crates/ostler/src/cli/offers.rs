@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{TEMPLATE, read_time};
+use crate::completion;
 
 /// List the prompts of servers, or get one
 #[derive(Debug, Args)]
@@ -59,10 +60,10 @@ pub(crate) enum ResourcesCommand {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Only those of this server
-    #[arg(value_name = "SERVER")]
+    #[arg(value_name = "SERVER", add = completion::servers())]
     name: Option<String>,
     /// The same, whatever the server is called
-    #[arg(long, value_name = "NAME", conflicts_with = "name")]
+    #[arg(long, value_name = "NAME", conflicts_with = "name", add = completion::servers())]
     server: Option<String>,
     /// Print JSON, with each definition as its server wrote it
     #[arg(long)]
@@ -87,10 +88,10 @@ impl List {
 )]
 pub(crate) struct GetPrompt {
     /// The prompt: git__review, git.review, or `review` where one server alone has it
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::prompts())]
     pub(crate) prompt: String,
     /// Arguments of the prompt
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = completion::prompt_arguments())]
     pub(crate) pairs: Vec<String>,
     /// Print the whole result as JSON, byte for byte as the server sent it
     #[arg(long)]
@@ -113,9 +114,10 @@ parts go out one after the other. Bytes go to stdout unless that is a terminal."
 )]
 pub(crate) struct ReadResource {
     /// The URI
+    #[arg(add = completion::resources())]
     pub(crate) uri: String,
     /// Ask this server, whether it lists the URI or not
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completion::servers())]
     pub(crate) server: Option<String>,
     /// Write it into this file
     #[arg(long, value_name = "FILE", conflicts_with = "json")]

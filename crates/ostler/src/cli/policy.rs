@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use super::{TEMPLATE, read_time};
 use crate::clock::When;
 use crate::command::token;
+use crate::completion;
 use crate::token::Budget;
 
 #[derive(Debug, Subcommand)]
@@ -27,6 +28,7 @@ pub(crate) enum TokenCommand {
   ostler token revoke ci")]
     Revoke {
         /// The name of the token
+        #[arg(add = completion::tokens())]
         name: String,
     },
 }
@@ -47,7 +49,7 @@ pub(crate) struct NewToken {
     #[arg(long, value_parser = token::read_name)]
     pub(crate) name: String,
     /// The role of its callers: one of the config, or `local`
-    #[arg(long, value_parser = token::read_name)]
+    #[arg(long, value_parser = token::read_name, add = completion::roles())]
     pub(crate) role: String,
     /// Expire after this long, such as 30d; without it, good until revoked
     #[arg(long, value_name = "TIME", value_parser = read_time)]
@@ -86,16 +88,16 @@ pub(crate) struct Audit {
     #[arg(long, value_name = "WHEN", value_parser = When::parse)]
     pub(crate) until: Option<When>,
     /// Only callers in this role
-    #[arg(long)]
+    #[arg(long, add = completion::roles())]
     pub(crate) role: Option<String>,
     /// Only this caller: `ada` is also `token:ada` and `jwt:ada`
     #[arg(long, value_name = "PRINCIPAL")]
     pub(crate) caller: Option<String>,
     /// Only this server
-    #[arg(long)]
+    #[arg(long, add = completion::servers())]
     pub(crate) server: Option<String>,
     /// Only this tool, prompt or resource
-    #[arg(long)]
+    #[arg(long, add = completion::tools())]
     pub(crate) tool: Option<String>,
     /// Only this outcome: ok, tool-error, denied, cancelled, timed-out, ...
     #[arg(long)]
@@ -122,18 +124,18 @@ pub(crate) struct Audit {
   ostler lock                       pin servers that are not pinned yet
   ostler lock time git              only these servers
   ostler lock --all                 pin all servers as they are now",
-    after_help = "ostler.lock lies beside the config; commit it. With it, a tool, prompt or resource whose definition \
+    after_help = "ostler.lock lies beside ostler.toml, FILE.ostler.lock beside any other config; commit it. With it, a tool, prompt or resource whose definition \
 changed, or was never approved, is neither listed nor called, and changed instructions are withheld. Servers that \
 changed since they were pinned are named and left alone: `ostler diff` shows the change, `ostler approve` accepts it."
 )]
 pub(crate) struct Lock {
     /// Only these servers
-    #[arg(value_name = "SERVER")]
+    #[arg(value_name = "SERVER", add = completion::servers())]
     pub(crate) servers: Vec<String>,
     /// Also accept changes of pinned servers, and drop servers that the config no longer has
     #[arg(long)]
     pub(crate) all: bool,
-    /// Also pin definitions with alarms
+    /// Also pin definitions that raise an alarm, such as hidden text
     #[arg(long)]
     pub(crate) alarming: bool,
     /// Print JSON
@@ -155,6 +157,7 @@ characters are spelled out. Servers are started to be asked. Each name is follow
 )]
 pub(crate) struct Diff {
     /// Only this server
+    #[arg(add = completion::servers())]
     pub(crate) server: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -176,9 +179,9 @@ approval at once."
 )]
 pub(crate) struct Approve {
     /// A name as `ostler diff` prints it, or a server for all its changes
-    #[arg(value_name = "SERVER[__TOOL][@HASH]", required = true)]
+    #[arg(value_name = "SERVER[__TOOL][@HASH]", required = true, add = completion::servers_and_tools())]
     pub(crate) what: Vec<String>,
-    /// Also approve definitions with alarms
+    /// Also approve definitions that raise an alarm, such as hidden text
     #[arg(long)]
     pub(crate) alarming: bool,
     /// Print JSON
@@ -224,9 +227,10 @@ pub(crate) struct Trust {
 )]
 pub(crate) struct Explain {
     /// A role of the config; `local` is the role of callers without a token
+    #[arg(add = completion::roles())]
     pub(crate) role: String,
     /// SERVER__TOOL, SERVER/prompt:NAME, SERVER/resource:URI, SERVER/method:METHOD, or SERVER
-    #[arg(value_name = "WHAT")]
+    #[arg(value_name = "WHAT", add = completion::servers_and_tools())]
     pub(crate) what: String,
     /// Print JSON
     #[arg(long)]

@@ -12,6 +12,7 @@ use super::names;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, Style, clean, tell};
 use crate::pins::desk::{Desk, Offered};
 use crate::pins::findings::{Finding, Reviewer};
@@ -92,7 +93,10 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
             let names: Vec<String> = alarmed.iter().map(|name| clean(name)).collect();
             return Err(Failure::Unapproved {
                 what: format!("there are alarms about {}, so nothing was written", names.join(", ")),
-                hint: "read what they point at; `ostler approve --alarming …` takes it all the same".into(),
+                hint: format!(
+                    "read what they point at; {} takes it all the same",
+                    command("approve --alarming NAME")
+                ),
             });
         }
         if lock == before {
@@ -213,13 +217,16 @@ fn check(
     let server = &offered.server;
     let other = |name: &str, offers: String| Failure::Unapproved {
         what: format!("`{}` is not what was to be approved: {offers}", clean(name)),
-        hint: format!("look again with `ostler diff {server}`; nothing was written"),
+        hint: format!("look again with {}; nothing was written", command(&format!("diff {server}"))),
     };
     let unseen = |name: &str| match reviewed.has_seen(server) {
         true => other(name, "the server offers something else than `ostler diff` has shown".into()),
         false => Failure::Unapproved {
             what: format!("nothing of `{server}` has been shown that could be approved"),
-            hint: format!("`ostler diff {server}` shows it, with the hash to approve; nothing was written"),
+            hint: format!(
+                "{} shows it, with the hash to approve; nothing was written",
+                command(&format!("diff {server}"))
+            ),
         },
     };
     match wish {

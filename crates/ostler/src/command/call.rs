@@ -12,11 +12,14 @@ use serde_json::value::RawValue;
 
 use super::names;
 use crate::arguments::{self, Given};
+use crate::call_events::ELICITATION;
 use crate::cli;
 use crate::content;
 use crate::failure::Failure;
 use crate::output::{self, tell};
 use crate::reach::{self, Deadline, Reach, Trouble};
+use crate::table::cut;
+use crate::terminal::Terminal;
 use crate::wish::Wish;
 
 pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure> {
@@ -48,8 +51,8 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
             arguments: Some(RawValue::from_string(arguments).map_err(|error| Failure::Output(error.into()))?),
             ..Wish::default()
         };
-        match reach.ask(wish, deadline).await {
-            Ok(result) => show(typed, &result),
+        match reach.ask(wish, deadline, Terminal::of(shared)).await {
+            Ok(result) => show(typed, &tool.exposed, &result),
             Err(Trouble::Call(error @ CallError::OutcomeUnknown { .. })) => {
                 Err(Failure::Lost { error, last_words: reach.last_words(&tool.server).await })
             }
@@ -95,8 +98,8 @@ async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
         }
         _ => return None,
     };
-    let (server, action) = (server.clone(), "it is being started again".to_owned());
-    let unavailable = Unavailable { server, state, cause, action, retry_after: None };
+    let action = "it is being started again".into();
+    let unavailable = Unavailable { action, ..Unavailable::new(server.clone(), state, cause, None) };
     Some(Failure::Late(CallError::Unavailable(unavailable)))
 }
 
@@ -146,7 +149,7 @@ impl<'a> Typed<'a> {
     }
 }
 
-fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
+fn show(typed: &cli::Call, tool: &str, result: &Bytes) -> Result<(), Failure> {
     let head = ResultHead::open(result).unwrap_or_default();
     if typed.json {
         output::print_bytes(result)?;
@@ -160,12 +163,35 @@ fn show(typed: &cli::Call, result: &Bytes) -> Result<(), Failure> {
             tell("  hint: `--json` prints the whole result");
         }
     }
-    let tool = || output::clean(&typed.tool);
-    match head.kind {
-        _ if head.is_error => Err(Failure::ToolError(tool())),
-        ResultKind::Complete => Ok(()),
-        ResultKind::InputRequired => Err(Failure::Unfinished { tool: tool(), kind: "input_required".into() }),
-        ResultKind::Task => Err(Failure::Unfinished { tool: tool(), kind: "task".into() }),
-        ResultKind::Other(kind) => Err(Failure::Unfinished { tool: tool(), kind: output::clean(&kind) }),
+    match head.is_error {
+        true => Err(Failure::ToolError(output::clean(tool))),
+        false => finished(&format!("the tool `{}`", output::clean(tool)), result),
     }
+}
+
+/// Fails for a result that is none yet.
+pub(super) fn finished(what: &str, result: &Bytes) -> Result<(), Failure> {
+    let what = what.to_owned();
+    match ResultHead::open(result).unwrap_or_default().kind {
+        ResultKind::Complete => Ok(()),
+        ResultKind::InputRequired => Err(Failure::InputRequired { what, asked: asked(result) }),
+        ResultKind::Task => Err(Failure::Unfinished { what, kind: "task".into() }),
+        ResultKind::Other(kind) => Err(Failure::Unfinished { what, kind: output::clean(&kind) }),
+    }
+}
+
+/// Says what a server asks in its result.
+fn asked(result: &Bytes) -> String {
+    let requests = ostler_wire::member(result, "inputRequests").and_then(ostler_wire::all_members);
+    let one = |(_, request): (String, &[u8])| {
+        let params = ostler_wire::member(request, "params").unwrap_or(b"{}");
+        let method = ostler_wire::text_member(request, "method").unwrap_or_default();
+        let message = ostler_wire::text_member(params, "message").filter(|_| method == ELICITATION);
+        match message {
+            Some(message) => format!("\"{}\"", cut(&output::clean(&message), Some(200))),
+            None => format!("for `{}`, which `ostler call` does not offer", output::clean(&method)),
+        }
+    };
+    let asked: Vec<String> = requests.unwrap_or_default().into_iter().map(one).collect();
+    if asked.is_empty() { "to be asked again later".into() } else { asked.join(", ") }
 }

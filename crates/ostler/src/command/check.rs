@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use ostler_core::config::{Disabled, Problem};
+use ostler_core::name::ServerName;
 use serde::Serialize;
 
-use crate::config_file::{self, Found, counted, shown};
+use crate::config_file::{self, Found, counted, tell_no_servers};
 use crate::failure::Failure;
 use crate::spot::Spot;
 use crate::{auth, cli, environment, folders, output, pins, rule_check};
@@ -16,8 +17,13 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
         Found::Nowhere(looked_for) => return Err(Failure::NoConfig { looked_for }),
     };
     let mut reading = config_file::read(file)?;
+    let mut broken = Vec::new();
     if let Some(config) = &reading.config {
-        reading.problems.extend(environment::check(config));
+        let missing = environment::check(config);
+        let names = config.servers.iter().map(|spec| &spec.name);
+        broken = names.filter(|name| is_about(name, &missing)).map(ToString::to_string).collect();
+        reading.problems.extend(missing);
+        reading.problems.extend(config.shared_state());
         reading.problems.extend(pins::file::check(config, &reading.locked));
         let tokens = Spot::of(Some(&reading.file)).ok().map(|spot| spot.tokens());
         reading.problems.extend(auth::check::check(config, tokens.as_ref()));
@@ -27,7 +33,7 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
         reading.config = None;
     }
     let verdict = Verdict {
-        ok: reading.config.is_some(),
+        ok: reading.config.is_some() && broken.is_empty(),
         file: &reading.file,
         servers: reading.config.as_ref().map(|config| config.servers.len()),
         disabled: reading.config.iter().flat_map(|config| &config.disabled).map(name_of).collect(),
@@ -39,11 +45,16 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
         config_file::tell_problems(&reading.problems);
     }
     let Some(servers) = verdict.servers else {
-        let file = shown(&reading.file).to_owned();
-        return Err(Failure::Config { file, counted: counted(&reading.problems) });
+        return Err(Failure::config(&reading.file, &reading.problems));
     };
+    if !broken.is_empty() {
+        return Err(Failure::CannotStart { broken, servers });
+    }
     if typed.json {
         return Ok(());
+    }
+    if servers == 0 && verdict.disabled.is_empty() {
+        tell_no_servers(Some(&reading.file), &[]);
     }
     let counted = counted(&reading.problems);
     let separator = if counted.is_empty() { "" } else { ", " };
@@ -54,6 +65,12 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
         false => format!(", {} disabled ({})", names.len(), names.join(", ")),
     };
     output::print(&format!("ok: {}{disabled}{separator}{counted}\n", output::count(servers, "server")))
+}
+
+/// Whether an error is about a server.
+fn is_about(server: &ServerName, problems: &[Problem]) -> bool {
+    let key = format!("servers.{server}.");
+    problems.iter().any(|problem| problem.is_error() && problem.path.starts_with(&key))
 }
 
 fn name_of(disabled: &Disabled) -> String {

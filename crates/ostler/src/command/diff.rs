@@ -10,6 +10,7 @@ use super::tools::error_of_list;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::pins::desk::{Desk, Offered, say_pending};
 use crate::pins::findings::{Finding, Reviewer};
@@ -141,9 +142,7 @@ fn judge(comparison: &Comparison, asked: usize) -> Result<(), Failure> {
         1 => "1 definition is not as it was approved".into(),
         several => format!("{several} definitions are not as they were approved"),
     };
-    let hint = format!(
-        "`ostler approve {}` takes all of it; NAME@HASH takes one",
-        hashed.collect::<Vec<_>>().join(" ")
-    );
+    let approve = command(&format!("approve {}", hashed.collect::<Vec<_>>().join(" ")));
+    let hint = format!("{approve} takes all of it; NAME@HASH takes one");
     Err(Failure::Unapproved { what, hint })
 }

@@ -8,7 +8,7 @@ use ostler_core::spec::{ServerSpec, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::output::{self, Style, Tint, tell};
+use crate::output::{self, Style, Tint};
 use crate::reach::{self, Reach, Way};
 use crate::table::{Cell, Table};
 use crate::{cli, config_file};
@@ -16,13 +16,16 @@ use crate::{cli, config_file};
 pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure> {
     let entries = match reach::find(shared)? {
         Way::Here(setting) => entries(&setting.config),
-        Way::There(there) => reach::run(Way::There(there), async |reach| ask(reach).await)?,
+        Way::There(there) => reach::run(Way::There(there), async |reach| {
+            reach.tell_refused_change().await;
+            ask(reach).await
+        })?,
     };
     if typed.json {
         return output::print_json(&Listing { servers: entries });
     }
     if entries.is_empty() {
-        tell("the config has no servers");
+        config_file::tell_no_servers(shared.config.as_deref(), &[]);
     }
     let mut table = Table::new(&["NAME", "TRANSPORT", "STARTS", "SOURCE", "COMMAND"]);
     for entry in &entries {

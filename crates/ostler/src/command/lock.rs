@@ -11,6 +11,7 @@ use super::tools::error_of_list;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, Style, clean, tell};
 use crate::pins::desk::{Desk, Offered};
 use crate::pins::findings::{Finding, Reviewer};
@@ -191,7 +192,8 @@ impl Outcome {
                 pins.insert(name.to_owned(), old.clone());
             }
             if was_taken {
-                let why = "it has alarms; read it with `ostler diff`, then take it with `ostler approve --alarming`".to_owned();
+                let (diff, approve) = (command("diff"), command("approve --alarming"));
+                let why = format!("it has alarms; read it with {diff}, then take it with {approve}");
                 let (server, name) = (finding.server().clone(), finding.name());
                 if !self.unfit.iter().any(|unfit| unfit.name == name) {
                     self.unfit.push(Unfit { server, name, why });
@@ -242,7 +244,8 @@ impl Outcome {
         output::print(&text)?;
         for server in &self.orphaned {
             tell(&format!(
-                "`{server}` is in the lock file and not in the config; `ostler lock --all` takes it out"
+                "`{server}` is in the lock file and not in the config; {} takes it out",
+                command("lock --all")
             ));
         }
         for Unfit { name, why, .. } in &self.unfit {
@@ -268,8 +271,11 @@ impl Outcome {
             let what = format!("what was approved of {} was left as it is", names.join(", "));
             let first = names.first().copied().unwrap_or_default();
             let hint = format!(
-                "`ostler diff {first}` shows what is different, `ostler approve {first}` takes it \
-                 (with `--alarming` if it has alarms), and `ostler lock --all` takes everything as it is now"
+                "{} shows what is different, {} takes it (with `--alarming` if it has alarms), and {} takes everything \
+                 as it is now",
+                command(&format!("diff {first}")),
+                command(&format!("approve {first}")),
+                command("lock --all")
             );
             return Err(Failure::Unapproved { what, hint });
         }

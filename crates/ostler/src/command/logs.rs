@@ -5,18 +5,19 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
+use ostler_core::error::CallError;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{When, Zone, rfc3339};
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Reach, Way};
+use crate::reach::{self, Reach, Trouble, Way};
 use crate::spot::{Kind, Spot};
 use crate::{cli, config_file};
 
 /// Why the output of servers needs a daemon.
-const WHY: &str = "the daemon keeps what its servers write; `ostler status SERVER --probe` starts one server and shows \
-                   how it fails";
+const WHY: &str = "the daemon keeps what its servers write";
 
 /// How often the log of the daemon is looked at.
 const EVERY: Duration = Duration::from_millis(200);
@@ -45,11 +46,27 @@ pub(super) fn run(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure
         query.push_str(&format!("&lines={lines}"));
     }
     let there = reach::find_daemon(shared, WHY)?;
-    let mut printer = Printer { typed, zone, style: Style::stdout(), widest: 0 };
+    let mut printer = Printer { typed, zone, style: Style::stdout(), widest: 0, count: 0 };
     reach::run(Way::There(there), async |reach| match reach {
-        Reach::There(there) => Ok(there.logs(&typed.servers, &query, |line| printer.print(line)).await?),
+        Reach::There(there) => match there.logs(&typed.servers, &query, |line| printer.print(line)).await {
+            Err(Trouble::Call(CallError::UnknownServer { name, .. })) => {
+                Err(Failure::unknown_server(&name, &reach.known().await?))
+            }
+            shown => Ok(shown?),
+        },
         Reach::Here(_) => Err(Failure::NoDaemon { why: WHY }),
-    })
+    })?;
+    if printer.count == 0 {
+        let (logs, own) = (command("logs --follow"), command("logs --self"));
+        let fitting = if typed.since.is_some() { " in that time" } else { "" };
+        let who = match typed.servers.as_slice() {
+            [] => "no server has written to stderr".into(),
+            [only] => format!("`{}` has not written to stderr", clean(only)),
+            _ => "none of these servers has written to stderr".to_owned(),
+        };
+        tell(&format!("{who}{fitting}; {logs} waits for lines, {own} shows the daemon's own log"));
+    }
+    Ok(())
 }
 
 /// Prints lines as they come.
@@ -59,10 +76,13 @@ struct Printer<'a> {
     style: Style,
     /// The longest name so far, so that most lines begin in the same column.
     widest: usize,
+    /// Lines so far.
+    count: usize,
 }
 
 impl Printer<'_> {
     fn print(&mut self, line: &Line) -> Result<(), Failure> {
+        self.count += 1;
         if self.typed.json {
             let text = serde_json::to_string(line).map_err(|error| Failure::Output(error.into()))?;
             return output::print(&(text + "\n"));

@@ -9,6 +9,7 @@ use clap_mangen::Man;
 use serde_json::json;
 
 use crate::cli::{self, find_command, unknown_command};
+use crate::completion;
 use crate::failure::Failure;
 use crate::output::{print, print_bytes, print_json};
 use crate::sabotage::VERSION;
@@ -20,9 +21,7 @@ const COMMIT: Option<&str> = option_env!("OSTLER_COMMIT");
 const TARGET: &str = env!("OSTLER_TARGET");
 
 pub(super) fn print_completions(shell: Shell) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut cli::grammar(), "ostler", &mut text);
-    print_bytes(&text)
+    print_bytes(&completion::script(shell)?)
 }
 
 pub(super) fn print_page(words: &[String]) -> Result<(), Failure> {
@@ -49,7 +48,10 @@ pub(super) fn print_version(is_json: bool) -> Result<(), Failure> {
 
 /// Says that the first of the words is no command.
 pub(super) fn unknown(words: &[OsString]) -> Failure {
-    let word = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    // `mcp list` of other programs is `list` here.
+    let is_family = |word: &&OsString| *word == "mcp" && words.len() > 1;
+    let word = words.iter().find(|word| !is_family(word));
+    let word = word.map(|word| word.to_string_lossy()).unwrap_or_default();
     unknown_command(&built(), &word)
 }
 

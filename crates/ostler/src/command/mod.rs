@@ -4,13 +4,15 @@ mod approve;
 mod audit;
 mod call;
 mod check;
+mod daemons;
 mod diff;
+mod down;
 mod explain;
 pub(crate) mod list;
 mod lock;
 pub(crate) mod logs;
 mod manual;
-mod names;
+pub(crate) mod names;
 mod offer;
 mod offers;
 pub(crate) mod operate;
@@ -28,7 +30,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
-use crate::{demo, guard, output, stdio};
+use crate::{demo, guard, invocation, output, stdio};
 
 /// The variable that says what is logged.
 const LOG: &str = "OSTLER_LOG";
@@ -37,10 +39,12 @@ const LOG: &str = "OSTLER_LOG";
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     log(cli.shared.verbose);
     let shared = &cli.shared;
+    invocation::remember(shared);
     let file = shared.config.as_deref();
     match cli.command {
         Command::Serve(typed) => serve::run(&typed, file),
-        Command::Stdio { token_file } => stdio::run(shared, token_file.as_deref()),
+        Command::Stdio { token_file } => return stdio::run(shared, token_file.as_deref()),
+        Command::Down(typed) => down::run(&typed, shared),
         Command::Worker(typed) => worker::run(typed),
         Command::Call(typed) => call::run(&typed, shared),
         Command::Tools(typed) => tools::run(&typed, shared),
@@ -48,6 +52,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Resources(typed) => offers::resources(&typed, shared),
         Command::List(typed) => list::run(&typed, shared),
         Command::Status(typed) => status::run(&typed, shared),
+        Command::Daemons(typed) => daemons::run(&typed),
         Command::Warm(typed) => status::warm(&typed, shared),
         Command::Start { server } => operate::run("start", &server, shared),
         Command::Stop { server } => operate::run("stop", &server, shared),

@@ -9,6 +9,7 @@ use ostler_core::name::ServerName;
 use ostler_host::{Discovered, ListedTool};
 
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, clean};
 use crate::reach::{Deadline, Reach, Trouble};
 
@@ -16,7 +17,7 @@ use crate::reach::{Deadline, Reach, Trouble};
 const SEPARATORS: [&str; 5] = ["__", ".", "/", ":", " "];
 
 /// Returns every way to read a text as a server and the name of something that it has.
-pub(super) fn readings<'s, 't>(servers: &'s [ServerName], text: &'t str) -> Vec<(&'s ServerName, &'t str)> {
+pub(crate) fn readings<'s, 't>(servers: &'s [ServerName], text: &'t str) -> Vec<(&'s ServerName, &'t str)> {
     let reading = |server: &'s ServerName| {
         let rest = text.strip_prefix(server.as_str())?;
         let item = SEPARATORS.iter().find_map(|separator| rest.strip_prefix(separator))?;
@@ -109,7 +110,7 @@ pub(super) async fn tool(
 async fn bare_tool(reach: &Reach, servers: &[ServerName], text: &str) -> Result<ListedTool, Trouble> {
     if servers.iter().any(|server| server.as_str() == text) {
         let what = format!("`{text}` is a server, and no tool of it is named");
-        let hint = Some(format!("`ostler tools {text}` lists its tools"));
+        let hint = Some(format!("{} lists its tools", command(&format!("tools {text}"))));
         return Err(Failure::Usage { what, hint }.into());
     }
     if let Some((server, _)) = text.split_once("__") {

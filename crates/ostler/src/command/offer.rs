@@ -11,11 +11,12 @@ use ostler_core::name::ServerName;
 use ostler_host::Kind;
 use serde::Deserialize;
 
-use super::names;
+use super::{call, names};
 use crate::arguments::Given;
 use crate::failure::Failure;
 use crate::output::{self, clean, size, tell};
 use crate::reach::{self, Deadline, Offered, Reach};
+use crate::terminal::Terminal;
 use crate::wish::Wish;
 use crate::{cli, content};
 
@@ -31,7 +32,7 @@ pub(super) fn get(typed: &cli::GetPrompt, shared: &cli::Shared) -> Result<(), Fa
             arguments: Some(arguments),
             ..Wish::default()
         };
-        let result = ask(reach, wish, deadline).await?;
+        let result = ask(reach, wish, deadline, shared).await?;
         if typed.json {
             return print_raw(&result);
         }
@@ -51,7 +52,7 @@ pub(super) fn read(typed: &cli::ReadResource, shared: &cli::Shared) -> Result<()
             None => owner_of(reach, &typed.uri).await?,
         };
         let wish = Wish { server: server.to_string(), uri: Some(typed.uri.clone()), ..Wish::default() };
-        let result = ask(reach, wish, deadline).await?;
+        let result = ask(reach, wish, deadline, shared).await?;
         match (&typed.out, typed.json) {
             (_, true) => print_raw(&result),
             (Some(file), _) => write(file, &decode(&server, &result)?.bytes),
@@ -60,8 +61,17 @@ pub(super) fn read(typed: &cli::ReadResource, shared: &cli::Shared) -> Result<()
     })
 }
 
-async fn ask(reach: &Reach, wish: Wish, deadline: Option<Deadline>) -> Result<Bytes, Failure> {
-    reach.ask(wish, deadline).await.map_err(|trouble| Failure::of_call(trouble, deadline))
+async fn ask(
+    reach: &Reach,
+    wish: Wish,
+    deadline: Option<Deadline>,
+    shared: &cli::Shared,
+) -> Result<Bytes, Failure> {
+    let what = if wish.prompt.is_some() { "the prompt" } else { "the resource" };
+    let result = reach.ask(wish, deadline, Terminal::of(shared)).await;
+    let result = result.map_err(|trouble| Failure::of_call(trouble, deadline))?;
+    call::finished(what, &result)?;
+    Ok(result)
 }
 
 fn print_raw(result: &Bytes) -> Result<(), Failure> {
@@ -72,7 +82,7 @@ fn print_raw(result: &Bytes) -> Result<(), Failure> {
 /// Finds the prompt that a name means, by the rules for tools.
 async fn find_prompt(reach: &Reach, text: &str) -> Result<(ServerName, String), Failure> {
     let servers = reach.names().await?;
-    let offered = reach.offers(Kind::Prompts).await?;
+    let offered = reach.offers(Kind::Prompts, None).await?;
     let is_owner =
         |one: &&Offered| names::readings(&servers, text).iter().any(|(server, _)| **server == one.server);
     let table = Table::new(
@@ -112,14 +122,14 @@ async fn owner_of(reach: &Reach, uri: &str) -> Result<ServerName, Failure> {
     if let [only] = reach.names().await?.as_slice() {
         return Ok(only.clone());
     }
-    let listed = reach.offers(Kind::Resources).await?;
+    let listed = reach.offers(Kind::Resources, None).await?;
     let fitting = |offered: &[Offered], fits: &dyn Fn(&str) -> bool| -> Vec<ServerName> {
         let owners = offered.iter().filter(|one| one.items.iter().any(|item| fits(&item.name)));
         owners.map(|one| one.server.clone()).collect()
     };
     let mut owners = fitting(&listed, &|name| name == uri);
     if owners.is_empty() {
-        owners = fitting(&reach.offers(Kind::Templates).await?, &|name| template::fits(name, uri));
+        owners = fitting(&reach.offers(Kind::Templates, None).await?, &|name| template::fits(name, uri));
     }
     match owners.as_slice() {
         [only] => Ok(only.clone()),

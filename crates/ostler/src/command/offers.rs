@@ -12,7 +12,8 @@ use super::offer;
 use super::tools::error_of_list;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{self, Style};
+use crate::invocation::command;
+use crate::output::{self, Style, tell};
 use crate::reach::{self, Offered, Reach};
 use crate::table::{Cell, Table};
 use crate::told::Told;
@@ -44,7 +45,9 @@ fn list_prompts(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Fail
             }
             output::print(&table.render(Style::stdout(), output::width()))?;
         }
-        judge(&prompts)
+        judge(&prompts)?;
+        tell_none(typed, Kind::Prompts, items(&prompts).count());
+        Ok(())
     })
 }
 
@@ -52,6 +55,7 @@ fn list_resources(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Fa
     reach::run(reach::find(shared)?, async |reach| {
         let resources = select(reach, typed, Kind::Resources).await?;
         let templates = select(reach, typed, Kind::Templates).await?;
+        let count = items(&resources).chain(items(&templates)).count();
         let uri = |_: &ServerName, uri: &str| uri.to_owned();
         if typed.json {
             let (resources_shown, templates) = (entries(&resources, uri)?, entries(&templates, uri)?);
@@ -65,20 +69,38 @@ fn list_resources(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Fa
             }
             output::print(&table.render(Style::stdout(), output::width()))?;
         }
-        judge(&resources)
+        judge(&resources)?;
+        tell_none(typed, Kind::Resources, count);
+        Ok(())
     })
 }
 
 /// What all servers offer, or the one that is meant.
 async fn select(reach: &Reach, typed: &cli::OfferList, kind: Kind) -> Result<Vec<Offered>, Failure> {
-    if let Some(server) = typed.server() {
-        let names = reach.names().await?;
-        if !names.iter().any(|name| name.as_str() == server) {
-            return Err(Failure::unknown_server(server, &names));
+    let Some(typed) = typed.server() else { return reach.offers(kind, None).await };
+    let names = reach.names().await?;
+    let Some(server) = names.iter().find(|name| name.as_str() == typed) else {
+        if typed == "list" {
+            return Err(super::tools::without_list(word(kind)));
         }
+        return Err(Failure::unknown_server(typed, &names));
+    };
+    let mut offered = reach.offers(kind, Some(server)).await?;
+    // A daemon of an earlier version lists all of them.
+    offered.retain(|one| one.server == *server);
+    Ok(offered)
+}
+
+/// Says that there is nothing to list.
+fn tell_none(typed: &cli::OfferList, kind: Kind, count: usize) {
+    if count == 0 {
+        let who = typed.server().map_or("no server offers".into(), |server| format!("`{server}` offers no"));
+        tell(&format!("{who} {}; {} lists what can be called", word(kind), command("tools")));
     }
-    let is_meant = |offered: &Offered| typed.server().is_none_or(|name| offered.server.as_str() == name);
-    Ok(reach.offers(kind).await?.into_iter().filter(is_meant).collect())
+}
+
+fn word(kind: Kind) -> &'static str {
+    if kind == Kind::Prompts { "prompts" } else { "resources" }
 }
 
 fn judge(offered: &[Offered]) -> Result<(), Failure> {

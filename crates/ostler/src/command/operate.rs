@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, tell};
 use crate::reach::{self, Reach, There, Trouble, Way};
 use crate::told::Told;
@@ -121,13 +122,18 @@ fn show_change(plan: Plan, failed: &[Failed]) -> Result<(), Failure> {
 fn show_lock(change: &LockChange) -> Result<(), Failure> {
     match change {
         LockChange::Unchanged => Ok(()),
-        LockChange::TakenUp => output::print("ostler.lock: taken up\n"),
-        LockChange::Gone => output::print("ostler.lock: gone, so nothing is pinned any more\n"),
+        LockChange::TakenUp => output::print("lock file: taken up\n"),
+        LockChange::Gone => output::print("lock file: gone, so nothing is pinned any more\n"),
         LockChange::Unusable => {
-            tell(
-                "ostler.lock was not taken up; what was approved before stays in force (`ostler diff` says why)",
-            );
-            Err(Failure::Config { file: "ostler.lock".into(), counted: output::count(1, "problem") })
+            tell(&format!(
+                "the lock file was not taken up; what was approved before stays in force ({} says why)",
+                command("diff")
+            ));
+            Err(Failure::Config {
+                file: "the lock file".into(),
+                counted: output::count(1, "problem"),
+                first: None,
+            })
         }
     }
 }
@@ -140,7 +146,7 @@ fn show_problems(problems: &[Problem]) -> Failure {
     }
     let file = problems.first().map(|problem| config_file::shown(&problem.file).to_owned());
     let counted = output::count(problems.len(), "problem");
-    Failure::Config { file: file.unwrap_or_default(), counted }
+    Failure::Config { file: file.unwrap_or_default(), counted, first: None }
 }
 
 fn with_daemon(

@@ -5,14 +5,21 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
+use super::down;
 use crate::config_file::Found;
 use crate::daemon::{self, Launch};
 use crate::failure::Failure;
-use crate::spot::{Kind, Spot};
+use crate::output::{Style, tell};
+use crate::reach::{Address, There};
+use crate::spot::{Kind, Note, Spot};
 use crate::{cli, config_file, trust};
 
 /// How long what is still being written to disk may take at the end.
 const LAST_WRITES: Duration = Duration::from_millis(200);
+
+/// How long calls of a daemon that makes way may take. It is the time that clients of `ostler stdio` wait at most, with
+/// some left for the start of the next one.
+const LAST_CALLS: Duration = Duration::from_secs(30);
 
 pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure> {
     if typed.linger.is_some() {
@@ -27,7 +34,7 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
     let found = if typed.found { found.in_working_directory() } else { found };
     let spot = Spot::of(found.file())?;
     let kind = if typed.linger.is_some() { Kind::Lingering } else { Kind::Served };
-    let Some(claim) = spot.claim(kind, |_| {})? else {
+    let Some(claim) = spot.claim(kind, |note| make_way(&spot, note))? else {
         // Of several that are started for clients at once, one is enough.
         return if typed.linger.is_some() { Ok(()) } else { Err(Failure::AlreadyRunning(spot.running())) };
     };
@@ -56,4 +63,21 @@ pub(super) fn run(typed: &cli::Serve, file: Option<&Path>) -> Result<(), Failure
     let result = runtime.block_on(daemon::run(launch));
     runtime.shutdown_timeout(LAST_WRITES);
     result
+}
+
+/// Asks a daemon that `ostler stdio` has started to end. Its clients come to this one.
+fn make_way(spot: &Spot, note: &Note) {
+    tell(&format!(
+        "taking over from the daemon that `ostler stdio` started (pid {}); its calls in flight finish first",
+        note.pid
+    ));
+    let ask = || -> Result<(), Failure> {
+        let unreadable = || Failure::Unreachable { url: note.url.clone(), why: "no address".into() };
+        let there = There::new(Address::near(&note.url).ok_or_else(unreadable)?, spot.token());
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
+        runtime.block_on(down::end(&there, Some(LAST_CALLS))).map(drop)
+    };
+    if let Err(failure) = ask() {
+        tell(&failure.render(Style::stderr()));
+    }
 }

@@ -2,21 +2,28 @@
 
 use std::time::Duration;
 
+use ostler_core::error::{CallError, Unavailable};
 use ostler_core::fault::Span;
 use ostler_core::name::ServerName;
+use ostler_core::spec::Isolation;
 use ostler_core::status::{InvalidDefinition, InvalidDefinitions, ServerStatus, State};
 use serde::Serialize;
 
 use super::tools::error_of_list;
-use crate::failure::Failure;
+use crate::about::{About, lasting};
+use crate::failure::{Failure, hint_of_list};
+use crate::invocation::command;
 use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Probed, Reach, Relayed};
+use crate::reach::{self, Probed, Reach, RefusedChange, Relayed};
 use crate::table::{Cell, Table};
 use crate::told::Told;
-use crate::{cli, pins};
+use crate::{cli, config_file, folders, pins};
 
 /// How often `--watch` looks.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// Processes of one server that are shown to people.
+const SHOWN_PROCESSES: usize = 10;
 
 /// Moves the cursor home and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -30,12 +37,12 @@ pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failu
         if typed.watch && !reach.is_lasting() {
             return Err(Failure::Usage {
                 what: "there is nothing to watch: no daemon runs for this config".into(),
-                hint: Some("start one with `ostler serve`, or add --probe".into()),
+                hint: Some(format!("start one with {}, or add --probe", command("serve"))),
             });
         }
         let mut shown: Vec<Shown> = select(reach, typed).await?.into_iter().map(Shown::seen).collect();
         let view = if reach.is_lasting() { View::Live } else { View::Asleep };
-        show(&typed.format(), view, &shown, relay(typed, reach).await)?;
+        show(&typed.format(), view, &shown, &Around::of(typed, reach).await)?;
         if let Some(trouble) = reach.audit_trouble().await? {
             tell(&format!("warning: {trouble}"));
         }
@@ -60,7 +67,7 @@ pub(super) fn warm(typed: &cli::Warm, shared: &cli::Shared) -> Result<(), Failur
         };
         let probed = reach.probe(&names, false).await?;
         let shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
-        show(&Format { json: typed.json, clear: false }, View::Probed, &shown, None)?;
+        show(&Format { json: typed.json, clear: false }, View::Probed, &shown, &Around::default())?;
         Failure::of_servers(probed.iter().filter(|probed| probed.error.is_some()).count(), probed.len())
     })
 }
@@ -80,7 +87,7 @@ async fn probe(typed: &cli::Status, reach: &Reach) -> Result<(), Failure> {
     let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
     let mut shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
     shown.extend(disabled.into_iter().map(Shown::seen));
-    show(&typed.format(), View::Probed, &shown, relay(typed, reach).await)?;
+    show(&typed.format(), View::Probed, &shown, &Around::of(typed, reach).await)?;
     if typed.watch {
         return watch(typed, View::Probed, reach, &mut shown).await;
     }
@@ -106,7 +113,7 @@ async fn watch(
             }
         };
         *shown = now.into_iter().map(look).collect();
-        show(&typed.format(), view, shown, relay(typed, reach).await)?;
+        show(&typed.format(), view, shown, &Around::of(typed, reach).await)?;
     }
 }
 
@@ -146,12 +153,14 @@ struct Shown {
     /// The same for people.
     #[serde(skip)]
     words: Option<String>,
+    /// What to do about it.
+    #[serde(skip)]
+    hint: Option<String>,
 }
 
-/// Why a server is not run, and what to do so that it is.
-fn disabled(status: &ServerStatus) -> Option<String> {
-    let reason = status.last_error.as_ref().filter(|_| status.state == State::Disabled)?;
-    Some(format!("{}; {}", reason.message, reason.hint.as_deref().unwrap_or_default()))
+/// Whether there is more to say than that this command shows what is known.
+fn has_remedy(error: &CallError) -> bool {
+    !matches!(error, CallError::Unavailable(Unavailable { remedy: None, .. }))
 }
 
 impl Shown {
@@ -159,11 +168,16 @@ impl Shown {
     fn seen(status: ServerStatus) -> Self {
         // A lazy server that failed waits for its next use, which tries again.
         let has_failed = status.state == State::Idle && status.consecutive_failures > 0;
-        let is_out = has_failed || matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
-        let failed = || status.last_error.as_ref().filter(|_| is_out).map(ToString::to_string);
-        let words = status.start.as_ref().map(ToString::to_string).or_else(failed);
-        let words = words.or_else(|| disabled(&status));
-        Self { status, start_ms: None, error: None, words }
+        let is_out = has_failed
+            || matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth | State::Disabled);
+        let failure = status.last_error.as_ref().filter(|_| is_out && status.start.is_none());
+        let hint = failure.and_then(|failure| failure.hint.clone()).map(|hint| match status.state {
+            State::Ejected => format!("{hint}; then {}", command(&format!("reload {}", status.name))),
+            _ => hint,
+        });
+        let words =
+            status.start.as_ref().map(ToString::to_string).or_else(|| failure.map(ToString::to_string));
+        Self { status, start_ms: None, error: None, words, hint }
     }
 
     fn of(probed: &Probed) -> Self {
@@ -173,6 +187,7 @@ impl Shown {
             start_ms: error.is_none().then_some(probed.start.as_millis()),
             error: error.map(error_of_list),
             words: error.map(|error| error.reason()),
+            hint: error.filter(|error| has_remedy(error)).and_then(hint_of_list),
         }
     }
 
@@ -180,7 +195,7 @@ impl Shown {
     fn look(self, status: ServerStatus) -> Self {
         match (status.state, self.error) {
             (State::Ready, _) | (_, None) => Self { start_ms: self.start_ms, ..Self::seen(status) },
-            (_, error) => Self { status, start_ms: self.start_ms, error, words: self.words },
+            (_, error) => Self { status, start_ms: self.start_ms, error, words: self.words, hint: self.hint },
         }
     }
 
@@ -212,9 +227,42 @@ impl Shown {
         let name = self.status.name.as_str();
         let shown = style.paint(Tint::Heading, name);
         format!(
-            "\n{shown}: definitions are not as they were approved: {}; see `ostler diff {name}`\n",
-            words.join(", ")
+            "\n{shown}: definitions are not as they were approved: {}; see {}\n",
+            words.join(", "),
+            command(&format!("diff {name}"))
         )
+    }
+
+    /// Processes of a server that not everybody shares, and whose they are.
+    fn processes(&self, style: Style) -> String {
+        let ServerStatus { name, isolation, processes, .. } = &self.status;
+        let whose = match isolation {
+            Isolation::Shared => return String::new(),
+            _ if processes.is_empty() => return String::new(),
+            Isolation::Caller => "caller",
+            Isolation::Session => "session",
+            Isolation::Workspace => "workspace",
+        };
+        let count = processes.len();
+        let count = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        let shown = style.paint(Tint::Heading, name.as_str());
+        let mut text = format!("\n{shown}: {count}, one for each {whose}\n");
+        for process in processes.iter().take(SHOWN_PROCESSES) {
+            let of = match isolation {
+                Isolation::Workspace => folders::short(process.of.as_ref()),
+                _ => process.of.clone(),
+            };
+            let pid = process.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+            let up = process
+                .uptime_ms
+                .map(|ms| format!(", up {}", lasting(Duration::from_millis(ms))))
+                .unwrap_or_default();
+            text.push_str(&format!("  {}: {}{pid}{up}\n", clean(&of), process.state.as_str()));
+        }
+        if processes.len() > SHOWN_PROCESSES {
+            text.push_str("  … `--json` shows all\n");
+        }
+        text
     }
 
     /// List items that are left out, and callers that are held back.
@@ -253,6 +301,9 @@ impl Shown {
         for line in stderr {
             text.push_str(&format!("  {} {}\n", style.paint(Tint::Faint, "stderr:"), clean(line)));
         }
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("  {} {}\n", style.paint(Tint::Label, "hint:"), clean(hint)));
+        }
         text
     }
 }
@@ -282,9 +333,29 @@ fn told_invalid(invalid: &InvalidDefinitions) -> String {
 #[derive(Serialize)]
 struct Listing<'a> {
     servers: &'a [Shown],
+    #[serde(flatten)]
+    around: &'a Around,
+}
+
+/// What there is to say besides the servers.
+#[derive(Default, Serialize)]
+struct Around {
+    /// Absent without a daemon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daemon: Option<About>,
+    /// Absent where the daemon runs the config as it is on disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_change: Option<RefusedChange>,
     /// Absent where workers are not served, and where one server was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     relay: Option<Relayed>,
+}
+
+impl Around {
+    async fn of(typed: &cli::Status, reach: &Reach) -> Self {
+        let relay = if typed.server.is_some() { None } else { reach.relay().await };
+        Self { daemon: reach.about().await, refused_change: reach.refused_change().await, relay }
+    }
 }
 
 /// How the servers are shown.
@@ -300,17 +371,13 @@ impl cli::Status {
     }
 }
 
-/// Returns how workers are served, where all servers were asked for.
-async fn relay(typed: &cli::Status, reach: &Reach) -> Option<Relayed> {
-    if typed.server.is_some() { None } else { reach.relay().await }
-}
-
-fn show(format: &Format, view: View, servers: &[Shown], relay: Option<Relayed>) -> Result<(), Failure> {
+fn show(format: &Format, view: View, servers: &[Shown], around: &Around) -> Result<(), Failure> {
     if format.json {
-        return output::print_json(&Listing { servers, relay });
+        return output::print_json(&Listing { servers, around });
     }
+    let Around { daemon, refused_change, relay } = around;
     if servers.is_empty() {
-        tell("the config has no servers");
+        config_file::tell_no_servers(None, &[]);
     }
     let style = Style::stdout();
     let table = match view {
@@ -318,11 +385,25 @@ fn show(format: &Format, view: View, servers: &[Shown], relay: Option<Relayed>) 
         View::Probed => render_probed(servers),
         View::Live => render_live(servers),
     };
-    let notes = |server: &Shown| server.trouble(style) + &server.unapproved(style) + &server.limited(style);
+    let notes = |server: &Shown| {
+        server.processes(style) + &server.trouble(style) + &server.unapproved(style) + &server.limited(style)
+    };
     let trouble: String = servers.iter().map(notes).collect();
-    let relay = relay.map(|relay| describe_relay(&relay, style)).unwrap_or_default();
+    let relay = relay.as_ref().map(|relay| describe_relay(relay, style)).unwrap_or_default();
     let clear = if format.clear && style.has_colours() { CLEAR } else { "" };
-    output::print(&format!("{clear}{}{trouble}{relay}", table.render(style, output::width())))
+    let mut daemon = daemon.as_ref().map(|daemon| describe_daemon(daemon, style)).unwrap_or_default();
+    if let Some(RefusedChange { message, .. }) = refused_change {
+        daemon.push_str(&format!("{} {message}\n", style.paint(Tint::Doubtful, "warning:")));
+    }
+    output::print(&format!("{clear}{daemon}{}{trouble}{relay}", table.render(style, output::width())))
+}
+
+/// `daemon: http://127.0.0.1:7777, pid 4711, version 0.1.0, up 3h, config ~/ostler.toml`
+fn describe_daemon(daemon: &About, style: Style) -> String {
+    let label = style.paint(Tint::Heading, "daemon");
+    let About { url, pid, version, .. } = daemon;
+    let (version, up, config) = (clean(version), daemon.uptime(), daemon.config());
+    format!("{label}: {url}, pid {pid}, version {version}, up {up}, config {config}\n")
 }
 
 /// `relay: connected to nats://127.0.0.1:4222, 1 call of 2 workers: ci-7 (ci), ci-8 (ci)`
@@ -403,14 +484,4 @@ fn render_live(servers: &[Shown]) -> Table {
 
 fn or_dash(text: Option<String>) -> Cell {
     Cell::from(text.unwrap_or_else(|| "-".into()))
-}
-
-/// A long time in one unit: `42s`, `17m`, `3h`, `12d`.
-fn lasting(time: Duration) -> String {
-    match time.as_secs() {
-        s @ 0..60 => format!("{s}s"),
-        s @ 60..3_600 => format!("{}m", s / 60),
-        s @ 3_600..86_400 => format!("{}h", s / 3_600),
-        s => format!("{}d", s / 86_400),
-    }
 }

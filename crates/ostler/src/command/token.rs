@@ -14,6 +14,7 @@ use crate::clock::{Zone, of_seconds};
 use crate::config_file::Found;
 use crate::daemon::Used;
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{self, Style, Tint, tell};
 use crate::reach::{self, Trouble};
 use crate::spot::{Spot, write_whole};
@@ -165,7 +166,8 @@ fn forget(store: &Store, record: &Record) {
         Ok(())
     });
     if removed.is_err() {
-        tell(&format!("warning: token `{0}` was created; `ostler token revoke {0}` removes it", record.name));
+        let revoke = command(&format!("token revoke {}", record.name));
+        tell(&format!("warning: token `{}` was created; {revoke} removes it", record.name));
     }
 }
 
@@ -173,7 +175,8 @@ fn add(tokens: &mut Vec<Record>, record: Record) -> Result<(), Change> {
     let taken = |known: &Record| known.name == record.name;
     if tokens.iter().any(taken) {
         let what = format!("there is a token `{}` already", record.name);
-        let hint = format!("take another name, or `ostler token revoke {}` first", record.name);
+        let revoke = command(&format!("token revoke {}", record.name));
+        let hint = format!("take another name, or {revoke} first");
         return Err(Failure::Usage { what, hint: Some(hint) }.into());
     }
     if tokens.len() >= MOST {
@@ -220,7 +223,8 @@ fn list(is_json: bool, spot: &Spot, zone: Zone) -> Result<(), Failure> {
         return output::print_json(&serde_json::json!({ "tokens": tokens }));
     }
     if records.is_empty() {
-        tell("there are no tokens; `ostler token create --name NAME --role ROLE` makes one");
+        let create = command("token create --name NAME --role ROLE");
+        tell(&format!("there are no tokens; {create} makes one"));
         return Ok(());
     }
     let date = |seconds: u64| zone.minute(of_seconds(seconds));

@@ -14,12 +14,13 @@ use serde_json::value::RawValue;
 
 use super::names;
 use crate::arguments::schema::Schema;
-use crate::cli;
 use crate::failure::{Failure, hint_of_list};
+use crate::invocation::command;
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::reach::{self, Reach, Trouble};
 use crate::table::{Cell, Table};
 use crate::told::Told;
+use crate::{cli, config_file};
 
 pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failure> {
     reach::run(reach::find(shared)?, async |reach| {
@@ -44,14 +45,17 @@ pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failur
             output::print(&render(&tools).render(Style::stdout(), output::width()))?;
         }
         match &meant {
-            Meant::Everything if found.is_empty() => tell("the config has no servers"),
+            Meant::Everything if found.is_empty() => {
+                config_file::tell_no_servers(shared.config.as_deref(), &reach.known().await?)
+            }
             Meant::Pattern(_) if tools.is_empty() => {
-                tell("no tool has such a name; `ostler tools` lists all")
+                tell(&format!("no tool has such a name; {} lists all", command("tools")))
             }
             _ if !typed.search.is_empty() && tools.is_empty() => tell("no tool fits these words"),
             _ if left_out > 0 => tell(&format!("{left_out} more fit less well; more words narrow it down")),
             _ => {}
         }
+        reach.tell_refused_change().await;
         tell_unapproved(reach, &found).await?;
         let errors: Vec<&CallError> = errors.into_iter().map(|(_, error)| error).collect();
         judge(&errors, found.len())
@@ -104,9 +108,8 @@ async fn tell_unapproved(reach: &Reach, found: &[Discovered]) -> Result<(), Fail
             .collect();
         if is_shown && !words.is_empty() {
             let (name, words) = (&status.name, words.join(", "));
-            tell(&format!(
-                "`{name}` has tools that nobody has approved: {words}; `ostler diff {name}` shows them"
-            ));
+            let diff = command(&format!("diff {name}"));
+            tell(&format!("`{name}` has tools that nobody has approved: {words}; {diff} shows them"));
         }
     }
     Ok(())
@@ -116,17 +119,24 @@ async fn tell_unapproved(reach: &Reach, found: &[Discovered]) -> Result<(), Fail
 async fn find(reach: &Reach, meant: &Meant) -> Result<Vec<Discovered>, Failure> {
     match meant {
         Meant::Everything => reach.discover().await,
-        Meant::Server(server) => {
-            let tools = match reach.tools(server.as_str()).await {
-                Ok(tools) => Ok(tools),
-                Err(Trouble::Call(error)) => Err(error),
-                Err(Trouble::Daemon(failure)) => return Err(failure),
-            };
-            Ok(vec![Discovered { server: server.clone(), tools }])
+        Meant::Servers(servers) => {
+            let mut found = Vec::new();
+            for server in servers {
+                let tools = match reach.tools(server.as_str()).await {
+                    Ok(tools) => Ok(tools),
+                    Err(Trouble::Call(error)) => Err(error),
+                    Err(Trouble::Daemon(failure)) => return Err(failure),
+                };
+                found.push(Discovered { server: server.clone(), tools });
+            }
+            Ok(found)
         }
         Meant::Tool(name) => {
-            let tool =
-                names::tool(reach, name, None).await.map_err(|trouble| Failure::of_list(trouble, None))?;
+            let refuse = |trouble| match trouble {
+                Trouble::Call(CallError::UnknownTool { .. }) if name == "list" => without_list("tools"),
+                trouble => Failure::of_list(trouble, None),
+            };
+            let tool = names::tool(reach, name, None).await.map_err(refuse)?;
             Ok(vec![Discovered { server: tool.server.clone(), tools: Ok(vec![tool]) }])
         }
         Meant::Pattern(pattern) => {
@@ -143,6 +153,12 @@ async fn find(reach: &Reach, meant: &Meant) -> Result<Vec<Discovered>, Failure> 
     }
 }
 
+/// The failure of `ostler tools list`: the command lists by itself.
+pub(super) fn without_list(what: &str) -> Failure {
+    let hint = Some(format!("write {} without `list`", command(what)));
+    Failure::Usage { what: format!("`{what}` has no command `list`"), hint }
+}
+
 fn is_match(pattern: &str, tool: &ListedTool) -> bool {
     let spellings = names::spellings(&tool.server, &tool.tool.name);
     spellings.iter().chain([&tool.exposed]).any(|name| glob::is_match(pattern, name))
@@ -151,7 +167,7 @@ fn is_match(pattern: &str, tool: &ListedTool) -> bool {
 /// The tools that the names on the command line mean.
 enum Meant {
     Everything,
-    Server(ServerName),
+    Servers(Vec<ServerName>),
     /// One tool, as it was typed.
     Tool(String),
     /// A glob over the names of tools.
@@ -164,9 +180,10 @@ impl Meant {
             return Ok(Self::Everything);
         }
         let text = typed.names.join(" ");
-        let servers = reach.known().await?;
-        Ok(match servers.into_iter().find(|server| server.as_str() == text) {
-            Some(server) => Self::Server(server),
+        let known = reach.known().await?;
+        let server = |name: &String| known.iter().find(|server| server.as_str() == name).cloned();
+        Ok(match typed.names.iter().map(server).collect() {
+            Some(servers) => Self::Servers(servers),
             None if text.contains(['*', '?']) => Self::Pattern(text),
             None => Self::Tool(text),
         })

@@ -7,6 +7,7 @@ use ostler_core::config::{Plan, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::policy::Rules;
+use ostler_core::shell::quote;
 use ostler_core::spec::ServerSpec;
 use ostler_host::Limits;
 use tokio::task::JoinSet;
@@ -67,8 +68,8 @@ impl Daemon {
             }
         };
         match lock {
-            LockChange::TakenUp => self.note_config("pins-reloaded", "ostler.lock was taken up"),
-            LockChange::Gone => self.note_config("pins-reloaded", "ostler.lock is gone; nothing is pinned"),
+            LockChange::TakenUp => self.note_config("pins-reloaded", "the lock file was taken up"),
+            LockChange::Gone => self.note_config("pins-reloaded", "the lock file is gone; nothing is pinned"),
             LockChange::Unchanged | LockChange::Unusable => {}
         }
         match config {
@@ -159,6 +160,8 @@ impl Daemon {
         if !plan.is_empty() || !failed.is_empty() {
             tell(&describe(&plan));
             self.note_config("config-applied", &describe(&plan));
+        } else if self.roster.with_config(|_, _, last| last.is_some_and(|last| last.outcome.is_refused())) {
+            tell("the config can be used again; it is as it was, so nothing was changed");
         }
         for Failed { server, error } in &failed {
             let cause = error.cause.as_deref().unwrap_or(&error.message);
@@ -184,7 +187,7 @@ impl Daemon {
         tell(&format!(
             "{} has changed what it runs or contacts, so nothing was changed\n  hint: read it; then consent with `ostler trust {}`",
             file.display(),
-            file.parent().unwrap_or(&file).display(),
+            quote(&file.parent().unwrap_or(&file).display().to_string()),
         ));
         self.note_config("config-refused", "it is not trusted");
         self.roster.conclude(Outcome::Untrusted { file })

@@ -16,22 +16,53 @@ use tokio::sync::watch;
 
 /// Counts those who are attached and those whose request is under way.
 #[derive(Debug, Default)]
-pub(super) struct Attendance(watch::Sender<usize>);
+pub(super) struct Attendance {
+    visitors: watch::Sender<usize>,
+    /// Those of them that are attached through `ostler stdio`.
+    attached: watch::Sender<usize>,
+    /// Those of them that leave when they are told to.
+    told: watch::Sender<usize>,
+}
 
 /// Somebody is here; dropping it says that they have left.
 #[derive(Debug)]
 pub(super) struct Visit(Arc<Attendance>);
 
+/// A client that is attached; dropping it says that it is not any more.
+#[derive(Debug)]
+pub(super) struct Attached {
+    visit: Visit,
+    leaves_when_told: bool,
+}
+
 impl Attendance {
     /// Somebody comes.
     pub(super) fn enter(self: &Arc<Self>) -> Visit {
-        self.0.send_modify(|visitors| *visitors += 1);
+        self.visitors.send_modify(|visitors| *visitors += 1);
         Visit(Arc::clone(self))
+    }
+
+    /// A client attaches.
+    pub(super) fn attach(self: &Arc<Self>, leaves_when_told: bool) -> Attached {
+        self.attached.send_modify(|attached| *attached += 1);
+        self.told.send_modify(|told| *told += usize::from(leaves_when_told));
+        Attached { visit: self.enter(), leaves_when_told }
+    }
+
+    /// Waits until no client is attached that leaves when it is told to.
+    pub(super) async fn until_told_left(&self) {
+        // The sender is `self`, which stays.
+        let _ = self.told.subscribe().wait_for(|told| *told == 0).await;
+    }
+
+    /// Returns how many clients are attached.
+    pub(super) fn attached(&self) -> usize {
+        *self.attached.borrow()
     }
 
     /// Waits until nobody has been here for that long.
     pub(super) async fn deserted(&self, linger: Duration) {
-        let mut visitors = self.0.subscribe();
+        let mut visitors = self.visitors.subscribe();
         loop {
             if visitors.wait_for(|visitors| *visitors == 0).await.is_err() {
                 return;
@@ -45,7 +76,15 @@ impl Attendance {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.0.0.send_modify(|visitors| *visitors -= 1);
+        self.0.visitors.send_modify(|visitors| *visitors -= 1);
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let attendance = &self.visit.0;
+        attendance.attached.send_modify(|attached| *attached -= 1);
+        attendance.told.send_modify(|told| *told -= usize::from(self.leaves_when_told));
     }
 }
 

@@ -1,8 +1,10 @@
 //! The seam to the gateway: how connections are served, and what is mounted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use bytes::Bytes;
 use ostler_core::config::{self, Config};
 use ostler_gateway::{Admitted, Face, Gateway, GatewayOptions, Limits, ResourceMetadata, Site};
 use ostler_host::Host;
@@ -35,7 +37,9 @@ pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>, notice:
 
 /// How many connections a config allows, and for how long.
 pub(super) fn limits(config: &Config) -> Limits {
-    Limits { max_connections: config.gateway.max_connections, ..Limits::default() }
+    // The end of the daemon bounds them, and may give calls in flight more time.
+    let drain = Duration::from_secs(3_600);
+    Limits { max_connections: config.gateway.max_connections, drain, ..Limits::default() }
 }
 
 /// The endpoints of MCP clients.
@@ -49,10 +53,11 @@ pub(super) async fn serve_stream(
     gateway: &Gateway,
     connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     admitted: Admitted,
+    farewell: impl Future<Output = Bytes> + Send + 'static,
 ) {
     let (reader, writer) = tokio::io::split(connection);
     let Admitted { caller, pass } = admitted;
-    let serving = gateway.serve_stream(reader, writer, caller, Face::All);
+    let serving = gateway.serve_stream_with(reader, writer, caller, Face::All, farewell);
     match pass {
         None => serving.await,
         Some(pass) => tokio::select! {

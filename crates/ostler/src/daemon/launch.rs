@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::net::TcpListener;
 
@@ -11,7 +11,8 @@ use super::tokens;
 use crate::auth::Keeper;
 use crate::config_file::Chosen;
 use crate::failure::Failure;
-use crate::spot::{self, Claim, Kind};
+use crate::invocation::Invocation;
+use crate::spot::{self, Claim, Kind, Note};
 
 /// All that a daemon is started with.
 #[derive(Debug)]
@@ -31,9 +32,17 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Who starts it.
-    pub(super) fn kind(&self) -> Kind {
-        if self.linger.is_some() { Kind::Lingering } else { Kind::Served }
+    /// What the daemon says of itself when it listens at an address.
+    pub(super) fn note(&self, address: SocketAddr) -> Note {
+        Note {
+            url: spot::url_of(address),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            config: self.chosen.file.clone(),
+            started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            kind: if self.linger.is_some() { Kind::Lingering } else { Kind::Served },
+            state: Some(self.claim.spot().state().to_owned()),
+        }
     }
 
     /// Where it is to listen.
@@ -73,9 +82,12 @@ fn refused(address: SocketAddr, error: &io::Error) -> Failure {
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => match spot::holder_of(address) {
             Some(note) => {
-                let config = note.config.map_or("no config".into(), |file| file.display().to_string());
+                let (config, down) = match note.config {
+                    Some(file) => (file.display().to_string(), Invocation::new(Some(&file)).command("down")),
+                    None => ("no config".into(), "`ostler down --all`".into()),
+                };
                 format!(
-                    "the daemon for {config} (pid {}) listens there; name another port with --listen",
+                    "the daemon for {config} (pid {}) listens there; {down} ends it, or name another port with --listen",
                     note.pid
                 )
             }

@@ -31,6 +31,7 @@ mod watch;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use ostler_gateway::Gateway;
 use ostler_host::{Caller, Host};
@@ -43,9 +44,10 @@ use self::door::Door;
 pub(crate) use self::launch::Launch;
 use self::roster::Roster;
 pub(crate) use self::run::run;
+use crate::about::About;
 use crate::audit::Audit;
 use crate::auth::Keeper;
-use crate::spot::Kind;
+use crate::spot::Note;
 
 /// Everything that requests and tasks of the daemon share.
 #[derive(Debug)]
@@ -67,12 +69,58 @@ pub(crate) struct Daemon {
     console: Arc<Console>,
     /// Who is here.
     attendance: Arc<Attendance>,
-    /// Who started it.
-    kind: Kind,
+    /// What it says of itself, and since when it is up.
+    note: Note,
+    began: Instant,
+    /// How long calls in flight have to finish, once the daemon is asked to end.
+    end: tokio::sync::watch::Sender<Option<Duration>>,
     /// Serves workers elsewhere, if the config says so and once servers are known.
     relay: OnceLock<Service>,
     /// Where it is written down who called what.
     audit_file: PathBuf,
     /// Writes it down, unless the config says otherwise.
     audit: Option<Arc<Audit>>,
+}
+
+/// How long calls in flight have to finish when a daemon ends, unless it is asked otherwise.
+const LAST_CALLS: Duration = Duration::from_secs(3);
+/// How often a daemon that ends looks whether calls are in flight.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Daemon {
+    /// Describes the daemon.
+    fn about(&self) -> About {
+        About::new(&self.note, self.began.elapsed(), Some(self.attendance.attached()))
+    }
+
+    /// Begins the end of the daemon; `run` does it.
+    fn begin_end(&self, calls: Option<Duration>) {
+        self.end.send_replace(Some(calls.unwrap_or(LAST_CALLS)));
+    }
+
+    /// Whether the daemon has come to its end.
+    fn is_ending(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    /// Waits until the daemon comes to its end.
+    async fn ending(&self) {
+        // The sender is `self`, which stays.
+        let _ = self.end.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Tells whoever waits for it that the end has come, and returns how long calls have to finish.
+    fn tell_end(&self) -> Duration {
+        let mut calls = LAST_CALLS;
+        self.end.send_modify(|end| calls = *end.get_or_insert(calls));
+        calls
+    }
+
+    /// Waits until clients that were told to leave have left, and no call is in flight.
+    async fn until_left(&self) {
+        self.attendance.until_told_left().await;
+        while self.host.calls_in_flight() > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
 }

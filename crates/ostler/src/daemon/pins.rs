@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Daemon;
 use super::roster::LockChange;
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::{Style, tell};
 use crate::pins::desk::hash_of;
 use crate::pins::{self, Broken, Locked};
@@ -40,10 +41,11 @@ impl Daemon {
             }
             Ok(lock) => {
                 if self.roster.note_lock_on_disk(lock.as_ref()) {
-                    tell(
-                        "warning: ostler.lock has changed on disk, and is not taken up\n  hint: look at the change; then \
-                         `ostler reload` takes it up",
-                    );
+                    tell(&format!(
+                        "warning: the lock file has changed on disk, and is not taken up\n  hint: look at the change; then \
+                         {} takes it up",
+                        command("reload")
+                    ));
                     self.note_config("pins-changed-on-disk", "it was not taken up");
                 }
             }
@@ -59,7 +61,7 @@ impl Daemon {
         }
         let change = self.roster.note_lock(locked);
         if change == LockChange::Gone {
-            tell("warning: ostler.lock is gone, so no tool is pinned any more");
+            tell("warning: the lock file is gone, so no tool is pinned any more");
         }
         self.host.set_pins(self.roster.pins());
         change

@@ -118,6 +118,13 @@ pub(super) enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Whether the config before it stays in force.
+    pub(super) fn is_refused(&self) -> bool {
+        !matches!(self, Self::Applied { .. })
+    }
+}
+
 /// A server that could not be changed.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Failed {
@@ -128,7 +135,8 @@ pub(super) struct Failed {
 impl Roster {
     /// Nothing is hosted yet.
     pub(super) fn new(chosen: Chosen) -> Self {
-        let Chosen { file, origin, config, problems, stamps, lock, listens } = chosen;
+        let Chosen { file, origin, config, mut problems, stamps, lock, listens } = chosen;
+        problems.extend(config.shared_state());
         let book = Book {
             hosted: Vec::new(),
             config: config.clone(),
@@ -303,7 +311,8 @@ impl Roster {
     }
 
     /// Another config holds from now on.
-    pub(super) fn adopt(&self, config: Config, problems: Vec<Problem>) {
+    pub(super) fn adopt(&self, config: Config, mut problems: Vec<Problem>) {
+        problems.extend(config.shared_state());
         let mut book = self.book();
         book.refused.retain(|server, _| config.server(server.as_str()).is_some());
         (book.config, book.problems) = (config, problems);

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use axum::routing::get;
 use axum::{Router, middleware};
@@ -12,6 +12,7 @@ use ostler_gateway::Site;
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::apply::Cause;
 use super::attendance::Attendance;
@@ -26,7 +27,7 @@ use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
-use crate::spot::{self, Claim, Note};
+use crate::spot::{self, Claim};
 use crate::{config_file, pins, sabotage};
 
 /// How long answers may take to leave once every call has ended.
@@ -45,7 +46,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.address(), launch.claim.tokens()));
     let listener = launch.listen(&keeper).await?;
     let address = listener.local_addr().map_err(Failure::Machine)?;
-    let kind = launch.kind();
+    let note = launch.note(address);
     let Launch { chosen, named, claim, port_file, linger, .. } = launch;
     let token = claim.token().map_err(Failure::Machine)?;
 
@@ -87,7 +88,9 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         door: Door::new(token),
         console,
         attendance: Arc::new(Attendance::default()),
-        kind,
+        note,
+        began: Instant::now(),
+        end: tokio::sync::watch::Sender::new(None),
         relay: OnceLock::new(),
         audit_file: claim.spot().audit_file(),
         audit,
@@ -110,35 +113,21 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         tokio::spawn(watch::run(Arc::clone(&daemon)));
     }
 
-    let deserted = async {
-        match linger {
-            // Workers come without being announced, so they would find nobody.
-            _ if daemon.relay.get().is_some() => std::future::pending().await,
-            Some(linger) => daemon.attendance.deserted(linger).await,
-            None => std::future::pending().await,
+    let over = async {
+        tokio::select! {
+            () = deserted(&daemon, linger) => {}
+            () = daemon.ending() => {}
         }
         Ok(())
     };
     // A signal is how a daemon ends, and nothing went wrong.
-    if interrupts.until(deserted).await.is_err() {
+    if interrupts.until(over).await.is_err() {
         tell("ending; Ctrl-C again leaves the servers to their guard");
     }
     // Nobody finds it any more; the spot is free when its servers are gone.
     claim.withdraw();
-    // Whoever listens gets the end of it before connections are closed.
-    daemon.gateway.drain();
     drop(stop);
-    let ending = async {
-        // Workers are told first, so that they go to another host if there is one. Until
-        // then there are servers: a worker whose call has come must not hear of none.
-        if let Some(relay) = daemon.relay.get() {
-            relay.drain(relay::LAST_CALLS).await;
-        }
-        daemon.host.shutdown().await;
-        let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
-        Ok(())
-    };
-    let ended = interrupts.until(ending).await;
+    let ended = interrupts.until(end(&daemon, serving)).await;
     if let Some(audit) = &daemon.audit {
         audit.note(&audit::Note { action: "daemon-ended", ..Default::default() });
         audit.close(LAST_ROWS);
@@ -147,6 +136,40 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     daemon.console.close(LAST_LINES);
     drop(claim);
     ended
+}
+
+/// Waits until nobody needs a daemon that was started for somebody.
+async fn deserted(daemon: &Daemon, linger: Option<Duration>) {
+    match linger {
+        // Workers come without being announced, so they would find nobody.
+        Some(linger) if daemon.relay.get().is_none() => daemon.attendance.deserted(linger).await,
+        _ => std::future::pending().await,
+    }
+}
+
+/// Ends in order: clients that are attached are told to go on elsewhere, calls in flight finish within their time,
+/// then servers end.
+async fn end(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), Failure> {
+    let began = Instant::now();
+    let calls = daemon.tell_end();
+    // Servers stay until clients have left and calls are over: what has come in must not hear of none.
+    let left = tokio::time::timeout(calls, daemon.until_left());
+    // Workers are told, so that they go to another host if there is one.
+    let workers = async {
+        if let Some(relay) = daemon.relay.get() {
+            relay.drain(relay::LAST_CALLS).await;
+        }
+    };
+    let _ = tokio::join!(left, workers);
+    // Whoever listens gets the end of it before connections are closed.
+    daemon.gateway.drain();
+    daemon.host.shutdown_within(calls.saturating_sub(began.elapsed())).await;
+    let answered = async {
+        let _ = (&mut serving).await;
+        daemon.attendance.until_told_left().await;
+    };
+    let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
+    Ok(())
 }
 
 /// What is served. Where visitors are counted, the endpoints are routes like
@@ -187,22 +210,13 @@ fn announce(
     address: SocketAddr,
     port_file: Option<&Path>,
 ) -> Result<(), Failure> {
-    let note = Note {
-        url: spot::url_of(address),
-        pid: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        config: daemon.roster.file.clone(),
-        started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-        kind: daemon.kind,
-        state: Some(claim.spot().state().to_owned()),
-    };
-    claim.announce(&note).map_err(Failure::Machine)?;
+    claim.announce(&daemon.note).map_err(Failure::Machine)?;
     if let Some(file) = port_file {
         let unwritable = |why: io::Error| Failure::Unwritable { file: file.to_owned(), why };
         spot::write_whole(file, format!("{}\n", address.port()).as_bytes()).map_err(unwritable)?;
     }
     sabotage::warn();
-    daemon.tell_summary(&note.url);
+    daemon.tell_summary(&daemon.note.url);
     if !address.ip().to_canonical().is_loopback() {
         tell(&describe_reach(daemon, address));
     }

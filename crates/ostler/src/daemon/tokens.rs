@@ -8,6 +8,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::Daemon;
 use crate::auth::Keeper;
+use crate::invocation::command;
 use crate::output::tell;
 use crate::stamps::Stamps;
 
@@ -65,7 +66,8 @@ async fn tick(daemon: &Daemon) {
 pub(super) fn say_unreadable(keeper: &Keeper, error: &io::Error) {
     tell(&format!(
         "error: the tokens in {} can't be read, so those from before stay\n  cause: {error}\n  hint: mend the file, \
-         or move it away and make new tokens with `ostler token create`",
-        keeper.store().file().display()
+         or move it away and make new tokens with {}",
+        keeper.store().file().display(),
+        command("token create")
     ));
 }

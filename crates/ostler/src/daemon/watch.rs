@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::Daemon;
 use super::apply::Cause;
+use crate::invocation::command;
 use crate::output::tell;
 use crate::stamps::Stamps;
 
@@ -126,7 +127,8 @@ fn is_change(kind: EventKind) -> bool {
 
 fn say_blind(error: &notify::Error) {
     tell(&format!(
-        "warning: the config can't be watched: {error}\n  hint: after an edit, run `ostler reload` or send SIGHUP"
+        "warning: the config can't be watched: {error}\n  hint: after an edit, run {} or send SIGHUP",
+        command("reload")
     ));
 }
 

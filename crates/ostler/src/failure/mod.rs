@@ -5,12 +5,14 @@ mod words;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ostler_core::config::Problem;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 
+use crate::config_file;
 use crate::guard::BY_SIGNAL;
 use crate::output::{self, Style};
 use crate::reach::{Deadline, Trouble};
@@ -51,12 +53,20 @@ pub(crate) enum Failure {
     #[error("the tool `{0}` reported an error")]
     ToolError(String),
     /// The tool wants something that a command line can't give.
-    #[error("the tool `{tool}` answered with `{kind}` and not with a result")]
+    #[error("{what} answered with `{kind}` and not with a result")]
     Unfinished {
-        /// The tool that answered.
-        tool: String,
+        /// The tool, prompt or resource that answered.
+        what: String,
         /// The `resultType` it answered with.
         kind: String,
+    },
+    /// The server asks something first, and nobody could answer.
+    #[error("{what} was not finished: its server asks {asked}")]
+    InputRequired {
+        /// The tool, prompt or resource.
+        what: String,
+        /// What is asked, made fit for a terminal.
+        asked: String,
     },
     /// So many servers did not answer; each has been reported.
     #[error("{}", none_of(*.0))]
@@ -84,6 +94,16 @@ pub(crate) enum Failure {
         file: PathBuf,
         /// How many errors and warnings.
         counted: String,
+        /// The first error, for those who don't see what has been printed.
+        first: Option<Box<Problem>>,
+    },
+    /// The config is in order, and servers of it can't start on this machine; each problem has been printed.
+    #[error("{} of {} can't start here: {}", .broken.len(), output::count(*.servers, "server"), .broken.join(", "))]
+    CannotStart {
+        /// Their names.
+        broken: Vec<String>,
+        /// How many servers there are.
+        servers: usize,
     },
     /// The config can't be read at all.
     #[error("{} can't be read", .file.display())]
@@ -152,6 +172,14 @@ pub(crate) enum Failure {
     /// There is a daemon for this config.
     #[error("a daemon for this config is already running{}", at(.0))]
     AlreadyRunning(Option<Note>),
+    /// A daemon was asked to end and is still there.
+    #[error("the daemon at {url} has not ended")]
+    StillRunning {
+        /// Where it is.
+        url: String,
+        /// Its process.
+        pid: u32,
+    },
     /// A daemon was started and did not come up.
     #[error("the daemon did not start")]
     Stillborn {
@@ -163,12 +191,6 @@ pub(crate) enum Failure {
     /// The client is a server of the daemon that it attaches to, through another one.
     #[error("this `ostler stdio` leads back to the daemon that started it")]
     Circle,
-    /// The daemon went away under a client that was attached.
-    #[error("the connection to the daemon was lost")]
-    Detached {
-        /// Where it was.
-        url: String,
-    },
     /// The address can't be listened on.
     #[error("can't listen on {address}")]
     Listen {
@@ -271,6 +293,21 @@ impl Failure {
         }
     }
 
+    /// The failure of a config whose problems have been printed.
+    pub(crate) fn config(file: &Path, problems: &[Problem]) -> Self {
+        let first = problems.iter().find(|problem| problem.is_error()).cloned().map(|mut problem| {
+            problem.file = config_file::shown(&problem.file).to_owned();
+            // A client hands errors to its model, and the line may hold a secret.
+            problem.excerpt = None;
+            Box::new(problem)
+        });
+        Self::Config {
+            file: config_file::shown(file).to_owned(),
+            counted: config_file::counted(problems),
+            first,
+        }
+    }
+
     /// The failure of a name that no server has.
     pub(crate) fn unknown_server(name: &str, known: &[ServerName]) -> Self {
         let error = CallError::unknown_server(name, known.iter().map(ServerName::as_str));
@@ -301,9 +338,11 @@ impl Failure {
             | Self::Unwritable { .. }
             | Self::Tokens { .. }
             | Self::AlreadyRunning(_)
+            | Self::StillRunning { .. }
             | Self::Listen { .. } => 1,
             Self::Usage { .. } => 2,
             Self::Config { .. }
+            | Self::CannotStart { .. }
             | Self::Unreadable { .. }
             | Self::Lock { .. }
             | Self::NoConfig { .. }
@@ -321,8 +360,8 @@ impl Failure {
             | Self::UnknownName { error, .. } => error.exit_code(),
             Self::Unlisted(error) if may_have_run(error) => 6,
             Self::Unlisted(error) => error.exit_code(),
-            Self::NoneAnswered(_) | Self::Incomplete { .. } | Self::Detached { .. } => 6,
-            Self::ToolError(_) | Self::Unfinished { .. } => 7,
+            Self::NoneAnswered(_) | Self::Incomplete { .. } => 6,
+            Self::ToolError(_) | Self::Unfinished { .. } | Self::InputRequired { .. } => 7,
             Self::Interrupted { signal, .. } => u8::try_from(BY_SIGNAL + signal).unwrap_or(1),
         }
     }
@@ -336,9 +375,11 @@ impl Failure {
             Self::UnknownName { error, .. } => error.code(),
             Self::ToolError(_) => "tool-error",
             Self::Unfinished { .. } => "unfinished",
+            Self::InputRequired { .. } => "input-required",
             Self::NoneAnswered(_) | Self::Incomplete { .. } => "server-unavailable",
             Self::Usage { .. } => "usage",
             Self::Config { .. } => "config-invalid",
+            Self::CannotStart { .. } => "server-cannot-start",
             Self::Unreadable { .. } => "config-unreadable",
             Self::Lock { .. } => "lock-file-invalid",
             Self::Untrusted { .. } => "config-untrusted",
@@ -349,8 +390,8 @@ impl Failure {
             Self::Refused { .. } => "daemon-refused",
             Self::NoDaemon { .. } => "no-daemon",
             Self::AlreadyRunning(_) => "already-running",
+            Self::StillRunning { .. } => "still-running",
             Self::Stillborn { .. } => "daemon-not-started",
-            Self::Detached { .. } => "daemon-lost",
             Self::Listen { .. } => "cannot-listen",
             Self::Exposed(_) => "no-credentials",
             Self::Relay { .. } => "relay-unusable",

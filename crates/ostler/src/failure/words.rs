@@ -1,9 +1,15 @@
 //! What a failure says: the cause, what to do next, and what others said last.
 
+use std::io;
+
 use ostler_core::catalog::exposed_name;
-use ostler_core::error::{CallError, UnavailableState};
+use ostler_core::config::Problem;
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::shell::quote;
 
 use super::{Failure, may_have_run};
+use crate::elicitation;
+use crate::invocation::command;
 use crate::output::{Style, Tint, clean};
 use crate::told::Told;
 
@@ -18,9 +24,18 @@ impl From<&Failure> for Told {
             _ => Self::default(),
         };
         (told.code, told.message) = (failure.code().to_owned(), failure.to_string());
-        told.cause = failure.cause();
+        told.cause = match failure {
+            Failure::Config { first: Some(problem), .. } => {
+                Some(Problem { hint: None, ..(**problem).clone() }.to_string())
+            }
+            other => other.cause(),
+        };
         told.hint = match failure {
-            Failure::Config { .. } => Some("`ostler check --json` lists the problems".into()),
+            Failure::Config { first, .. } => {
+                let remedy = first.as_ref().and_then(|problem| problem.hint.as_ref());
+                let remedy = remedy.map(|remedy| format!("{remedy}; ")).unwrap_or_default();
+                Some(format!("{remedy}{} lists the problems", command("check --json")))
+            }
             other => other.hint(),
         };
         told.exit = Some(failure.exit_code());
@@ -66,7 +81,6 @@ impl Failure {
             Self::Tokens { why, .. } => Some(why.to_string()),
             Self::NoDaemon { why } => Some((*why).into()),
             Self::Circle => Some("two configs have each other's Ostler among their servers".into()),
-            Self::Detached { url } => Some(format!("the daemon at {url} has ended or was restarted")),
             Self::Interrupted { may_have_run: true, .. } => {
                 Some("the call was on its way and may have been executed".into())
             }
@@ -74,7 +88,7 @@ impl Failure {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Call(error) | Self::Lost { error, .. } | Self::UnknownName { error, .. } => hint_of(error),
             Self::Unlisted(error) => hint_of_list(error),
@@ -86,35 +100,64 @@ impl Failure {
             Self::Unreadable { hint, .. } | Self::Relay { hint, .. } => Some((*hint).into()),
             Self::Lock { hint, .. } | Self::Unapproved { hint, .. } => Some(clean(hint)),
             Self::Untrusted { file, .. } => {
-                let file = clean(&file.display().to_string());
+                let file = quote(&file.display().to_string());
                 Some(format!(
                     "read it; then consent with `ostler trust`, or name it with `--config {file}`"
                 ))
             }
             Self::Unfinished { .. } => Some("`--json` prints what it answered".into()),
+            Self::InputRequired { .. } => Some(
+                "run it in a terminal, where questions can be answered; or give it as an argument, if the tool takes it"
+                    .into(),
+            ),
             Self::Listen { hint, .. } => Some(hint.clone()),
             Self::Refused { hint, .. } => hint.clone(),
-            Self::Exposed(_) => Some(
-                "make a token with `ostler token create --name NAME --role ROLE`, or set up [auth.jwt]; and name \
-                 the host that clients use under gateway.allowed_hosts"
+            Self::Exposed(_) => Some(format!(
+                "make a token with {}, or set up [auth.jwt]; and name the host that clients use under \
+                 gateway.allowed_hosts",
+                command("token create --name NAME --role ROLE")
+            )),
+            Self::Tokens { why, .. } if why.kind() == io::ErrorKind::InvalidData => {
+                let create = command("token create");
+                Some(format!("mend the file, or move it away and make new tokens with {create}"))
+            }
+            Self::Machine(why) | Self::Tokens { why, .. } if is_disk_full(why) => Some(
+                "make room on the disk that holds Ostler's state directory (~/.local/state/ostler), then try again; what is there is \
+                 intact"
                     .into(),
             ),
             Self::Tokens { .. } => {
-                Some("mend the file, or move it away and make new tokens with `ostler token create`".into())
+                Some("the tokens are as they were; see that you may read and write the file, then try again".into())
             }
-            Self::UnknownToken(_) => Some("`ostler token list` shows those that there are".into()),
+            Self::UnknownToken(_) => Some(format!("{} shows those that there are", command("token list"))),
             Self::Unreachable { .. } => {
                 Some("see whether it runs; without --daemon, Ostler finds it or does without".into())
             }
             Self::Circle => Some("take `ostler stdio` out of one of the two".into()),
-            Self::NoDaemon { .. } => Some("`ostler serve` starts one".into()),
+            Self::NoDaemon { .. } => Some(format!(
+                "{} starts one; without it, {} starts a server for a moment and shows what it says",
+                command("serve"),
+                command("status NAME --probe")
+            )),
             Self::AlreadyRunning(note) => Some(match note {
                 Some(note) => {
-                    format!("`ostler status` shows its servers; `kill {}` ends it in order", note.pid)
+                    format!(
+                        "{} shows its servers; {} ends it (pid {})",
+                        command("status"),
+                        command("down"),
+                        note.pid
+                    )
                 }
                 None => "wait until it has come up or ended".into(),
             }),
-            Self::Stillborn { .. } => Some("`ostler serve` starts it in sight".into()),
+            Self::StillRunning { pid, .. } => {
+                Some(format!("`kill -9 {pid}` ends it at once; its servers end with it"))
+            }
+            Self::Stillborn { .. } => Some(format!(
+                "{} finds mistakes in the config; {} starts the daemon in sight",
+                command("check"),
+                command("serve")
+            )),
             Self::UnsafeFolder { .. } => Some(
                 "make it yours alone (`chown`, `chmod 700`), or name another with XDG_STATE_HOME or HOME".into(),
             ),
@@ -123,10 +166,11 @@ impl Failure {
                  local disk with XDG_STATE_HOME"
                     .into(),
             ),
-            Self::Detached { .. } => {
-                Some("start the client again; it starts a daemon if there is none".into())
-            }
-            Self::NoConfig { .. } => Some("write an ostler.toml, or name a file with --config".into()),
+            Self::NoConfig { .. } => Some(
+                "write an ostler.toml, such as `[servers.time]` and below it `command = \"uvx\"` and `args = \
+                 [\"mcp-server-time\"]`, or name a file with --config"
+                    .into(),
+            ),
             _ => None,
         }
     }
@@ -135,32 +179,69 @@ impl Failure {
 /// What to do next, in words of the command line.
 fn hint_of(error: &CallError) -> Option<String> {
     match error {
-        CallError::Unavailable(it) => match it.state {
-            UnavailableState::CannotStart => {
-                Some("correct what the config says of it; `ostler check` looks at all of it".into())
-            }
-            UnavailableState::StartFailed => {
-                Some(format!("fix the cause; `ostler status {} --probe` shows all that it says", it.server))
-            }
-            UnavailableState::Ejected => {
-                let server = &it.server;
-                Some(format!(
-                    "fix the cause, which `ostler status {server} --probe` shows; a daemon then needs \
-                     `ostler reload {server}`"
-                ))
-            }
-            UnavailableState::Stopped => Some(format!("run `ostler start {}`", it.server)),
-            _ => error.hint(),
-        },
+        CallError::Unavailable(it) => hint_of_server(error, it),
         CallError::DefinitionChanged { server, tool } => {
             let is_tool = !["prompt:", "resource:", "template:"].iter().any(|noun| tool.starts_with(noun));
             let exposed = if is_tool { exposed_name(server, tool) } else { format!("{server}/{tool}") };
-            let exposed = clean(&exposed);
             Some(format!(
-                "`ostler diff {server}` shows what is different; `ostler approve {exposed}` takes it"
+                "{} shows what is different; {} takes it",
+                command(&format!("diff {server}")),
+                command(&format!("approve {}", quote(&exposed)))
             ))
         }
+        CallError::InvalidArguments { server, tool, .. } => {
+            let shows = command(&format!("tools {}", quote(&exposed_name(server, tool))));
+            Some(format!("{shows} shows the arguments; the tool was not called"))
+        }
+        CallError::Rpc(answer) if answer.code == elicitation::URL_REQUIRED => {
+            let pages = elicitation::pages_of(&answer.raw);
+            let pages: Vec<String> = pages.iter().map(ToString::to_string).collect();
+            let pages = Some(pages.join(", ")).filter(|pages| !pages.is_empty())?;
+            Some(format!("if you trust that address, open {pages} and call again; Ostler does not open it"))
+        }
+        CallError::UnknownTool { nearest: None, .. } => {
+            Some(format!("{} lists what can be called", command("tools")))
+        }
+        CallError::UnknownServer { nearest: None, .. } => {
+            Some(format!("{} shows the servers of the config", command("list")))
+        }
+        CallError::UnknownPrompt { .. } => Some(format!("{} lists what there is", command("prompts"))),
+        CallError::UnknownResource { .. } => Some(format!("{} lists what there is", command("resources"))),
         other => other.hint(),
+    }
+}
+
+/// What to do about a server: the remedy for its cause, or how to find the cause.
+fn hint_of_server(error: &CallError, it: &Unavailable) -> Option<String> {
+    let server = &it.server;
+    match it.state {
+        UnavailableState::CannotStart
+        | UnavailableState::StartFailed
+        | UnavailableState::Ejected
+        | UnavailableState::NeedsAuth => {
+            let Some(remedy) = &it.remedy else {
+                let probe = command(&format!("status {server} --probe"));
+                let then = match it.state {
+                    UnavailableState::Ejected => {
+                        format!("; a daemon then needs {}", command(&format!("reload {server}")))
+                    }
+                    _ => String::new(),
+                };
+                return Some(format!("{probe} shows all that it says{then}"));
+            };
+            Some(match remedy.needs_reload {
+                true => format!("{}; then {}", clean(&remedy.text), command(&format!("reload {server}"))),
+                false => clean(&remedy.text),
+            })
+        }
+        UnavailableState::Stopped => Some(format!("run {}", command(&format!("start {server}")))),
+        UnavailableState::Starting
+        | UnavailableState::Fetching
+        | UnavailableState::Backoff
+        | UnavailableState::BreakerOpen
+        | UnavailableState::Lost
+        | UnavailableState::OutOfReach
+        | UnavailableState::Disabled => error.hint(),
     }
 }
 
@@ -174,4 +255,8 @@ pub(crate) fn hint_of_list(error: &CallError) -> Option<String> {
         error if may_have_run(error) => Some("no tool was called; try again".into()),
         other => hint_of(other),
     }
+}
+
+fn is_disk_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -18,6 +18,7 @@ use super::{Locked, file};
 use crate::audit::{self, Note};
 use crate::config_file::{self, Found, Reading};
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output::tell;
 use crate::reach::{self, Reach, There, Way};
 use crate::spot::Spot;
@@ -70,7 +71,7 @@ impl Desk {
             Some(lock) => Ok(lock),
             None => Err(Failure::Usage {
                 what: format!("there is no {}", config_file::shown(&self.file).display()),
-                hint: Some("`ostler lock` makes one of what the servers offer now".into()),
+                hint: Some(format!("{} makes one of what the servers offer now", command("lock"))),
             }),
         }
     }
@@ -136,8 +137,7 @@ impl Desk {
             false => Err(Failure::Lock {
                 file: config_file::shown(&self.file).to_owned(),
                 why: "it has changed on disk since the daemon took it up".into(),
-                hint: "look at the change; then `ostler reload` takes it up, or take the last version back"
-                    .into(),
+                hint: how_to_take_up(),
             }),
         }
     }
@@ -166,13 +166,18 @@ impl Desk {
     }
 }
 
+/// What to do about a lock file that is not in force.
+fn how_to_take_up() -> String {
+    format!("look at the change; then {} takes it up, or take the last version back", command("reload"))
+}
+
 /// Says that the lock file on disk is not the one in force.
 pub(crate) async fn say_pending(reach: &Reach) -> Result<(), Failure> {
     if reach.is_lock_pending().await? {
-        tell(
-            "warning: ostler.lock has changed on disk, and the daemon has not taken it up\n  hint: look at the change; \
-             then `ostler reload` takes it up, or take the last version back",
-        );
+        tell(&format!(
+            "warning: the lock file has changed on disk, and the daemon has not taken it up\n  hint: {}",
+            how_to_take_up()
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The lock file: `ostler.lock`, beside the config, made to be committed.
+//! The lock file, beside the config and made to be committed: `ostler.lock` for `ostler.toml`, `FILE.ostler.lock` for any
+//! other config, so that no two configs share one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -6,12 +7,16 @@ use std::path::{Path, PathBuf};
 
 use ostler_core::config::{Config, PinMode, Problem, Severity};
 use ostler_core::pins::{Lock, MAX_LOCK, Pins};
+use ostler_core::shell::quote;
 
 use crate::config_file::{read_at_most, shown};
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::stamps::Stamps;
 
-/// Its name, in the directory of the config.
+/// The config whose lock file has no other name in its own.
+const MAIN: &str = "ostler.toml";
+/// The lock file of that config, and the end of the names of all others.
 const NAME: &str = "ostler.lock";
 
 /// What the lock file says; `None` if there is none.
@@ -34,7 +39,32 @@ impl From<Broken> for Failure {
 
 /// Where the lock file of a config is.
 pub(crate) fn beside(config: &Path) -> PathBuf {
-    config.with_file_name(NAME)
+    match config.file_name() {
+        Some(name) if name != MAIN => {
+            let mut name = name.to_owned();
+            name.push(".");
+            name.push(NAME);
+            config.with_file_name(name)
+        }
+        _ => config.with_file_name(NAME),
+    }
+}
+
+/// An `ostler.lock` that belongs to no config, beside one without a lock file: it may hold what was approved for this one.
+fn stray(config: &Path, file: &Path) -> Option<Broken> {
+    let other = config.with_file_name(NAME);
+    if other == file || !other.exists() || config.with_file_name(MAIN).exists() {
+        return None;
+    }
+    let name = |path: &Path| quote(&shown(path).display().to_string());
+    Some(Broken {
+        why: format!(
+            "it is the lock file of {MAIN}, which is not there; that of this config is {}",
+            name(file)
+        ),
+        hint: format!("if it is this config's: `mv {} {}`; else remove it", name(&other), name(file)),
+        file: other,
+    })
 }
 
 /// Reads the lock file of a config, and notes what it was like.
@@ -43,13 +73,19 @@ pub(crate) fn read(config: &Path, stamps: &mut Stamps) -> Locked {
     stamps.add(&file);
     let text = match read_at_most(&file, MAX_LOCK as u64) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return stray(config, &file).map_or(Ok(None), Err);
+        }
         Err(error) => {
             let hint = "make it readable, or take the last committed version back".to_owned();
             return Err(Broken { file, why: error.to_string(), hint });
         }
     };
-    Lock::parse(&text).map(Some).map_err(|error| Broken { why: error.to_string(), hint: error.hint(), file })
+    Lock::parse(&text).map(Some).map_err(|error| Broken {
+        why: error.to_string(),
+        hint: error.hint(command),
+        file,
+    })
 }
 
 /// A lock file that can't be used, or one that is missed.
@@ -73,18 +109,18 @@ pub(crate) fn check(config: &Config, locked: &Locked) -> Option<Problem> {
                 .filter(|(server, locked)| is_pinned(server.as_str()) && locked.unpinned().next().is_some());
             let old: Vec<&str> = old.map(|(server, _)| server.as_str()).collect();
             let message = format!(
-                "{NAME} pins only tools of {}; instructions, prompts and resources of these servers are not compared",
+                "the lock file pins only tools of {}; instructions, prompts and resources of these servers are not compared",
                 old.join(", ")
             );
             let place = (config.origin_of_pins().map_or_else(|| Path::new(NAME), |(file, _)| file), 0);
-            let hint = "`ostler lock` pins what is missing".into();
+            let hint = format!("{} pins what is missing", command("lock"));
             (!old.is_empty() && config.pins != PinMode::Off)
                 .then(|| problem(Severity::Warning, place, message, hint))
         }
         Ok(None) => {
             let place = config.origin_of_pins().filter(|_| config.pins != PinMode::Off)?;
-            let message = format!("there is no {NAME} beside the config, so no tool is pinned");
-            Some(problem(Severity::Warning, place, message, "`ostler lock` makes one".into()))
+            let message = "there is no lock file beside the config, so no tool is pinned".to_owned();
+            Some(problem(Severity::Warning, place, message, format!("{} makes one", command("lock"))))
         }
         Err(Broken { file, why, hint }) => {
             Some(problem(Severity::Error, (file, 0), why.clone(), hint.clone()))
@@ -162,6 +198,33 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         let read = read(&folder.path().join("ostler.toml"), &mut Stamps::default());
         assert_eq!(read.unwrap(), Some(Lock::default()));
+    }
+
+    #[test]
+    fn two_configs_in_one_directory_have_a_lock_file_each() {
+        let table = [
+            ("/x/ostler.toml", "/x/ostler.lock"),
+            ("/x/.mcp.json", "/x/.mcp.json.ostler.lock"),
+            ("/x/team.toml", "/x/team.toml.ostler.lock"),
+            ("/x/team.json", "/x/team.json.ostler.lock"),
+        ];
+        for (config, lock) in table {
+            assert_eq!(beside(Path::new(config)), Path::new(lock));
+        }
+    }
+
+    #[test]
+    fn a_lock_file_that_is_no_configs_is_not_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join(".mcp.json");
+        let read = || read(&config, &mut Stamps::default());
+        write(&folder.path().join(NAME), &Lock::default()).unwrap();
+        assert!(read().unwrap_err().hint.contains(".mcp.json.ostler.lock"));
+        fs::write(folder.path().join(MAIN), "").unwrap();
+        assert_eq!(read().unwrap(), None);
+        fs::remove_file(folder.path().join(MAIN)).unwrap();
+        write(&beside(&config), &Lock::default()).unwrap();
+        assert_eq!(read().unwrap(), Some(Lock::default()));
     }
 
     #[test]

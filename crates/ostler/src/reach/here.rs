@@ -12,19 +12,33 @@ use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
-use ostler_host::{Caller, Discovered, Host, HostOptions, Kind, ListedTool, StartPatience};
+use ostler_host::{Caller, Discovered, Host, HostOptions, Kind, ListedTool, Offer, StartPatience};
 use tokio::task::JoinSet;
 
 use super::patience::patiently;
 use super::{Gathered, Item, Offered, Probed, Setting};
 use crate::audit::{Audit, PARTING, Stay};
+use crate::call_events::Observer;
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::tell;
 use crate::wish::Wish;
+use crate::workspace;
 
 /// How long one server may take to list what it offers.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LIST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks one server alone for what it offers of a kind.
+pub(crate) async fn offer_of(host: &Host, caller: &Caller, server: &ServerName, kind: Kind) -> Offer {
+    let offer = host.offer(caller, server.as_str(), kind, LIST_PATIENCE).await;
+    offer.unwrap_or_else(|error| Offer {
+        server: server.clone(),
+        items: Vec::new(),
+        error: Some(error),
+        ttl: Duration::ZERO,
+        is_public: false,
+    })
+}
 
 /// The servers of a config, ready to be used. Clones lead to the same ones.
 #[derive(Clone)]
@@ -59,7 +73,7 @@ impl Here {
         if let Some(audit) = &audit {
             audit.watch(&host);
         }
-        let operator = Caller::operator();
+        let operator = workspace::caller_here(Caller::operator());
         let mut refused = BTreeMap::new();
         for spec in &config.servers {
             // A server that should be up as long as its host would be started
@@ -69,7 +83,7 @@ impl Here {
             }
         }
         let (specs, disabled) = (config.servers, config.disabled);
-        let (caller, is_calling) = (Caller::local(), Arc::default());
+        let (caller, is_calling) = (workspace::caller_here(Caller::local()), Arc::default());
         Self { host, caller, operator, specs, disabled, refused, is_calling, audit }
     }
 
@@ -131,16 +145,21 @@ impl Here {
         asking.join_all().await
     }
 
-    /// What all servers offer of a kind, by server.
-    pub(super) async fn offers(&self, kind: Kind) -> Vec<Offered> {
-        let offers = self.host.offers(&self.caller, kind, LIST_PATIENCE).await;
+    /// What all servers offer of a kind, by server, or one of them.
+    pub(super) async fn offers(&self, kind: Kind, server: Option<&ServerName>) -> Vec<Offered> {
+        let offers = match server {
+            Some(server) if self.refused.contains_key(server) => Vec::new(),
+            Some(server) => vec![offer_of(&self.host, &self.caller, server, kind).await],
+            None => self.host.offers(&self.caller, kind, LIST_PATIENCE).await,
+        };
         let offered = offers.into_iter().map(|offer| {
             let items = offer.items.iter();
             let items =
                 items.map(|item| Item { name: item.name.to_string(), definition: item.definition.clone() });
             Offered { server: offer.server, items: items.collect(), error: offer.error }
         });
-        let refused = self.refused.iter().map(|(server, error)| Offered {
+        let refused = self.refused.iter().filter(|(name, _)| server.is_none_or(|server| server == *name));
+        let refused = refused.map(|(server, error)| Offered {
             server: server.clone(),
             items: Vec::new(),
             error: Some(error.clone()),
@@ -151,11 +170,14 @@ impl Here {
     }
 
     /// Calls a tool, gets a prompt or reads a resource.
-    pub(super) async fn ask(&self, wish: &Wish) -> Result<Bytes, CallError> {
+    pub(super) async fn ask(&self, wish: &Wish, observer: Option<&Observer>) -> Result<Bytes, CallError> {
         if let Some(error) = self.refused.get(wish.server.as_str()) {
             return Err(error.clone());
         }
-        let request = wish.request(&self.caller)?;
+        let mut request = wish.request(&self.caller)?;
+        if let Some(observer) = observer {
+            request = observer.observe(request);
+        }
         self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
         let answer = self.host.send(request).await;
         self.is_calling.store(false, Ordering::Relaxed);

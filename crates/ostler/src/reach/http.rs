@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -16,13 +17,14 @@ use tokio::time::timeout;
 
 use crate::failure::Failure;
 use crate::proof::{self, Challenge};
+use crate::workspace;
 
 /// How long a connection may take; the daemon is on this machine, or near.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a daemon may take to prove itself, which costs it nothing; it may be busy.
 const PROVE: Duration = Duration::from_secs(30);
 /// The longest answer that is read: a result may have 16 MiB, and more by config.
-const LONGEST: usize = 256 << 20;
+pub(super) const LONGEST: usize = 256 << 20;
 
 /// Where a daemon is: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,6 +122,8 @@ pub(super) struct Ask<'a> {
     pub(super) body: Bytes,
     /// How long the answer may take: the whole, or its head if that is waited for.
     pub(super) patience: Duration,
+    /// What the connection is to be upgraded to.
+    pub(super) upgrade: Option<&'static str>,
 }
 
 /// Sends a request and reads the whole answer.
@@ -141,7 +145,10 @@ pub(super) async fn finish(
     within(patience, read(response)).await
 }
 
-async fn within<T>(patience: Duration, work: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
+pub(super) async fn within<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, Lost>>,
+) -> Result<T, Lost> {
     timeout(patience, work).await.unwrap_or_else(|_| Err(Lost::After("it does not answer".into())))
 }
 
@@ -165,7 +172,7 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| before(&error))?;
     // Ends with the sender or the server, whichever goes first.
-    tokio::spawn(connection);
+    tokio::spawn(connection.with_upgrades());
     let mut request = head(ask.method, ask.path);
     if let Some(token) = ask.token {
         let challenge = Challenge::new().map_err(|error| before(&error))?;
@@ -173,6 +180,9 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
         let asked = asked.map_err(|error| before(&error))?;
         let proving = async {
             let answer = sender.send_request(asked).await.map_err(|error| before(&error))?;
+            if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+                return Err(Lost::Before(proof::OVERLOADED.into()));
+            }
             let body = Limited::new(answer.into_body(), proof::LONGEST).collect().await;
             Ok(body.is_ok_and(|body| challenge.is_met(token, &body.to_bytes())))
         };
@@ -183,6 +193,12 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
             Err(_) => return Err(Lost::Before("it does not answer".into())),
         }
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        if let Some(folder) = workspace::here().and_then(|it| HeaderValue::from_bytes(it.as_bytes()).ok()) {
+            request = request.header(workspace::HEADER, folder);
+        }
+    }
+    if let Some(protocol) = ask.upgrade {
+        request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol);
     }
     let request = request.body(Full::new(ask.body)).map_err(|error| before(&error))?;
     // The same connection: another process could have taken the port by now.

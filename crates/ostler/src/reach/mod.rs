@@ -6,8 +6,10 @@
 
 mod here;
 mod http;
+mod observed;
 mod patience;
 mod relayed;
+mod rounds;
 mod there;
 
 use std::path::{Path, PathBuf};
@@ -22,14 +24,20 @@ use ostler_core::status::{ServerStatus, State};
 use ostler_host::{Binding, Definitions, Discovered, Kind, ListedTool};
 
 use self::here::Here;
+pub(crate) use self::here::{LIST_PATIENCE, offer_of};
 pub(crate) use self::http::Address;
 pub(crate) use self::patience::Deadline;
 pub(crate) use self::relayed::Relayed;
-pub(crate) use self::there::There;
+use self::rounds::Answers;
+pub(crate) use self::there::{RefusedChange, There};
+use crate::about::About;
+use crate::call_events::Observer;
 use crate::config_file::Origin;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
+use crate::output::tell;
 use crate::spot::Spot;
+use crate::terminal::Terminal;
 use crate::wish::Wish;
 use crate::{cli, config_file, pins, trust};
 
@@ -67,7 +75,7 @@ impl Setting {
 
 /// The servers of a config, ready to be used.
 pub(crate) enum Reach {
-    Here(Here),
+    Here(Box<Here>),
     There(There),
 }
 
@@ -195,10 +203,11 @@ fn token_in_environment() -> Option<String> {
     std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
 }
 
-/// The daemon of a spot, if one runs.
+/// The daemon of a spot, if one runs; one that is being replaced is waited for.
 pub(crate) fn running(spot: &Spot) -> Option<There> {
-    let address = Address::near(&spot.running()?.url)?;
-    Some(There::new(address, spot.token()))
+    spot.settled()?;
+    let (note, token) = spot.running_with_token()?;
+    Some(There::new(Address::near(&note.url)?, token))
 }
 
 /// Asks the daemon of a spot, if one runs.
@@ -239,8 +248,15 @@ pub(crate) fn look<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Fail
         let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
         let reach = Reach::open(way).await;
         let mut result = interrupts.until(work(&reach)).await;
-        if let Err(Failure::Interrupted { may_have_run, .. }) = &mut result {
-            *may_have_run = reach.is_calling();
+        match &mut result {
+            Err(Failure::Interrupted { may_have_run, .. }) => *may_have_run = reach.is_calling(),
+            // The name may stand in an edit that the daemon has not applied.
+            Err(Failure::UnknownName { cause, .. }) => {
+                if let Some(change) = reach.refused_change().await {
+                    cause.push_str(&format!("; {}", change.message));
+                }
+            }
+            _ => {}
         }
         // Whoever asks twice does not want to wait: the guard ends the servers.
         match interrupts.until(reach.close()).await {
@@ -255,7 +271,7 @@ pub(crate) fn look<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Fail
 impl Reach {
     async fn open(way: Way) -> Self {
         match way {
-            Way::Here(setting) => Self::Here(Here::open(*setting).await),
+            Way::Here(setting) => Self::Here(Box::new(Here::open(*setting).await)),
             Way::There(there) => Self::There(there),
         }
     }
@@ -308,6 +324,14 @@ impl Reach {
         }
     }
 
+    /// What the daemon is; none without one, and from one of a version that does not tell.
+    pub(crate) async fn about(&self) -> Option<About> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(there) => there.about().await.ok(),
+        }
+    }
+
     /// What is wrong with the record of calls. A command says that itself when
     /// it writes one.
     pub(crate) async fn audit_trouble(&self) -> Result<Option<String>, Failure> {
@@ -322,6 +346,21 @@ impl Reach {
         match self {
             Self::Here(_) => Ok(false),
             Self::There(there) => there.is_lock_pending().await,
+        }
+    }
+
+    /// Why a daemon does not run the config as it is on disk; `None` if it does, or does not tell.
+    pub(crate) async fn refused_change(&self) -> Option<RefusedChange> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(there) => there.refused_change().await,
+        }
+    }
+
+    /// Warns where a daemon runs another config than the one on disk.
+    pub(crate) async fn tell_refused_change(&self) {
+        if let Some(change) = self.refused_change().await {
+            tell(&format!("warning: {}", change.message));
         }
     }
 
@@ -367,24 +406,53 @@ impl Reach {
         .await
     }
 
-    /// What all servers offer of a kind, by server.
-    pub(crate) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
+    /// What all servers offer of a kind, by server, or one of them, which alone is asked.
+    pub(crate) async fn offers(
+        &self,
+        kind: Kind,
+        server: Option<&ServerName>,
+    ) -> Result<Vec<Offered>, Failure> {
         self.listing(async {
             match self {
-                Self::Here(here) => Ok(here.offers(kind).await),
-                Self::There(there) => there.offers(kind).await,
+                Self::Here(here) => Ok(here.offers(kind, server).await),
+                Self::There(there) => there.offers(kind, server).await,
             }
         })
         .await
     }
 
-    /// Calls a tool, gets a prompt or reads a resource; gives the text of the result.
-    pub(crate) async fn ask(&self, mut wish: Wish, deadline: Option<Deadline>) -> Result<Bytes, Trouble> {
-        wish.timeout_ms = deadline.map(|it| u64::try_from(it.left().as_millis()).unwrap_or(u64::MAX));
+    /// Calls a tool, gets a prompt or reads a resource; gives the text of the result. A person at the terminal sees
+    /// what happens meanwhile, and is asked what the server asks.
+    pub(crate) async fn ask(
+        &self,
+        mut wish: Wish,
+        deadline: Option<Deadline>,
+        mut terminal: Option<Terminal>,
+    ) -> Result<Bytes, Trouble> {
+        let mut round = 0;
+        loop {
+            wish.timeout_ms = deadline.map(|it| u64::try_from(it.left().as_millis()).unwrap_or(u64::MAX));
+            let result = self.ask_once(&mut wish, terminal.as_mut()).await?;
+            let terminal = terminal.as_mut().filter(|terminal| terminal.can_ask() && round < rounds::MOST);
+            match rounds::answers(terminal, &wish.server, &result, round).await {
+                Some(Answers { responses, state }) => {
+                    (wish.input_responses, wish.request_state) = (responses, state);
+                }
+                None => return Ok(result),
+            }
+            round += 1;
+        }
+    }
+
+    async fn ask_once(&self, wish: &mut Wish, terminal: Option<&mut Terminal>) -> Result<Bytes, Trouble> {
+        let can_ask = terminal.as_ref().is_some_and(|terminal| terminal.can_ask());
+        wish.elicitation = can_ask;
+        let (observer, mut events) = Observer::new(can_ask);
+        let observer = terminal.is_some().then_some(observer);
         let work = async {
             match self {
-                Self::Here(here) => Ok(here.ask(&wish).await?),
-                Self::There(there) => there.ask_for(&wish).await,
+                Self::Here(here) => Ok(here.ask(wish, observer.as_ref()).await?),
+                Self::There(there) => there.ask_for(wish, observer.as_ref()).await,
             }
         };
         let statuses = async || {
@@ -392,7 +460,15 @@ impl Reach {
             statuses.retain(|status| status.name.as_str() == wish.server);
             statuses
         };
-        patience::reporting(work, statuses).await
+        let work = patience::reporting(work, statuses);
+        let Some(terminal) = terminal else { return work.await };
+        let result = tokio::select! {
+            biased;
+            result = work => result,
+            never = terminal.attend(&wish.server, &mut events) => never,
+        };
+        terminal.show_rest(&wish.server, &mut events);
+        result
     }
 
     /// What a server said before it ended, as far as it is kept.

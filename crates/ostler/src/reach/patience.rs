@@ -10,6 +10,7 @@ use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
 use ostler_core::status::{ServerStatus, Stage, State};
 
+use crate::invocation::command;
 use crate::output::{clean, tell};
 
 /// How long work may take before it is worth a word.
@@ -34,8 +35,13 @@ pub(super) async fn patiently<T>(work: impl Future<Output = T>, say: impl FnOnce
 const SLOW_LIST: Duration = Duration::from_secs(3);
 
 /// What a person may do who does not want to wait for a list.
-const DO_NOT_WAIT: &str = "waiting: Ctrl-C gives up; `ostler tools NAME` asks one server alone, `ostler status NAME \
-                           --probe` shows what it says";
+fn do_not_wait() -> String {
+    format!(
+        "waiting: Ctrl-C gives up; {} asks one server alone, {} shows what it says",
+        command("tools NAME"),
+        command("status NAME --probe")
+    )
+}
 
 /// Asks servers for lists, and tells on stderr which of them are waited for.
 pub(super) async fn listing<T>(
@@ -52,7 +58,7 @@ pub(super) async fn listing<T>(
         for status in statuses.iter().filter(is_asked) {
             tell(&format!("waiting: `{}` has not answered with its list yet", status.name));
         }
-        tell(DO_NOT_WAIT);
+        tell(&do_not_wait());
     };
     let mut work = pin!(reporting(work, &statuses));
     tokio::select! {

@@ -13,17 +13,21 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::Section;
 use ostler_core::status::ServerStatus;
 use ostler_host::{Definitions, Discovered, Kind, ListedTool, Tool};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::http::{self, Address, Ask, Lost};
+use super::observed;
 use super::patience::reporting;
 use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
+use crate::about::About;
+use crate::call_events::Observer;
 use crate::command::logs::Line;
 use crate::command::operate::{Change, LockOnDisk};
 use crate::failure::Failure;
+use crate::invocation::command;
 use crate::output;
 use crate::told::{Failed, Told};
 use crate::wish::Wish;
@@ -35,6 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 const CALL_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long until it begins to show a log, which it has at hand.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
+/// How long for what it knows at once of itself.
+const OWN_PATIENCE: Duration = Duration::from_secs(5);
 /// How much longer than the call itself its answer may take.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -49,6 +55,8 @@ pub(crate) struct There {
 
 #[derive(Deserialize)]
 struct Version {
+    version: String,
+    pid: u32,
     /// How writing the audit goes; absent from a daemon of an earlier version.
     audit: Option<Audit>,
 }
@@ -139,6 +147,26 @@ struct Repeated {
     name: String,
 }
 
+/// An edit of the config that a daemon has not applied.
+#[derive(Debug, Serialize)]
+pub(crate) struct RefusedChange {
+    /// `untrusted`, `broken` or `unreadable`.
+    outcome: String,
+    /// What that means, and what to do.
+    pub(crate) message: String,
+}
+
+/// The part of the answer about the config that tells what became of the last edit.
+#[derive(Deserialize)]
+struct Applied {
+    last_change: Option<LastChange>,
+}
+
+#[derive(Deserialize)]
+struct LastChange {
+    outcome: String,
+}
+
 impl There {
     pub(crate) fn new(address: Address, token: Option<String>) -> Self {
         Self { address, token: token.map(Into::into), is_calling: Arc::default() }
@@ -146,6 +174,38 @@ impl There {
 
     pub(super) fn is_calling(&self) -> bool {
         self.is_calling.load(Ordering::Relaxed)
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// What the daemon is.
+    pub(crate) async fn about(&self) -> Result<About, Trouble> {
+        match self.get_soon("/api/v1/daemon").await {
+            // A daemon of an earlier version tells less.
+            Err(_) => self.version().await,
+            about => about,
+        }
+    }
+
+    /// What a daemon of any version tells of itself.
+    pub(crate) async fn version(&self) -> Result<About, Trouble> {
+        let Version { version, pid, .. } = self.get_soon("/api/v1/version").await?;
+        let (url, kind) = (self.address.to_string(), crate::spot::Kind::Served);
+        Ok(About { url, pid, version, config: None, kind, uptime_ms: 0, clients: None })
+    }
+
+    /// Asks the daemon to end, with this much time for its calls.
+    pub(crate) async fn shut_down(&self, calls: Option<Duration>) -> Result<About, Trouble> {
+        let calls = calls.map(|calls| format!("?calls_ms={}", calls.as_millis())).unwrap_or_default();
+        let path = format!("/api/v1/shutdown{calls}");
+        self.exchange(self.ask(Method::POST, &path, Bytes::new(), OWN_PATIENCE)).await
+    }
+
+    async fn get_soon<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+        self.exchange(self.ask(Method::GET, path, Bytes::new(), OWN_PATIENCE)).await
     }
 
     pub(super) async fn statuses(&self) -> Result<Vec<ServerStatus>, Failure> {
@@ -168,17 +228,31 @@ impl There {
     }
 
     pub(super) async fn audit_trouble(&self) -> Result<Option<String>, Failure> {
-        let Version { audit } = self.get("/api/v1/version").await?;
+        let Version { audit, .. } = self.get("/api/v1/version").await?;
         Ok(match audit {
             Some(Audit { trouble: Some(trouble), .. }) => {
                 Some(format!("the audit can't be written: {trouble}"))
             }
             Some(Audit { lost, .. }) if lost > 0 => Some(format!(
-                "{} of the audit were dropped; `ostler audit` shows where",
-                output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row")
+                "{} of the audit were dropped; {} shows where",
+                output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row"),
+                command("audit")
             )),
             _ => None,
         })
+    }
+
+    pub(super) async fn refused_change(&self) -> Option<RefusedChange> {
+        let Applied { last_change } = self.get("/api/v1/config").await.ok()?;
+        let outcome = last_change?.outcome;
+        let (what, next) = match outcome.as_str() {
+            "untrusted" => ("is not trusted", format!("read it, then {}", command("trust"))),
+            "broken" | "unreadable" => ("can't be used", format!("{} says why", command("check"))),
+            _ => return None,
+        };
+        let message =
+            format!("the config has changed and {what}, so the daemon runs the one before it: {next}");
+        Some(RefusedChange { outcome, message })
     }
 
     pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, Trouble> {
@@ -216,23 +290,31 @@ impl There {
         answers.into_iter().collect()
     }
 
-    pub(super) async fn offers(&self, kind: Kind) -> Result<Vec<Offered>, Failure> {
+    pub(super) async fn offers(
+        &self,
+        kind: Kind,
+        server: Option<&ServerName>,
+    ) -> Result<Vec<Offered>, Failure> {
         let path = match kind {
             Kind::Prompts => "/api/v1/prompts",
             Kind::Resources => "/api/v1/resources",
             Kind::Templates => "/api/v1/resource-templates",
             Kind::Tools => return Ok(Vec::new()),
         };
-        let listing: Offers = self.get(path).await?;
+        let query = server.map(|server| format!("?server={server}")).unwrap_or_default();
+        let listing: Offers = self.get(&format!("{path}{query}")).await?;
         Ok(listing.offered())
     }
 
-    pub(super) async fn ask_for(&self, wish: &Wish) -> Result<Bytes, Trouble> {
+    pub(super) async fn ask_for(&self, wish: &Wish, observer: Option<&Observer>) -> Result<Bytes, Trouble> {
         let body = serde_json::to_vec(wish).map_err(|error| Failure::Output(error.into()))?.into();
         let patience = wish.timeout_ms.map_or(CALL_PATIENCE, |ms| Duration::from_millis(ms) + GRACE);
         let ask = self.ask(Method::POST, "/api/v1/call", body, patience);
         self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
-        let answer = http::fetch(&self.address, ask).await;
+        let answer = match observer {
+            Some(observer) => observed::fetch(&self.address, ask, observer).await,
+            None => http::fetch(&self.address, ask).await,
+        };
         self.is_calling.store(false, Ordering::Relaxed);
         let (status, text) = match answer {
             Ok(answer) => answer,
@@ -287,9 +369,9 @@ impl There {
     /// What an operator does with a server.
     pub(crate) async fn operate(&self, server: &str, verb: &str) -> Result<ServerStatus, Trouble> {
         let known = self.statuses().await?;
-        let Some(server) = known.iter().map(|status| &status.name).find(|name| name.as_str() == server)
-        else {
-            return Err(CallError::unknown_server(server, known.iter().map(|it| it.name.as_str())).into());
+        let known: Vec<ServerName> = known.into_iter().map(|status| status.name).collect();
+        let Some(server) = known.iter().find(|name| name.as_str() == server) else {
+            return Err(Failure::unknown_server(server, &known).into());
         };
         let path = format!("/api/v1/servers/{server}/{verb}");
         let shown: Server =
@@ -361,7 +443,7 @@ impl There {
     }
 
     fn ask<'a>(&'a self, method: Method, path: &'a str, body: Bytes, patience: Duration) -> Ask<'a> {
-        Ask { method, path, token: self.token.as_deref(), body, patience }
+        Ask { method, path, token: self.token.as_deref(), body, patience, upgrade: None }
     }
 
     /// An answer that is an error, as the error it is.

@@ -7,6 +7,8 @@ use ostler_host::upstream::BoxFuture;
 use ostler_relay::broker::{Broker, Link, Refusal, Welcome};
 use ostler_relay::{Report, Say};
 
+use crate::invocation::command;
+
 /// A broker that lets in anybody lets anybody take any role. On this machine
 /// that is said at every start; elsewhere it is not used unless the config
 /// allows it.
@@ -29,8 +31,9 @@ impl<B: Broker> Checked<B> {
         let (tell, is_too_open) = (self.tell, Arc::clone(&self.is_too_open));
         Arc::new(move |report| match report {
             Report::Refused { place, why } if is_too_open.load(Ordering::Relaxed) => tell(&format!(
-                "error: the relay is not served at {place}: {why}\n  hint: set up users, as `ostler relay \
-                 nats-config` prints them, or set relay.allow_open_broker = true"
+                "error: the relay is not served at {place}: {why}\n  hint: set up users, as {} prints them, or set \
+                 relay.allow_open_broker = true",
+                command("relay nats-config")
             )),
             report => tell(&report.to_string()),
         })
@@ -45,7 +48,8 @@ impl<B: Broker> Checked<B> {
             return Err(Refusal::Credentials(what.into()));
         }
         if is_open && !self.has_warned.swap(true, Ordering::Relaxed) {
-            (self.tell)(&format!("warning: {what}\n  hint: `ostler relay nats-config` prints users for it"));
+            let users = command("relay nats-config");
+            (self.tell)(&format!("warning: {what}\n  hint: {users} prints users for it"));
         }
         Ok(())
     }

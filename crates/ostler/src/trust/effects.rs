@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use ostler_core::config::{Config, Jwks, PinMode, is_secret_key};
-use ostler_core::spec::{ServerSpec, Transport};
+use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::invocation::command;
 use crate::output::{Style, Tint, clean};
 use crate::spot::hex;
 
@@ -49,7 +50,12 @@ impl Effects {
         }
         let mut servers: Vec<Value> = specs
             .iter()
-            .map(|spec| json!({"name": spec.name, "transport": spec.transport, "card": spec.card}))
+            .map(|spec| {
+                let workspace = (spec.isolation == Isolation::Workspace).then_some(&spec.workspace);
+                json!({
+                    "name": spec.name, "transport": spec.transport, "card": spec.card, "workspace": workspace,
+                })
+            })
             .collect();
         servers.sort_by_key(|server| server["name"].to_string());
         let whole = json!({
@@ -72,7 +78,8 @@ impl Effects {
             |(verb, what): &(&str, String)| format!("  {:<9} {}", style.paint(Tint::Label, verb), clip(what));
         let mut lines: Vec<String> = shown.map(line).collect();
         if self.lines.len() > SHOWN_LINES {
-            lines.push(format!("  and {} more; `ostler list` shows all", self.lines.len() - SHOWN_LINES));
+            let more = self.lines.len() - SHOWN_LINES;
+            lines.push(format!("  and {more} more; {} shows all", command("list")));
         }
         if lines.is_empty() {
             lines.push("  it runs nothing and contacts nothing".into());
@@ -108,6 +115,11 @@ fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
             }
             if let Some(cwd) = &process.cwd {
                 text.push_str(&format!(", in {}", cwd.display()));
+            }
+            if let Some(workspace) =
+                spec.workspace.as_ref().filter(|_| spec.isolation == Isolation::Workspace)
+            {
+                text.push_str(&format!(", in its client's directory or {}", workspace.display()));
             }
             ("runs", text)
         }

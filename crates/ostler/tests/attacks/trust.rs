@@ -101,6 +101,7 @@ fn an_edit_of_commands_asks_again_and_an_edit_of_limits_does_not() {
         config("--tools 1"),
         format!("{}env = {{ LD_PRELOAD = \"./evil.so\" }}\n", config("")),
         format!("{}cwd = \"/tmp\"\n", config("")),
+        format!("{}isolation = \"workspace\"\nworkspace = \"/tmp\"\n", config("")),
         format!("{}[servers.more]\nurl = \"https://eve.example/mcp\"\n", config("")),
         format!("include = [\"more.toml\"]\n{}", config("")),
         format!("{}[relay]\nnats = \"nats://127.0.0.1:1\"\n", config("")),
@@ -115,7 +116,7 @@ fn an_edit_of_commands_asks_again_and_an_edit_of_limits_does_not() {
         assert!(run.stderr.contains("has changed since it was trusted"), "{run}");
         assert!(!has_run(&home), "{edit}");
     }
-    home.write("ostler.toml", &edits[4]);
+    home.write("ostler.toml", &edits[5]);
     assert_eq!(home.run_finding(&["trust"]).code, Some(0));
     assert_eq!(call().code, Some(0));
     home.write("more.toml", "[servers.more]\ncommand = \"sh\"\nargs = [\"-x\"]\n");
@@ -145,6 +146,32 @@ fn trust_is_of_one_path_kept_private_and_can_be_taken_back() {
 }
 
 #[test]
+fn trust_is_given_to_the_typed_path_and_to_no_other_config() {
+    let home = home_with(".mcp.json");
+    home.write("other.json", "{}");
+    let listed = || home.run_finding(&["trust", "--list"]).stdout;
+    for (path, said) in [
+        ("other.json", "`other.json` is not a config that commands find by themselves; .mcp.json is"),
+        ("nonexist", "there is no directory `nonexist`"),
+        ("./typo/dir", "there is no directory `./typo/dir`"),
+    ] {
+        let run = home.run_finding(&["trust", path]);
+        assert_eq!((run.code, listed().as_str()), (Some(2), ""), "{run}");
+        assert!(run.stderr.contains(said) && run.stderr.contains("hint: "), "{run}");
+    }
+    let run = home.run_finding(&["trust", ".mcp.json"]);
+    assert!(run.code == Some(0) && run.stdout.starts_with("trusted .mcp.json\n"), "{run}");
+    for path in ["other.json", "nonexist"] {
+        let run = home.run_finding(&["trust", "--revoke", path]);
+        assert_eq!((run.code, listed().as_str()), (Some(2), "[HOME]/.mcp.json\n"), "{run}");
+    }
+    // A config that is gone can be revoked by its path.
+    fs::remove_file(home.path(".mcp.json")).unwrap();
+    let run = home.run_finding(&["trust", "--revoke", ".mcp.json"]);
+    assert_eq!((run.code, listed().as_str()), (Some(0), ""), "{run}");
+}
+
+#[test]
 fn a_running_daemon_applies_an_edit_of_commands_only_when_it_is_trusted() {
     let home = home_with("ostler.toml");
     assert_eq!(home.run_finding(&["trust"]).code, Some(0));
@@ -163,11 +190,29 @@ fn a_running_daemon_applies_an_edit_of_commands_only_when_it_is_trusted() {
     assert_eq!(daemon.server("evil")["name"], json!(null), "it is not hosted");
     let run = home.run_finding(&["reload"]);
     assert!(run.code == Some(5) && run.stderr.contains("ostler trust"), "{run}");
+    let told = "warning: the config has changed and is not trusted, so the daemon runs the one before it";
+    assert!(home.run_finding(&["status"]).stdout.contains(told));
+    for command in ["tools", "list"] {
+        let run = home.run_finding(&[command]);
+        assert!(run.stderr.contains(told), "{run}");
+    }
+    let status: Value = serde_json::from_str(&home.run_finding(&["status", "--json"]).stdout).unwrap();
+    assert_eq!(status["refused_change"]["outcome"], "untrusted", "{status}");
+    let run = home.run_finding(&["call", "evil__x"]);
+    assert!(run.stderr.contains("the config has changed and is not trusted"), "{run}");
     // The daemon runs what was trusted, and a command that goes through it starts nothing else.
     assert_eq!(home.run_finding(&["call", "fake__echo"]).code, Some(0));
     assert!(!home.path("evil").exists());
     assert_eq!(home.run_finding(&["trust"]).code, Some(0));
     until("the trusted edit is applied", || last() == "applied" && home.path("evil").exists());
+    assert!(!home.run_finding(&["status"]).stdout.contains("warning: the config has changed"));
+    home.write("ostler.toml", "[servers");
+    until("the broken edit is seen", || last() == "broken");
+    assert!(
+        home.run_finding(&["status"])
+            .stdout
+            .contains("can't be used, so the daemon runs the one before it: `ostler check`")
+    );
 }
 
 #[test]

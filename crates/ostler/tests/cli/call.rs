@@ -67,6 +67,7 @@ fn arguments_that_make_no_sense_are_refused_before_the_tool_runs() {
     let demo = Home::new();
     insta::assert_snapshot!(demo.run(&["call", "demo__echo", "txet=hi"]));
     insta::assert_snapshot!(demo.run(&["call", "demo__time", "zone=UTC"]));
+    insta::assert_snapshot!(demo.run(&["call", "demo__add", "a=1"]));
 }
 
 #[test]
@@ -199,4 +200,10 @@ fn only_the_server_that_is_meant_is_started() {
     let home = Home::with_servers(&[("one", &["--starts", "one"]), ("two", &["--starts", "two"])]);
     home.run(&["call", "one__echo"]);
     assert_eq!((home.lines("one").len(), home.lines("two").len()), (1, 0));
+}
+
+#[test]
+fn an_error_names_the_tool_and_not_its_server() {
+    let run = fake().run(&["call", "fake", "fail"]);
+    assert!(run.stderr.contains("the tool `fake__fail` reported an error"), "{run}");
 }

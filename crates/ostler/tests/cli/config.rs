@@ -37,6 +37,20 @@ fn every_problem_is_told_at_once_with_its_place() {
 }
 
 #[test]
+fn a_directory_in_place_of_a_config_is_named_as_one() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    home.write("sub/ostler.toml", "");
+    for (typed, said) in [(".", "error: . can't be read"), ("sub", "error: sub can't be read")] {
+        let run = home.run_finding(&["tools", "--config", typed]);
+        assert_eq!(run.code, Some(3), "{run}");
+        assert!(
+            run.stderr.starts_with(&format!("{said}\n  cause: it is a directory\n  hint: name a file")),
+            "{run}"
+        );
+    }
+}
+
+#[test]
 fn a_config_in_order_is_said_to_be_ok() {
     let home = Home::with_servers(&[("fake", &[]), ("more", &[])]);
     insta::assert_snapshot!(home.run(&["check"]));
@@ -44,7 +58,7 @@ fn a_config_in_order_is_said_to_be_ok() {
 }
 
 #[test]
-fn what_the_machine_lacks_is_a_warning() {
+fn what_the_machine_lacks_is_an_error() {
     let home = Home::new();
     home.write(
         "ostler.toml",
@@ -105,5 +119,5 @@ fn a_file_without_an_end_fills_no_memory() {
     assert!(run.stderr.contains("the file is larger than 4 MiB"), "{run}");
     home.write("ostler.toml", "[servers.a]\ncommand = \"sh\"\nargs = [\"${file:/dev/zero}\"]\n");
     let run = home.run(&["check"]);
-    assert!(run.stderr.contains("it is larger than 1 MiB"), "{run}");
+    assert!(run.stderr.contains("the file /dev/zero is larger than 1 MiB"), "{run}");
 }

@@ -41,7 +41,7 @@ fn a_crash_is_told_with_the_telling_line_and_what_to_type_and_so_is_the_recovery
     mcp::call(daemon.port, "fake__echo", json!({}));
     let told = told(&home, "works again");
     let crash = told.lines().find(|line| line.starts_with("`fake` stopped working: ")).unwrap();
-    assert!(crash.contains("working: \"out of luck\", code 3; it is started again "), "{told}");
+    assert!(crash.contains("working: \"out of luck\", exit code 3; it is started again "), "{told}");
     assert!(crash.ends_with("(`ostler logs fake --config ostler.toml`)"), "{told}");
 }
 
@@ -62,7 +62,10 @@ fn a_missing_program_and_a_changed_definition_are_told_as_they_are_found() {
     mcp::call(daemon.port, "gone__x", json!({}));
     let said = told(&home, "`gone` can't be used");
     assert!(said.contains("`gone` can't be used: program `no-such-program` was not found"), "{said}");
-    assert!(said.contains("(correct it, then `ostler reload gone --config ostler.toml`)"), "{said}");
+    assert!(
+        said.contains("as `command` of `gone`, then `ostler reload gone --config ostler.toml`)"),
+        "{said}"
+    );
     mcp::call(daemon.port, "fake__echo", json!({}));
     let said = told(&home, "not what was approved");
     assert!(
@@ -97,7 +100,7 @@ fn the_start_is_summed_up_and_so_is_what_became_of_eager_servers() {
         "{told}"
     );
     assert!(
-        told.contains("`bad` could not be started: \"no licence\", code 1; it is tried again in "),
+        told.contains("`bad` could not be started: \"no licence\", exit code 1; it is tried again in "),
         "{told}"
     );
     assert!(

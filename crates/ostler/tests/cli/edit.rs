@@ -85,6 +85,10 @@ fn a_broken_edit_changes_nothing_and_says_where() {
     assert_eq!(daemon.server("fake")["pid"], pid);
     let (_, _, said) = daemon.end();
     assert!(said.contains("ostler.toml:3:1: error: unknown key `lazzy`"), "{said}");
+    let again = said.rfind("the config can be used again; it is as it was, so nothing was changed");
+    assert!(again > said.rfind("the config can't be used as it is now"), "{said}");
+    let rows = home.run(&["audit", "--json", "--outcome", "refused"]).stdout;
+    assert!(rows.contains("config-refused"), "{rows}");
 }
 
 #[test]

@@ -124,3 +124,42 @@ fn only_the_verbose_see_the_log() {
     let said = home.run(&["tools", "fake", "-v"]).stderr;
     assert!(said.contains("a tool was left out"), "{said}");
 }
+
+/// Every command, with a config that is not there or with arguments that make no sense.
+#[test]
+fn with_json_every_command_tells_its_failure_as_one_document() {
+    let home = Home::new();
+    let commands: [&[&str]; 22] = [
+        &["call", "x__y"],
+        &["tools"],
+        &["prompts"],
+        &["prompts", "get", "x__y"],
+        &["resources"],
+        &["resources", "read", "x://y"],
+        &["list"],
+        &["status"],
+        &["status", "--probe"],
+        &["warm"],
+        &["logs"],
+        &["check"],
+        &["lock"],
+        &["diff"],
+        &["approve", "x"],
+        &["explain", "local", "x__y"],
+        &["token", "revoke", "nobody"],
+        &["token", "create", "--name", "x", "--role", "y z"],
+        &["audit", "--since", "yesterday-ish"],
+        &["trust"],
+        &["start", "x"],
+        &["reload"],
+    ];
+    for words in commands {
+        let run = home.run(&[words, &["--json", "--config", "gone.toml"]].concat());
+        assert_ne!(run.code, Some(0), "{run}");
+        let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run}"));
+        let error = &json["error"];
+        assert_eq!(error["exit"], run.code.unwrap(), "{run}");
+        assert!(["code", "message"].iter().all(|key| error[key].is_string()), "{run}");
+        assert!(!run.stderr.is_empty(), "people are told too: {run}");
+    }
+}

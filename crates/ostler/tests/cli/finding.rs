@@ -232,3 +232,25 @@ fn two_configs_that_start_each_other_end_at_two_daemons() {
     client.end();
     end_daemons(&home);
 }
+
+#[test]
+fn a_server_of_the_users_own_config_runs_in_the_folder_of_that() {
+    let home = Home::new();
+    home.write(".config/ostler/ostler.toml", &format!("{}args = [\"--starts\", \"starts\"]\n", fake("own")));
+    home.write("elsewhere/x", "");
+    assert_eq!(run_in(&home, "elsewhere", &["call", "own__echo"]).code, Some(0));
+    assert_eq!((home.lines(".config/ostler/starts").len(), home.lines("elsewhere/starts").len()), (1, 0));
+}
+
+#[test]
+fn a_repository_of_another_user_is_not_searched() {
+    let home = Home::new();
+    home.write("shared/.git/HEAD", "");
+    home.write("shared/ostler.toml", &fake("theirs"));
+    home.write("shared/mine/file", "");
+    assert!(run_in(&home, "shared/mine", &["list"]).stdout.contains("theirs"));
+    let has_changed_hands = std::os::unix::fs::chown(home.path("shared/.git"), Some(12_345), None).is_ok();
+    // Only root can give a directory away.
+    let found = run_in(&home, "shared/mine", &["list"]);
+    assert_eq!(found.stdout.contains("theirs"), !has_changed_hands, "{found}");
+}

@@ -82,6 +82,44 @@ fn words_that_are_no_commands_lead_to_the_one_that_was_meant() {
     let told: Vec<String> = typed.iter().map(|word| home.run(&[word, "--follow", "x"]).to_string()).collect();
     insta::assert_snapshot!("synonyms", told.join("\n"));
     insta::assert_snapshot!("no-synonym", home.run(&["zzzzzzzz"]));
+    for (typed, meant) in [
+        (&["mcp", "list"][..], "`ostler list`"),
+        (&["mcp"], "`ostler stdio`"),
+        (&["search", "issue"], "`ostler tools --search`"),
+        (&["add", "x", "--", "y"], "edit ostler.toml"),
+        (&["import"], "works as it is"),
+        (&["connect", "cursor"], "`ostler stdio`"),
+        (&["ui"], "`ostler status --watch`"),
+        (&["demo__add", "a=1", "b=2"], "write `ostler call demo__add key=value`"),
+        (&["tools", "list"], "write `ostler tools` without `list`"),
+        (&["prompts", "list"], "write `ostler prompts` without `list`"),
+        (&["resources", "list"], "write `ostler resources` without `list`"),
+    ] {
+        let run = home.run(typed);
+        assert!(run.stderr.contains(meant) && run.code == Some(2), "{run}");
+    }
+}
+
+#[test]
+fn arguments_that_are_written_as_options_lead_to_key_and_value() {
+    let home = Home::new();
+    let call = ["call", "demo__time"];
+    for args in [&["--timezone", "UTC"][..], &["--timezone=UTC"]] {
+        let run = home.run(&[&call, args].concat());
+        assert!(run.stderr.contains("if it is an argument, write timezone=UTC;"), "{run}");
+        assert!(!run.stderr.contains("--timeout") && run.code == Some(2), "{run}");
+    }
+    let run = home.run(&["call", "demo__time", "--jsn"]);
+    assert!(run.stderr.contains("'--json'"), "{run}");
+}
+
+#[test]
+fn a_port_is_what_to_listen_on() {
+    let home = Home::new();
+    for typed in [["serve", "--port", "none"], ["serve", "-p", "none"]] {
+        let run = home.run(&typed);
+        assert!(run.stderr.contains("invalid value 'none' for '--listen"), "{run}");
+    }
 }
 
 #[test]
@@ -96,6 +134,18 @@ fn what_is_typed_wrong_is_told_with_what_was_meant() {
     let home = Home::new();
     insta::assert_snapshot!(home.run(&["tolls"]));
     insta::assert_snapshot!(home.run(&["call"]));
+    for (typed, source) in [
+        (&["start"][..], "`ostler list`"),
+        (&["stop"], "`ostler list`"),
+        (&["call", "--json"], "`ostler tools`"),
+        (&["prompts", "get"], "`ostler prompts`"),
+        (&["resources", "read"], "`ostler resources`"),
+        (&["token", "revoke"], "`ostler token list`"),
+        (&["explain", "ci"], "SERVER__TOOL"),
+    ] {
+        let run = home.run(typed);
+        assert!(run.stderr.contains(source) && run.code == Some(2), "{run}");
+    }
     insta::assert_snapshot!(home.run(&["call", "demo__echo", "--timeout", "30"]));
     insta::assert_snapshot!(home.run(&["status", "--watch"]));
     insta::assert_snapshot!(home.run(&["man", "cal"]));
@@ -104,12 +154,12 @@ fn what_is_typed_wrong_is_told_with_what_was_meant() {
 }
 
 #[test]
-fn there_is_a_page_and_a_completion_for_every_command() {
+fn there_is_a_page_for_every_command_and_a_completion_for_every_shell() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let run = home.run(&["completions", shell]);
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
-        assert!(run.stdout.contains("timeout"), "{shell}");
+        assert!(run.stdout.contains("OSTLER_COMPLETE"), "{shell}");
     }
     assert!(home.run(&["man"]).stdout.contains(".TH OSTLER"));
     assert!(home.run(&["man", "call"]).stdout.contains("ostler\\-call"));

@@ -80,6 +80,19 @@ fn all_servers_are_followed_over_restarts_and_edits() {
 }
 
 #[test]
+fn all_that_a_server_wrote_before_it_crashed_is_kept_with_its_time() {
+    let home = Home::new();
+    let script = "for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n >&2; done; printf 'no token' >&2; exit 3";
+    home.write("ostler.toml", &format!("[servers.crash]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n"));
+    let _daemon = Daemon::start(&home);
+    assert_eq!(home.run(&["start", "crash"]).code, Some(6));
+    let lines = objects(&home, &["crash"]);
+    let texts: Vec<&str> = lines.iter().map(|line| line["line"].as_str().unwrap()).collect();
+    assert_eq!((texts.len(), texts.first(), texts.last()), (11, Some(&"line 1"), Some(&"no token")));
+    assert!(lines.iter().all(|line| line["at"].is_string()), "{lines:?}");
+}
+
+#[test]
 fn without_a_daemon_it_is_said_how_to_see_what_a_server_writes() {
     insta::assert_snapshot!(home().run(&["logs"]));
 }
@@ -105,4 +118,19 @@ fn the_log_of_a_daemon_is_shown_by_itself() {
     assert!(serde_json::from_str::<Value>(&line).unwrap()["line"].is_string(), "{line}");
     client.child.kill().unwrap();
     client.child.wait().unwrap();
+}
+
+#[test]
+fn nothing_to_show_is_said() {
+    let home = Home::new();
+    let _daemon = Daemon::start(&home);
+    let run = home.run(&["logs"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("", Some(0)), "{run}");
+    assert!(run.stderr.starts_with("no server has written to stderr; `ostler logs --follow"), "{run}");
+    let run = home.run(&["prompts"]);
+    assert!(run.stderr.starts_with("no server offers prompts; `ostler tools"), "{run}");
+    let run = home.run(&["resources", "demo"]);
+    assert!(run.stderr.starts_with("`demo` offers no resources; `ostler tools"), "{run}");
+    let run = home.run(&["trust", "--list"]);
+    assert!(run.stderr.starts_with("no config is trusted; `ostler trust`"), "{run}");
 }

@@ -69,3 +69,25 @@ fn a_role_that_may_not_reads_and_gets_nothing_and_the_audit_says_so() {
     let denied = home.run(&["audit", "--denied", "--json"]).stdout;
     assert!(denied.contains("prompts/get") && denied.contains("resources/read"), "{denied}");
 }
+
+#[test]
+fn a_server_that_is_named_is_the_only_one_that_is_asked() {
+    for has_daemon in [false, true] {
+        let home = Home::with_servers(&[("fake", &[])]);
+        let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+        let other = r#"command = "sh"
+args = ["-c", "echo begun >> started; exit 1"]
+lazy = true"#;
+        home.write("ostler.toml", &format!("{config}\n[servers.other]\n{other}\n"));
+        let daemon = has_daemon.then(|| Daemon::start(&home));
+        for (args, found) in [(["prompts", "fake"], "fake__greet"), (["resources", "fake"], "fake://static")]
+        {
+            let run = home.run(&args);
+            assert!(run.code == Some(0) && run.stdout.contains(found), "{run}");
+            assert!(!home.path("started").exists(), "{has_daemon} {args:?}: {:?}", home.lines("started"));
+        }
+        let run = home.run(&["prompts", "other"]);
+        assert!(run.code != Some(0) && home.path("started").exists(), "the check would see a start: {run}");
+        drop(daemon);
+    }
+}

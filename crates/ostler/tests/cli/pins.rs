@@ -237,6 +237,23 @@ fn what_can_not_be_listed_keeps_what_was_approved_of_it() {
 }
 
 #[test]
+fn two_configs_in_one_directory_have_a_lock_file_each() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    home.write("my team.toml", &format!("[servers.other]\ncommand = {:?}\n", ostler_testkit::fake_mcp()));
+    for (config, file, server) in
+        [("ostler.toml", "ostler.lock", "fake"), ("my team.toml", "my team.toml.ostler.lock", "other")]
+    {
+        let run = home.run(&["lock", "--config", config]);
+        assert_eq!(run.code, Some(0), "{run}");
+        assert!(home.lines(file).join("\n").contains(&format!("\"{server}\": {{")), "{run}");
+    }
+    assert_eq!(home.run(&["diff", "--config", "ostler.toml"]).code, Some(0));
+    assert_eq!(home.run(&["diff", "--config", "my team.toml"]).code, Some(0));
+    let unknown = home.run(&["approve", "nothing", "--config", "my team.toml"]).stderr;
+    assert!(unknown.contains("--config 'my team.toml'`"), "a path with a blank can be pasted: {unknown}");
+}
+
+#[test]
 fn without_a_lock_there_is_nothing_to_compare_with() {
     let home = Home::with_servers(&[("fake", &[])]);
     assert_eq!(home.run(&["diff"]).code, Some(2));

@@ -131,7 +131,7 @@ fn a_server_that_should_be_up_and_fails_keeps_nobody_from_the_others() {
     assert!(bad["state"] == "backoff" || bad["state"] == "starting" || bad["state"] == "ejected", "{bad}");
     assert_eq!(bad["last_error"]["stderr"][0], "no licence");
     let (_, _, said) = daemon.end();
-    assert!(said.contains("`bad` could not be started: \"no licence\", code 1"), "{said}");
+    assert!(said.contains("`bad` could not be started: \"no licence\", exit code 1"), "{said}");
 }
 
 #[test]

@@ -45,6 +45,13 @@ impl Client {
         }
     }
 
+    /// The next message, whatever it is.
+    pub(crate) fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it hung up");
+        serde_json::from_str(&line).unwrap()
+    }
+
     pub(crate) fn initialize(&mut self) {
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}
@@ -118,19 +125,6 @@ fn requests_that_are_piped_in_are_answered_before_it_ends() {
     assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
     assert_eq!(answers.iter().map(|answer| &answer["id"]).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(client.child.wait().unwrap().code(), Some(0));
-}
-
-#[test]
-fn a_client_whose_daemon_dies_is_told() {
-    let home = Home::with_servers(&[("fake", &[])]);
-    let ended = Ended(&home);
-    let mut client = Client::start(&home);
-    client.initialize();
-    ended.signal(Signal::SIGKILL);
-    let _open = client.child.stdin.take();
-    let run = home.finish(client.child);
-    assert_eq!(run.code, Some(6), "{run}");
-    assert!(run.stderr.starts_with("error: the connection to the daemon was lost\n"), "{run}");
 }
 
 #[test]

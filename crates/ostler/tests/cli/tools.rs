@@ -65,7 +65,7 @@ fn a_server_that_is_slow_with_its_list_is_named_with_what_to_type() {
     let run = home.run(&["tools"]);
     assert_eq!(run.code, Some(0), "{run}");
     assert!(run.stderr.contains("waiting: `slow` has not answered with its list yet\n"), "{run}");
-    assert!(run.stderr.contains("`ostler tools NAME` asks one server alone"), "{run}");
+    assert!(run.stderr.contains("`ostler tools NAME --config ostler.toml` asks one server alone"), "{run}");
 }
 
 #[test]
@@ -127,6 +127,17 @@ fn a_config_without_servers_is_not_an_error() {
 }
 
 #[test]
+fn a_config_whose_servers_are_disabled_is_not_said_to_have_none() {
+    let home = Home::new();
+    home.write(".mcp.json", r#"{"mcpServers": {"time": {"command": "true", "disabled": true}}}"#);
+    let run = home.run_finding(&["tools", "--config", ".mcp.json"]);
+    assert!(run.stderr.contains("the config has 1 server, and it is disabled: `time`"), "{run}");
+    home.write(".mcp.json", r#"{"mcpServers": {}}"#);
+    let run = home.run_finding(&["tools", "--config", ".mcp.json"]);
+    assert!(run.stderr.contains(r#"hint: write one: "mcpServers": {"NAME""#), "{run}");
+}
+
+#[test]
 fn servers_are_listed_with_where_they_come_from() {
     let home = Home::with_servers(&[("fake", &["--era", "legacy"])]);
     let main = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
@@ -147,4 +158,14 @@ fn no_list_shows_a_secret() {
         let run = home.run_wide(args);
         assert!(!format!("{run}").contains("hunter2"), "{run}");
     }
+}
+
+#[test]
+fn several_servers_are_listed_one_after_the_other() {
+    let home = Home::with_servers(&[("one", &[]), ("two", &[]), ("three", &[])]);
+    let run = home.run(&["tools", "one", "two"]);
+    assert_eq!(run.code, Some(0), "{run}");
+    assert!(run.stdout.contains("one__echo") && run.stdout.contains("two__echo"), "{run}");
+    assert!(!run.stdout.contains("three__"), "{run}");
+    assert!(home.run(&["tools", "one", "echo"]).stdout.starts_with("one__echo\n"));
 }

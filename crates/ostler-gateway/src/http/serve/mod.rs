@@ -16,7 +16,6 @@ mod socket;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -37,7 +36,7 @@ use self::door::Door;
 use self::seat::{Seat, Seats};
 use self::socket::Watched;
 use super::long::LongStream;
-use super::refuse;
+use super::{Origin, refuse};
 
 pub use self::site::{OnRefusal, Site};
 
@@ -117,7 +116,8 @@ pub async fn serve(
                 Ok((stream, peer)) => match seats.take() {
                     Some(seat) => {
                         let (site, door) = (Arc::clone(&site), Arc::clone(&door));
-                        let connection = Connection { site, door, seat, peer, stop: stop.clone() };
+                        let origin = Origin { peer: Some(peer), connection: Some(Arc::default()) };
+                        let connection = Connection { site, door, seat, origin, stop: stop.clone() };
                         connections.spawn(connection.run(stream));
                     }
                     None => turn_away(stream, &full),
@@ -152,7 +152,7 @@ struct Connection {
     site: Arc<Site>,
     door: Arc<Door>,
     seat: Arc<Seat>,
-    peer: SocketAddr,
+    origin: Origin,
     stop: watch::Receiver<bool>,
 }
 
@@ -213,7 +213,7 @@ impl Connection {
             return Ok(refusal);
         };
         self.door.pass().await;
-        let response = self.site.answer(self.peer, request).await;
+        let response = self.site.answer(self.origin.clone(), request).await;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             guard.stay();
             return Ok(response.map(|body| Guarded::new(body, None, None)));

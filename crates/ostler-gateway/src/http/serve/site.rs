@@ -1,7 +1,6 @@
 //! What is served: routes, and endpoints that need none.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -12,7 +11,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
 use super::super::payload::{Payload, Response};
-use super::super::{Refusal, endpoint};
+use super::super::{Origin, Refusal, endpoint};
 use crate::gateway::Gateway;
 
 /// Hears of requests to the endpoints that were answered with 401 or 403: what
@@ -45,30 +44,28 @@ impl Site {
         Self { endpoints: Some(Endpoints { gateway, on_refusal }), ..self }
     }
 
-    pub(super) async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Response {
+    pub(super) async fn answer(&self, origin: Origin, mut request: Request<Incoming>) -> Response {
         if let Some(endpoints) = &self.endpoints
             && let Some(server) = endpoint_of(request.uri().path())
         {
             // Boxed: what it needs is needed only while there is a request, and
             // most connections have none.
             let server = server.map(Box::from);
-            return Box::pin(endpoints.answer(server, peer, request)).await;
+            return Box::pin(endpoints.answer(server, origin, request)).await;
         }
-        request.extensions_mut().insert(ConnectInfo(peer));
+        let Origin { peer, connection } = origin;
+        let extensions = request.extensions_mut();
+        peer.map(|peer| extensions.insert(ConnectInfo(peer)));
+        connection.map(|connection| extensions.insert(connection));
         let response = self.routes.call(request).await.unwrap_or_else(|never| match never {});
         response.map(Payload::stream)
     }
 }
 
 impl Endpoints {
-    async fn answer(
-        &self,
-        server: Option<Box<str>>,
-        peer: SocketAddr,
-        request: Request<Incoming>,
-    ) -> Response {
+    async fn answer(&self, server: Option<Box<str>>, origin: Origin, request: Request<Incoming>) -> Response {
         let asked = self.on_refusal.as_ref().map(|_| (request.method().clone(), request.uri().clone()));
-        let response = endpoint(self.gateway.clone(), server.as_deref(), Some(peer), request).await;
+        let response = endpoint(self.gateway.clone(), server.as_deref(), origin, request).await;
         let is_refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if let (true, Some(on_refusal), Some((method, uri))) = (is_refused, &self.on_refusal, asked) {
             let why = response.extensions().get::<Refusal>().map_or("", |refusal| &refusal.0);

@@ -1,9 +1,11 @@
 //! The HTTP client of one server.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, ClientBuilder, Url};
 
@@ -23,6 +25,7 @@ const MAX_REDIRECTS: usize = 3;
 pub(crate) fn make(url: &Url) -> Result<Client, String> {
     let builder = Client::builder()
         .connect_timeout(CONNECT)
+        .dns_resolver(Resolver)
         .pool_idle_timeout(KEEP)
         .pool_max_idle_per_host(KEPT)
         .redirect(Policy::custom(follow))
@@ -34,6 +37,31 @@ pub(crate) fn make(url: &Url) -> Result<Client, String> {
     // A proxy is for what is far away, whatever the environment says.
     let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| chain(&error))
+}
+
+/// The machine's resolver, whose failures can be told from others by their type.
+struct Resolver;
+
+/// A host name that can't be resolved.
+#[derive(Debug)]
+pub(crate) struct UnknownHost(std::io::Error);
+
+impl fmt::Display for UnknownHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for UnknownHost {}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await.map_err(UnknownHost)?;
+            let addresses: Vec<SocketAddr> = found.collect();
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
 }
 
 /// The machine's own certificates count, and `SSL_CERT_FILE`. An embedder that

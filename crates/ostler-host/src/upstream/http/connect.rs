@@ -65,8 +65,7 @@ impl HttpConnector {
     }
 
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, FaultKind> {
-        let config = |why| FaultKind::from(PermanentCause::Config(why));
-        let road = self.road().await.map_err(config)?;
+        let road = self.road(plan.workspace.as_deref()).await?;
         let remembered = *self.lock();
         let opened = match shake::open(&road, &self.identity, remembered).await {
             Ok(opened) => opened,
@@ -88,24 +87,25 @@ impl HttpConnector {
     }
 
     /// Resolves the references in address and headers, as they are now.
-    async fn road(&self) -> Result<Road, String> {
-        let text = resolve(&self.endpoint.url, &self.veil).await?;
+    async fn road(&self, workspace: Option<&str>) -> Result<Road, PermanentCause> {
+        let config = PermanentCause::Config;
+        let text = resolve(&self.endpoint.url, workspace, &self.veil).await?;
         // The address may hold a secret, so the error does not repeat it.
-        let url = Url::parse(&text).map_err(|error| format!("its `url` is no address: {error}"))?;
+        let url = Url::parse(&text).map_err(|error| config(format!("its `url` is no address: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err("its `url` is no http:// or https:// address".into());
+            return Err(config("its `url` is no http:// or https:// address".into()));
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &self.endpoint.headers {
-            let value = resolve(value, &self.veil).await?;
+            let value = resolve(value, workspace, &self.veil).await?;
             let name = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| format!("`{name}` can't be the name of a header"))?;
+                .map_err(|_| config(format!("`{name}` can't be the name of a header")))?;
             let mut value = HeaderValue::from_str(&value)
-                .map_err(|_| format!("the value of the header `{name}` can't be sent"))?;
+                .map_err(|_| config(format!("the value of the header `{name}` can't be sent")))?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        let client = self.client.get_or_try_init(|| make_client(url.clone())).await?;
+        let client = self.client.get_or_try_init(|| make_client(url.clone())).await.map_err(config)?;
         Ok(Road::new(client.clone(), url, headers, (self.cap, Arc::clone(&self.via))))
     }
 

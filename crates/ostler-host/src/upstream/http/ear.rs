@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::calls::Calls;
 use super::tally::Tally;
 use crate::upstream::whose::{self, Whose};
-use crate::upstream::{Event, Events, Question, SharedVoice};
+use crate::upstream::{Event, Events, Question, SharedVoice, voice};
 
 /// Notifications a server may send per second, and in one burst.
 const NOTIFICATIONS: (u32, u32) = (200, 1_000);
@@ -113,7 +113,7 @@ impl Ear {
                 self.ask(calls, (call, &voice), method, params).await
             }
             Whose::One(..) | Whose::Nobody => {
-                refusal(code::METHOD_NOT_FOUND, "the client has no such method")
+                refusal(code::METHOD_NOT_FOUND, &voice::not_offered(method.as_str()))
             }
             Whose::Several => {
                 self.is_confused.store(true, Ordering::Release);

@@ -138,7 +138,7 @@ impl Road {
             (true, None) if response.content_length() == Some(0) => Ok(Reply::Accepted),
             (true, kind) => {
                 let kind = kind.unwrap_or("no content type").to_owned();
-                let kind = FaultKind::Malformed(format!("`{kind}` in place of JSON or an event stream"));
+                let kind = FaultKind::ContentType(kind.to_string());
                 Err(Fault { delivery: Delivery::Answered, kind })
             }
         }

@@ -1,12 +1,15 @@
 //! What a response says that is no answer: statuses and broken transfers.
 
+use std::io;
 use std::time::Duration;
 
-use ostler_core::fault::{Delivery, Fault, FaultKind, PermanentCause};
+use ostler_core::fault::{
+    CertificateFault, ConnectFault, Delivery, Fault, FaultKind, PermanentCause, Unreached,
+};
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Error, StatusCode};
 
-use super::client::chain;
+use super::client::{UnknownHost, chain};
 
 /// Longest pause that a server is granted. One that asks for more is asked
 /// again after an hour; it may have come back long before.
@@ -26,17 +29,56 @@ pub(crate) fn unsent_or_lost(error: Error) -> Fault {
     let error = error.without_url();
     match error.is_connect() || error.is_builder() {
         true => Fault::not_sent(match lasting_tls_error(&error) {
-            Some(rustls::Error::InvalidMessage(_)) => {
-                let why = "it speaks no TLS; a server without TLS has a `url` that begins with http://";
-                FaultKind::from(PermanentCause::NotMcp(why.into()))
-            }
-            Some(tls) => FaultKind::from(PermanentCause::Certificate(tls.to_string())),
+            Some(rustls::Error::InvalidMessage(_)) => FaultKind::from(PermanentCause::NoTls),
+            Some(tls) => FaultKind::from(PermanentCause::Certificate(certificate_fault(tls))),
             None => {
-                let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-                FaultKind::Connect(format!("{place}{}", innermost(&error)))
+                let why = connect_fault(&error);
+                FaultKind::Connect(Box::new(Unreached {
+                    place: place.unwrap_or_else(|| "its address".into()),
+                    why,
+                }))
             }
         }),
         false => Fault::unknown(FaultKind::Transfer(chain(&error))),
+    }
+}
+
+/// Tells by the types of its causes why a connection could not be made.
+fn connect_fault(error: &Error) -> ConnectFault {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut is_silent = error.is_timeout();
+    while let Some(cause) = next {
+        if cause.is::<UnknownHost>() {
+            return ConnectFault::UnknownHost;
+        }
+        match cause.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused) => return ConnectFault::Refused,
+            Some(
+                io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable,
+            ) => is_silent = true,
+            _ => {}
+        }
+        next = cause.source();
+    }
+    if is_silent { ConnectFault::Silent } else { ConnectFault::Other(innermost(error)) }
+}
+
+fn certificate_fault(error: &rustls::Error) -> CertificateFault {
+    use rustls::CertificateError as C;
+    match error {
+        rustls::Error::InvalidCertificate(why) => match why {
+            C::UnknownIssuer | C::BadSignature => CertificateFault::UnknownIssuer,
+            C::Expired | C::ExpiredContext { .. } | C::NotValidYet | C::NotValidYetContext { .. } => {
+                CertificateFault::Expired
+            }
+            C::NotValidForName | C::NotValidForNameContext { .. } => CertificateFault::WrongHost,
+            // A self-signed one is compared with every known authority, and refused for what the last had other than it.
+            C::Other(_) | C::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+                CertificateFault::UnknownIssuer
+            }
+            other => CertificateFault::Other(other.to_string()),
+        },
+        _ => CertificateFault::Other(error.to_string()),
     }
 }
 
@@ -45,10 +87,9 @@ pub(crate) fn unsent_or_lost(error: Error) -> Fault {
 fn lasting_tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(cause) = next {
-        let io = cause.downcast_ref::<std::io::Error>();
+        let io = cause.downcast_ref::<io::Error>();
         // The error inside of one of the system is not among its sources.
-        let inner =
-            io.and_then(std::io::Error::get_ref).map(|inner| inner as &(dyn std::error::Error + 'static));
+        let inner = io.and_then(io::Error::get_ref).map(|inner| inner as &(dyn std::error::Error + 'static));
         let tls = inner.unwrap_or(cause).downcast_ref::<rustls::Error>();
         if let Some(tls) = tls {
             return Some(tls).filter(|tls| is_lasting(tls));
@@ -89,6 +130,7 @@ pub(crate) fn at_handshake(kind: FaultKind) -> FaultKind {
         {
             FaultKind::from(PermanentCause::NoEndpoint { code, text })
         }
+        FaultKind::ContentType(kind) => FaultKind::from(PermanentCause::ContentType(kind)),
         FaultKind::Malformed(why) => FaultKind::from(PermanentCause::NotMcp(why)),
         kind => kind,
     }
@@ -108,8 +150,8 @@ pub(crate) fn broken(error: Error) -> FaultKind {
 fn is_cut_off(error: &Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        let io = cause.downcast_ref::<std::io::Error>();
-        if cause.is::<Error>() || io.is_some_and(|io| io.kind() != std::io::ErrorKind::InvalidData) {
+        let io = cause.downcast_ref::<io::Error>();
+        if cause.is::<Error>() || io.is_some_and(|io| io.kind() != io::ErrorKind::InvalidData) {
             return true;
         }
         source = cause.source();
@@ -121,7 +163,9 @@ fn is_cut_off(error: &Error) -> bool {
 /// used is an answer all the same.
 pub(crate) fn while_reading(kind: FaultKind) -> Fault {
     match kind {
-        FaultKind::Malformed(_) | FaultKind::Oversize(_) => Fault { delivery: Delivery::Answered, kind },
+        FaultKind::Malformed(_) | FaultKind::ContentType(_) | FaultKind::Oversize(_) => {
+            Fault { delivery: Delivery::Answered, kind }
+        }
         kind => Fault::unknown(kind),
     }
 }
@@ -139,11 +183,7 @@ pub(crate) fn held_back(status: StatusCode, headers: &HeaderMap) -> Option<Fault
             Some(FaultKind::NeedsAuth { code, challenge: challenge.unwrap_or_default() })
         }
         // Loop Detected.
-        508 => Some(FaultKind::from(PermanentCause::Config(
-            "its `url` leads back here through another daemon: each has the other among its servers; take one of the \
-             two out"
-                .into(),
-        ))),
+        508 => Some(FaultKind::from(PermanentCause::Loop)),
         429 => paused(),
         503 if headers.contains_key(RETRY_AFTER) => paused(),
         _ => None,

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::line::{Asked, Attribution, Line};
-use crate::upstream::Question;
+use crate::upstream::{Question, voice};
 
 /// The code of a refusal that says nothing against the server: should it pass
 /// the error on as its own, that is no failure of it.
@@ -37,7 +37,9 @@ impl Desk {
         }
         match self.line.attribute(id, method.as_str()) {
             Attribution::To(asked) => self.hand_over(id, method, params, asked),
-            Attribution::Nobody => self.refuse(id, code::METHOD_NOT_FOUND, "the client has no such method"),
+            Attribution::Nobody => {
+                self.refuse(id, code::METHOD_NOT_FOUND, &voice::not_offered(method.as_str()));
+            }
             Attribution::Several => {
                 self.is_confused.store(true, Ordering::Release);
                 let why = "several calls are in flight and the question does not say which one it is for; \

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use ostler_core::fault::{Exit, FaultKind, PermanentCause};
+use ostler_core::fault::{ExecFault, Exit, FaultKind, PermanentCause};
 use ostler_core::spec::{Process as ProcessSpec, ServerSpec, Transport};
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
@@ -17,7 +17,7 @@ use ostler_wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use super::environment;
+use super::environment::{self, Surroundings};
 use super::login_path::LoginPath;
 use super::process::Process;
 use super::session::{Beginning, StdioSession};
@@ -93,10 +93,10 @@ impl StdioConnector {
     }
 
     async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, Failure> {
-        let path = self.login_path.get().await;
-        let mut order = environment::order(&self.process, path, Pace::default(), &self.veil)
+        let around = Surroundings { path: self.login_path.get().await, workspace: plan.workspace.as_deref() };
+        let mut order = environment::order(&self.process, around, Pace::default(), &self.veil)
             .await
-            .map_err(|why| cannot_start(FaultKind::from(PermanentCause::Config(why))))?;
+            .map_err(|cause| cannot_start(cause.into()))?;
         if runs_ostler(&order) {
             order.env.push((VIA_VARIABLE.into(), self.via.value()));
         }
@@ -123,10 +123,11 @@ impl StdioConnector {
                 };
                 Ok(StdioSession::begin(process, beginning))
             }
-            // Strict legacy servers exit at a request before `initialize`, which the next start sends first.
+            // Strict legacy servers exit at a request before `initialize`, which the next start sends first. One that
+            // ended without reading the probe has said nothing about its era.
             Shaken::ClosedAtProbe => {
-                self.remember(Some(Era::Legacy));
                 progress.has_read_probe &= is_read(&process);
+                self.remember(progress.has_read_probe.then_some(Era::Legacy));
                 let kind = FaultKind::Handshake(HandshakeError::Closed.to_string());
                 Err(self.with_hint(post_mortem(process, kind, progress).await))
             }
@@ -227,6 +228,8 @@ async fn shake_hands(
     }
 }
 
+/// Begins a line of stdout among those of stderr.
+const STDOUT: &str = "stdout: ";
 /// Bytes of a line on stdout that is no message, as it is shown with what the server says on stderr.
 const LONGEST_REMARK: usize = 500;
 
@@ -239,7 +242,7 @@ async fn next_message(process: &mut Process, splitter: &mut LineSplitter) -> Opt
             match Message::parse(line) {
                 Ok(message) => return Some(message),
                 // A server in the wrong mode tells people where it listens, and that is the cause to show.
-                Err(_) => process.handle.stderr.push(&[b"stdout: ", &beginning[..], b"\n"].concat()),
+                Err(_) => process.handle.stderr.push(&[STDOUT.as_bytes(), &beginning[..], b"\n"].concat()),
             }
         }
         // Reading into the splitter's buffer is cancel-safe.
@@ -264,27 +267,30 @@ fn cannot_start(kind: FaultKind) -> Failure {
 /// Tells by the system's error why a program could not be executed.
 fn not_started(process: &ProcessSpec, order: &Order, error: &io::Error) -> FaultKind {
     // The error is the same as for a program that is missing.
-    if let Some(cwd) = process.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        let why = format!("its working directory `{}` does not exist", cwd.display());
-        return FaultKind::from(PermanentCause::Config(why));
+    if let Some(cwd) = order.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        return FaultKind::from(PermanentCause::NoFolder(cwd.display().to_string()));
     }
     let program = process.command.clone();
     let is_path = order.argv.first().is_some_and(|program| program.contains('/'));
     let has_file = is_path && order.argv.first().is_some_and(|program| Path::new(program).exists());
+    let is_folder = order.argv.first().is_some_and(|program| Path::new(program).is_dir());
     let cause = match error.kind() {
-        io::ErrorKind::NotFound if has_file => PermanentCause::NotExecutable {
-            program,
-            why: "the interpreter that it names does not exist".into(),
-        },
+        io::ErrorKind::NotFound if has_file => {
+            PermanentCause::NotExecutable { program, why: ExecFault::NoInterpreter }
+        }
         io::ErrorKind::NotFound => {
             let path = order.env.iter().find(|(key, _)| key == "PATH").map(|(_, path)| path.clone());
             PermanentCause::ProgramMissing { program, path: path.filter(|_| !is_path) }
         }
+        // The kernel refuses to execute a directory with the same error.
+        io::ErrorKind::PermissionDenied if !is_folder => {
+            PermanentCause::NotExecutable { program, why: ExecFault::Permission }
+        }
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
-            PermanentCause::NotExecutable { program, why: error.to_string() }
+            PermanentCause::NotExecutable { program, why: ExecFault::NoFile }
         }
         _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
-            PermanentCause::NotExecutable { program, why: error.to_string() }
+            PermanentCause::NotExecutable { program, why: ExecFault::Format }
         }
         // The machine may have room for it later.
         _ => return FaultKind::Start(format!("program `{program}` could not be executed: {error}")),
@@ -330,7 +336,7 @@ async fn post_mortem(process: Process, kind: FaultKind, progress: Progress) -> F
 /// an error is no sign: some parsers print it after every failure.
 fn is_usage(exit: Exit, stderr: &[String]) -> bool {
     let is_usage = |line: &String| {
-        let line = line.trim_start().as_bytes();
+        let line = line.strip_prefix(STDOUT).unwrap_or(line).trim_start().as_bytes();
         line.len() >= 5
             && line[..5].eq_ignore_ascii_case(b"usage")
             && !line.get(5).is_some_and(u8::is_ascii_alphanumeric)
@@ -339,7 +345,7 @@ fn is_usage(exit: Exit, stderr: &[String]) -> bool {
     match exit {
         Exit::Code(64) => true,
         Exit::Code(2) => stderr.iter().any(is_usage),
-        Exit::Code(1..) => first.is_some_and(is_usage),
+        Exit::Code(0..) => first.is_some_and(is_usage),
         Exit::Code(_) | Exit::Signal(_) | Exit::Untold => false,
     }
 }
@@ -366,7 +372,9 @@ mod tests {
             (1, "usages are counted", false),
             (2, "panic: no database", false),
             (1, "", false),
-            (0, "usage: server", false),
+            (0, "usage: server", true),
+            (0, "stdout: Usage: server --stdio", true),
+            (0, "listening\nusage: server", false),
         ];
         for (code, stderr, expected) in table {
             assert_eq!(is_usage(Exit::Code(code), &lines(stderr)), expected, "{code} {stderr:?}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ostler_core::config::{Reference, Template};
+use ostler_core::fault::PermanentCause;
 use ostler_core::spec::Process;
 use ostler_core::variables::{is_named, is_passed, names_in};
 
@@ -20,16 +21,25 @@ const MOST_NAMED: usize = 3;
 /// A file that a value refers to holds a secret, not a library.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Makes the order for one start; `path` replaces the host's own `PATH`. References are resolved here and nowhere else.
+/// Where and for whom a process is started.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Surroundings<'a> {
+    /// Replaces the host's own `PATH`.
+    pub(crate) path: Option<&'a str>,
+    /// The directory that its callers work in, where it has such callers.
+    pub(crate) workspace: Option<&'a str>,
+}
+
+/// Makes the order for one start. References are resolved here and nowhere else.
 pub(crate) async fn order(
     process: &Process,
-    path: Option<&str>,
+    Surroundings { path, workspace }: Surroundings<'_>,
     pace: Pace,
     veil: &Arc<Veil>,
-) -> Result<Order, String> {
-    let mut argv = vec![resolve(&process.command, veil).await?];
+) -> Result<Order, PermanentCause> {
+    let mut argv = vec![resolve(&process.command, workspace, veil).await?];
     for argument in &process.args {
-        argv.push(resolve(argument, veil).await?);
+        argv.push(resolve(argument, workspace, veil).await?);
     }
     let mut env = inherited(process, veil);
     if let Some(path) = path.filter(|_| !process.env.contains_key("PATH")) {
@@ -38,15 +48,16 @@ pub(crate) async fn order(
     }
     for (key, value) in &process.env {
         if key.is_empty() || key.contains(['=', '\0']) {
-            return Err(format!("`{}` can't be the name of a variable", key.escape_debug()));
+            let why = format!("`{}` can't be the name of a variable", key.escape_debug());
+            return Err(PermanentCause::Config(why));
         }
-        env.push((key.clone(), resolve(value, veil).await?));
+        env.push((key.clone(), resolve(value, workspace, veil).await?));
     }
     let has_nul = argv.iter().chain(env.iter().map(|(_, value)| value)).any(|text| text.contains('\0'));
     if has_nul {
-        return Err("an argument or variable contains a NUL character".into());
+        return Err(PermanentCause::Config("an argument or variable contains a NUL character".into()));
     }
-    Ok(Order { argv, env, cwd: process.cwd.clone(), pace })
+    Ok(Order { argv, env, cwd: process.cwd_in(workspace), pace })
 }
 
 /// Variables of the host that a server is given. Values that it asked for by name, and passwords of proxies, are hidden from
@@ -107,16 +118,21 @@ pub(crate) fn withheld(process: &Process, stderr: &[String]) -> Option<String> {
 
 /// Replaces the references in a value, and hides what they stand for from
 /// everybody who reads. An error names the reference and never a value.
-pub(crate) async fn resolve(text: &str, veil: &Arc<Veil>) -> Result<String, String> {
-    let template = Template::parse(text).map_err(|error| error.to_string())?;
+pub(crate) async fn resolve(
+    text: &str,
+    workspace: Option<&str>,
+    veil: &Arc<Veil>,
+) -> Result<String, PermanentCause> {
+    let template = Template::parse(text).map_err(|error| PermanentCause::Config(error.to_string()))?;
     if !template.has_references() {
-        return template.resolve(&|_| Err(String::new())).map_err(|error| error.to_string());
+        return template.resolve(&|_| Err(String::new())).map_err(PermanentCause::Unresolved);
     }
     // Files are read off the runtime; there are seldom more than one.
-    let veil = Arc::clone(veil);
+    let (veil, workspace) = (Arc::clone(veil), workspace.map(str::to_owned));
     let look_up = move |reference: &Reference| {
-        let value = look_up(reference)?;
+        let value = look_up(reference, workspace.as_deref())?;
         match reference {
+            Reference::Workspace => {}
             // What every server is given anyway is no secret.
             Reference::Env(name) if is_passed(name) => {}
             Reference::Env(name) => veil.learn(&format!("env:{name}"), &value),
@@ -124,17 +140,26 @@ pub(crate) async fn resolve(text: &str, veil: &Arc<Veil>) -> Result<String, Stri
         }
         Ok(value)
     };
-    tokio::task::spawn_blocking(move || template.resolve(&look_up).map_err(|error| error.to_string()))
+    tokio::task::spawn_blocking(move || template.resolve(&look_up).map_err(PermanentCause::Unresolved))
         .await
-        .map_err(|error| error.to_string())?
+        .map_err(|error| PermanentCause::Config(error.to_string()))?
 }
 
-fn look_up(reference: &Reference) -> Result<String, String> {
+fn look_up(reference: &Reference, workspace: Option<&str>) -> Result<String, String> {
     match reference {
-        Reference::Env(name) => {
-            std::env::var(name).map_err(|_| "it is not set in Ostler's environment".into())
+        Reference::Workspace => {
+            workspace.map(str::to_owned).ok_or_else(|| "is not known: the caller names none".into())
         }
-        Reference::File(path) => read(&expand(path)).map_err(|error| error.to_string()),
+        Reference::Env(name) => std::env::var(name).map_err(|_| "is not set where Ostler was started".into()),
+        Reference::File(path) => read(&expand(path)).map_err(|error| unreadable(&error)),
+    }
+}
+
+/// The end of the sentence that begins with the file.
+fn unreadable(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "does not exist".into(),
+        _ => format!("can't be read: {error}"),
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 
-use super::stderr_tail::{LogLine, StderrTail};
+use super::stderr_tail::StderrTail;
 use super::{guarded, unguarded};
 use crate::guard::client::Warden;
 use crate::guard::order::Order;
@@ -129,11 +129,6 @@ impl Handle {
         self.stderr.last_words()
     }
 
-    /// What the server has said on stderr since a position, and the next one.
-    pub(crate) fn words_since(&self, position: u64) -> (Vec<LogLine>, u64) {
-        self.stderr.since(position)
-    }
-
     /// What the server said last. Its exit may be known before all of that has
     /// been read.
     pub(crate) async fn last_words(&self, exit: Option<Exit>) -> Vec<String> {
@@ -159,8 +154,9 @@ async fn drain(mut stderr: pipe::Receiver, tail: Arc<StderrTail>, _is_draining: 
     let mut chunk = vec![0; 16 << 10];
     while let Ok(n) = stderr.read(&mut chunk).await {
         if n == 0 {
-            return;
+            break;
         }
         tail.push(&chunk[..n]);
     }
+    tail.end_line();
 }

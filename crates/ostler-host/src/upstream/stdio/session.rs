@@ -14,7 +14,6 @@ use tokio::time::{Instant, timeout};
 use super::line::Line;
 use super::process::{Handle, Process};
 use super::reader::{Reader, Tally};
-use super::stderr_tail::LogLine;
 use super::writer;
 use crate::lists::Kind;
 use crate::upstream::heard::{no_wishes, wishes};
@@ -153,10 +152,6 @@ impl Session for StdioSession {
             skipped_lines: self.tally.skipped(),
             dropped_notifications: self.tally.dropped.load(Ordering::Relaxed),
         }
-    }
-
-    fn words_since(&self, position: u64) -> (Vec<LogLine>, u64) {
-        self.handle.words_since(position)
     }
 
     fn signs(&self) -> (Option<Instant>, Option<Instant>) {

@@ -23,8 +23,8 @@ const MAX_TIMES: usize = 2_048;
 /// A line of a server's stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// When its first byte was read; unknown of the last lines of a process that is gone.
-    pub at: Option<SystemTime>,
+    /// When its first byte was read.
+    pub at: SystemTime,
     /// The line, with secrets hidden and control characters escaped.
     pub text: String,
 }
@@ -86,6 +86,20 @@ impl StderrTail {
         ring.trim();
     }
 
+    /// Ends the last line, of a server that will write no more.
+    pub(crate) fn end_line(&self) {
+        let is_open = self
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .bytes
+            .back()
+            .is_some_and(|byte| *byte != b'\n');
+        if is_open {
+            self.push(b"\n");
+        }
+    }
+
     /// Returns the number of bytes ever written.
     pub(crate) fn written(&self) -> u64 {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).written
@@ -124,11 +138,12 @@ impl StderrTail {
         };
         // A reader that has fallen behind begins in the middle of a line.
         let mut is_cut = begin > position;
+        // Where there are bytes, there is a time at or before the first of them.
+        let Some(&(_, mut time)) = times.first() else { return (Vec::new(), begin) };
         let (mut lines, mut times, mut at) = (Vec::new(), times.into_iter().peekable(), begin);
-        let mut time = None;
         for line in bytes[..end].split_inclusive(|byte| *byte == b'\n') {
             while let Some((_, now)) = times.next_if(|(from, _)| *from <= at) {
-                time = Some(now);
+                time = now;
             }
             at += line.len() as u64;
             let text = String::from_utf8_lossy(line);
@@ -221,7 +236,7 @@ mod tests {
         ring.push_at(b"o\nthree\n", second(2));
         ring.push_at(b"four\n", second(3));
         let seen = |from| ring.since(from).0.into_iter().map(|line| (line.text, line.at)).collect::<Vec<_>>();
-        let line = |text: &str, at| (text.to_owned(), Some(second(at)));
+        let line = |text: &str, at| (text.to_owned(), second(at));
         assert_eq!(seen(0), [line("one", 1), line("two", 1), line("three", 2), line("four", 3)]);
         assert_eq!(seen(14), [line("four", 3)]);
         // Bytes that are forgotten take their times with them.
@@ -238,7 +253,7 @@ mod tests {
             assert!(ring.kept.lock().unwrap().times.len() <= MAX_TIMES);
         }
         ring.push_at(b"last\n", second(10_000));
-        assert_eq!(ring.since(0).0, [LogLine { at: Some(second(10_000)), text: "last".into() }]);
+        assert_eq!(ring.since(0).0, [LogLine { at: second(10_000), text: "last".into() }]);
     }
 
     #[test]

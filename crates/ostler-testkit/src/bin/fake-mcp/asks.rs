@@ -9,6 +9,9 @@ use crate::era::Era;
 pub(crate) struct Waiting {
     pub(crate) call_id: String,
     pub(crate) era: Era,
+    /// The question as it was sent, and how often it is asked again.
+    pub(crate) line: String,
+    pub(crate) again: u32,
 }
 
 /// Open questions by the raw id they were asked with. Two calls may ask with the same id; the first one asked is

@@ -75,7 +75,7 @@ const DEFINITIONS: &[Definition] = &[
     define(
         "ask",
         None,
-        &["method?:string", "id?:string", "params?:object"],
+        &["method?:string", "id?:string", "params?:object", "count?:integer"],
         "Asks the client, then answers what came",
     ),
     define("progress", None, &["count:integer", "ms?:integer"], "Reports progress, then answers"),

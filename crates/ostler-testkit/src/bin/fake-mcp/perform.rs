@@ -75,8 +75,9 @@ fn run(server: &mut Server, call: &Call<'_>, tool: Tool) {
         Tool::Exact => reply::result(call.id, reply::EXACT),
         Tool::Progress { count, every } => return progress(server, call, count, every),
         Tool::Input => return input(server, call),
-        Tool::Ask { method, id, params } => {
-            return ask(server, call, &method, id.as_deref().unwrap_or(call.id), params.as_deref());
+        Tool::Ask { method, id, params, count } => {
+            let id = id.as_deref().unwrap_or(call.id);
+            return ask(server, call, &method, id, params.as_deref(), count);
         }
         Tool::ListChanged(count) => {
             (0..count).for_each(|_| server.send_list_changed());
@@ -114,17 +115,22 @@ fn progress(server: &Server, call: &Call<'_>, count: u32, every: Duration) {
     server.delivery.after(every * count, call.id, call.text("done"));
 }
 
-/// Sends a request to the client; its answer comes back through [`received`].
-fn ask(server: &mut Server, call: &Call<'_>, method: &str, id: &str, params: Option<&str>) {
+/// Sends a request to the client, so many times, one after the other; answers come back through [`received`].
+fn ask(server: &mut Server, call: &Call<'_>, method: &str, id: &str, params: Option<&str>, count: u32) {
     let params = params.map_or(String::new(), |params| format!(r#","params":{params}"#));
     let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{}{params}}}\n", quote(method));
-    server.asks.add(id, Waiting { call_id: call.id.to_owned(), era: call.era });
     server.delivery.send(line.as_bytes());
+    let again = count.saturating_sub(1);
+    server.asks.add(id, Waiting { call_id: call.id.to_owned(), era: call.era, line, again });
 }
 
-/// The client answered: the call that asked passes the whole message on, as text and as structured content.
+/// The client answered: the call that asked passes the whole last message on, as text and as structured content.
 pub(crate) fn received(server: &mut Server, id: &str, message: &str) {
     let Some(waiting) = server.asks.take(id) else { return };
+    if let Some(again) = waiting.again.checked_sub(1) {
+        server.delivery.send(waiting.line.as_bytes());
+        return server.asks.add(id, Waiting { again, ..waiting });
+    }
     let line = Outcome::object(message).line(&waiting.call_id, waiting.era);
     server.delivery.answer(&waiting.call_id, line);
 }
@@ -132,7 +138,7 @@ pub(crate) fn received(server: &mut Server, id: &str, message: &str) {
 /// Modern: two rounds. Legacy: a question during the call, with an id of its own.
 fn input(server: &mut Server, call: &Call<'_>) {
     if call.era == Era::Legacy {
-        return ask(server, call, "elicitation/create", "\"fake-input\"", Some(FORM));
+        return ask(server, call, "elicitation/create", "\"fake-input\"", Some(FORM), 1);
     }
     let line = match (call.params.input_responses, &call.params.request_state) {
         (None, _) => reply::result(

@@ -72,6 +72,7 @@ pub(crate) enum Tool {
         method: String,
         id: Option<String>,
         params: Option<String>,
+        count: u32,
     },
     Progress {
         count: u32,
@@ -218,6 +219,7 @@ impl Given {
                 method: self.method.unwrap_or_else(|| "roots/list".into()),
                 id: self.id.map(|raw| raw.get().into()),
                 params: self.params.map(|raw| raw.get().into()),
+                count: self.count.unwrap_or(1),
             },
         })
     }

@@ -7,22 +7,27 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
+use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use ostler_gateway::{Admitted, Check, Unauthorized};
 use ostler_host::{Caller, VIA_HEADER};
 
 use super::refuse;
 use crate::daemon::{Daemon, edge};
-use crate::stdio::{PROTOCOL, TOKEN_HEADER};
+use crate::stdio::{FAREWELL, FAREWELL_HEADER, PROTOCOL, TOKEN_HEADER};
+use crate::workspace;
 
 pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Request) -> Response {
-    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
-    if !asked.is_some_and(|asked| asked.eq_ignore_ascii_case(PROTOCOL)) {
+    if !asks_for(request.headers(), PROTOCOL) {
         let what = "this is where `ostler stdio` attaches; ask for the upgrade to `ostler-stdio`";
         return refuse(StatusCode::UPGRADE_REQUIRED, "upgrade-required", what);
     }
     let admitted = match caller(&daemon, request.headers()).await {
-        Ok(admitted) => admitted,
+        Ok(Admitted { caller, pass }) => {
+            // The admin token has let it in, so that its roots may name a directory as well.
+            let caller = workspace::caller_of(request.headers(), caller.naming_workspaces()).await;
+            Admitted { caller, pass }
+        }
         Err(Unauthorized { why, .. }) => return refuse(StatusCode::FORBIDDEN, "token-refused", &why),
     };
     let via = request.headers().get(VIA_HEADER).and_then(|via| via.to_str().ok()).unwrap_or_default();
@@ -30,23 +35,48 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
         Ok(behind) => behind,
         Err(circle) => return refuse(StatusCode::LOOP_DETECTED, "loop", &circle.to_string()),
     };
-    let visit = daemon.attendance.enter();
+    let leaves_when_told = request.headers().contains_key(FAREWELL_HEADER);
+    let attached = daemon.attendance.attach(leaves_when_told);
+    // Counted first: either it is waited for, or it finds out here that it would not be.
+    if daemon.is_ending() {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "ending", "this daemon is ending");
+    }
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgrade.await {
             Ok(connection) => {
-                edge::serve_stream(&daemon.gateway, TokioIo::new(connection), admitted).await;
+                let farewell = farewell(Arc::clone(&daemon), leaves_when_told);
+                edge::serve_stream(&daemon.gateway, TokioIo::new(connection), admitted, farewell).await;
             }
             Err(error) => tracing::debug!(%error, "a client left before it was attached"),
         }
-        drop((visit, behind));
+        drop((attached, behind));
     });
+    switch_to(PROTOCOL)
+}
+
+/// Says that the connection belongs to another protocol from here on.
+pub(super) fn switch_to(protocol: &'static str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let protocol = header::HeaderValue::from_static(PROTOCOL);
-    response.headers_mut().insert(header::UPGRADE, protocol);
+    response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static(protocol));
     response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("upgrade"));
     response
+}
+
+/// Returns whether a request asks for another protocol.
+pub(super) fn asks_for(headers: &HeaderMap, protocol: &str) -> bool {
+    let asked = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    asked.is_some_and(|asked| asked.eq_ignore_ascii_case(protocol))
+}
+
+/// Waits for the end of the daemon, and returns the line that tells a client of it.
+async fn farewell(daemon: Arc<Daemon>, leaves_when_told: bool) -> Bytes {
+    if !leaves_when_told {
+        std::future::pending::<()>().await;
+    }
+    daemon.ending().await;
+    Bytes::from_static(FAREWELL.as_bytes())
 }
 
 /// Who the client is: the owner of the token it shows beside the admin token,

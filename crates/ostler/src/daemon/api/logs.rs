@@ -87,7 +87,7 @@ impl Wanted {
 
     fn select(&self, mut lines: Vec<Line>) -> Vec<Line> {
         if let Some(since) = self.since {
-            lines.retain(|line| line.log.at.is_some_and(|at| at >= since));
+            lines.retain(|line| line.log.at >= since);
         }
         let excess = self.last.map_or(0, |last| lines.len().saturating_sub(last));
         lines.split_off(excess)
@@ -173,7 +173,7 @@ impl Format {
             match self {
                 Self::Text => text.push_str(&log.text),
                 Self::Json => {
-                    let line = json!({ "server": &*server, "at": log.at.map(rfc3339), "line": log.text });
+                    let line = json!({ "server": &*server, "at": rfc3339(log.at), "line": log.text });
                     text.push_str(&line.to_string());
                 }
             }

@@ -6,7 +6,9 @@ mod budgets;
 mod call;
 mod config;
 mod logs;
+mod observed;
 mod offers;
+mod own;
 mod pins;
 mod query;
 mod relay;
@@ -42,6 +44,8 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
     let guarded = middleware::from_fn_with_state(Arc::clone(daemon), let_in);
     let routes = Router::new()
         .route("/api/v1/version", get(version))
+        .route("/api/v1/daemon", get(own::show))
+        .route("/api/v1/shutdown", post(own::shut_down))
         .route("/api/v1/openapi.json", get(openapi))
         .route("/api/v1/servers", get(servers::list))
         .route("/api/v1/servers/{name}", get(servers::one))

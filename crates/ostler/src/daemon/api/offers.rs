@@ -1,22 +1,21 @@
 //! Prompts, resources and templates of resources.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use ostler_core::name::ServerName;
 use ostler_host::{Kind, Offer};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::reply;
+use super::query::Query;
+use super::{fail, reply};
 use crate::daemon::Daemon;
+use crate::reach::{LIST_PATIENCE, offer_of};
 use crate::told::Told;
-
-/// How long one server is waited for; the others don't wait for it longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::workspace;
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -42,25 +41,48 @@ struct Broken {
     error: Told,
 }
 
-pub(super) async fn prompts(State(daemon): State<Arc<Daemon>>) -> Response {
-    list(&daemon, Kind::Prompts).await
+pub(super) async fn prompts(
+    State(daemon): State<Arc<Daemon>>,
+    query: RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    list(&daemon, &headers, &query, Kind::Prompts).await
 }
 
-pub(super) async fn resources(State(daemon): State<Arc<Daemon>>) -> Response {
-    list(&daemon, Kind::Resources).await
+pub(super) async fn resources(
+    State(daemon): State<Arc<Daemon>>,
+    query: RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    list(&daemon, &headers, &query, Kind::Resources).await
 }
 
-pub(super) async fn templates(State(daemon): State<Arc<Daemon>>) -> Response {
-    list(&daemon, Kind::Templates).await
+pub(super) async fn templates(
+    State(daemon): State<Arc<Daemon>>,
+    query: RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    list(&daemon, &headers, &query, Kind::Templates).await
 }
 
-async fn list(daemon: &Daemon, kind: Kind) -> Response {
-    let offers = daemon.host.offers(&daemon.local, kind, PATIENCE).await;
+async fn list(daemon: &Daemon, headers: &HeaderMap, RawQuery(query): &RawQuery, kind: Kind) -> Response {
+    let caller = workspace::caller_of(headers, daemon.local.clone()).await;
+    let named = Query(query.as_deref().unwrap_or_default()).get("server").filter(|name| !name.is_empty());
+    let named = match named.map(|name| daemon.visible_name(&caller, name)).transpose() {
+        Ok(named) => named,
+        Err(error) => return fail(&error),
+    };
+    let offers = match &named {
+        Some(server) if daemon.roster.refusal(server.as_str()).is_some() => Vec::new(),
+        Some(server) => vec![offer_of(&daemon.host, &caller, server, kind).await],
+        None => daemon.host.offers(&caller, kind, LIST_PATIENCE).await,
+    };
     let failed = offers.iter().filter_map(|offer| {
         let error = Told::from(offer.error.as_ref()?);
         Some(Broken { server: offer.server.clone(), error })
     });
-    let refused = daemon.roster.names().into_iter().filter_map(|server| {
+    let names = named.clone().map_or_else(|| daemon.roster.names(), |server| vec![server]);
+    let refused = names.into_iter().filter_map(|server| {
         let error = Told::from(&daemon.roster.refusal(server.as_str())?);
         Some(Broken { server, error })
     });

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::Discovered;
+use ostler_host::{Caller, Discovered};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -16,6 +16,7 @@ use super::{fail, reply};
 use crate::command::tools::name;
 use crate::daemon::Daemon;
 use crate::told::Told;
+use crate::workspace;
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -43,11 +44,16 @@ struct Broken<'a> {
     error: Told,
 }
 
-pub(super) async fn list(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn list(
+    State(daemon): State<Arc<Daemon>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    let caller = workspace::caller_of(&headers, daemon.local.clone()).await;
     let query = Query(query.as_deref().unwrap_or_default());
     let found = match query.get("server").filter(|server| !server.is_empty()) {
-        Some(server) => daemon.tools_of(server).await.map(|one| vec![one]),
-        None => Ok(daemon.discover().await),
+        Some(server) => daemon.tools_of(&caller, server).await.map(|one| vec![one]),
+        None => Ok(daemon.discover(&caller).await),
     };
     match found {
         Ok(found) => reply(StatusCode::OK, &describe(&found, query.is_set("full"))),
@@ -57,25 +63,29 @@ pub(super) async fn list(State(daemon): State<Arc<Daemon>>, RawQuery(query): Raw
 
 impl Daemon {
     /// The tools of one server, asked for now.
-    async fn tools_of(&self, server: &str) -> Result<Discovered, CallError> {
-        let mut names = self.roster.names();
-        names.extend(self.roster.disabled().into_iter().map(|server| server.spec.name));
-        names.retain(|name| {
-            self.host.sees(&self.local, name.as_str()) || self.roster.refusal(name.as_str()).is_some()
-        });
-        let Some(server) = names.iter().find(|name| name.as_str() == server).cloned() else {
-            return Err(CallError::unknown_server(server, names.iter().map(ServerName::as_str)));
-        };
+    async fn tools_of(&self, caller: &Caller, server: &str) -> Result<Discovered, CallError> {
+        let server = self.visible_name(caller, server)?;
         let tools = match self.roster.refusal(server.as_str()) {
             Some(error) => Err(error),
-            None => self.host.tools(&self.local, server.as_str()).await,
+            None => self.host.tools(caller, server.as_str()).await,
         };
         Ok(Discovered { server, tools })
     }
 
+    /// Returns the name of a server that the caller may see, disabled ones included.
+    pub(super) fn visible_name(&self, caller: &Caller, server: &str) -> Result<ServerName, CallError> {
+        let mut names = self.roster.names();
+        names.extend(self.roster.disabled().into_iter().map(|server| server.spec.name));
+        names.retain(|name| {
+            self.host.sees(caller, name.as_str()) || self.roster.refusal(name.as_str()).is_some()
+        });
+        let found = names.iter().find(|name| name.as_str() == server).cloned();
+        found.ok_or_else(|| CallError::unknown_server(server, names.iter().map(ServerName::as_str)))
+    }
+
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.
-    async fn discover(&self) -> Vec<Discovered> {
-        let mut found = self.host.discover(&self.local).await;
+    async fn discover(&self, caller: &Caller) -> Vec<Discovered> {
+        let mut found = self.host.discover(caller).await;
         found.extend(self.roster.names().into_iter().filter_map(|server| {
             let error = self.roster.refusal(server.as_str())?;
             Some(Discovered { server, tools: Err(error) })

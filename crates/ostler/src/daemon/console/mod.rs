@@ -19,9 +19,10 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use self::quota::{Quota, Ruling};
-use self::words::{Cause, Hints, Note};
+use self::words::{Cause, Note};
 use self::writer::Writer;
 use crate::clock;
+use crate::invocation::Invocation;
 use crate::output::{Style, Tint, clean};
 
 /// Lines about one server in a minute: a crash and its recovery five times over.
@@ -43,7 +44,7 @@ pub(crate) struct Console {
     style: Style,
     /// Whether a person reads along: the time of day is enough then.
     is_terminal: bool,
-    hints: Hints,
+    hints: Invocation,
     servers: Mutex<BTreeMap<String, Server>>,
 }
 
@@ -87,13 +88,13 @@ impl Console {
             writer: Writer::stderr(),
             style: Style::stderr(),
             is_terminal: std::io::stderr().is_terminal(),
-            hints: Hints::new(config),
+            hints: Invocation::new(config),
             servers: Mutex::default(),
         })
     }
 
     /// The commands that lines name.
-    pub(super) fn hints(&self) -> &Hints {
+    pub(super) fn hints(&self) -> &Invocation {
         &self.hints
     }
 
@@ -216,9 +217,10 @@ impl Server {
                 let note = if was_up { Note::Lost { delay } } else { Note::NotStarted { delay } };
                 self.once(partition, note, cause)
             }
-            What::Ejected { ejection, readmit_in, .. } => {
+            What::Ejected { ejection, remedy, readmit_in, .. } => {
                 let Setback { cause, .. } = self.take_setback(partition)?;
-                self.once(partition, Note::Ejected { ejection, readmit_in }, cause)
+                let remedy = remedy.map(cause_of);
+                self.once(partition, Note::Ejected { ejection, remedy, readmit_in }, cause)
             }
             What::NeedsAuth { retry_in, .. } => {
                 let Setback { cause, .. } = self.take_setback(partition)?;
@@ -265,7 +267,7 @@ impl Server {
         if is_known {
             return None;
         }
-        down.told = Some((note, cause.clone()));
+        down.told = Some((note.clone(), cause.clone()));
         Some((note, cause))
     }
 }

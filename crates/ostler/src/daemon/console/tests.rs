@@ -16,7 +16,7 @@ fn console(config: Option<&str>) -> (Arc<Console>, Receiver<String>) {
         writer: Writer::to(say),
         style: Style::plain(),
         is_terminal: true,
-        hints: Hints::new(config.map(Path::new)),
+        hints: Invocation::new(config.map(Path::new)),
         servers: Mutex::default(),
     };
     (Arc::new(console), lines)
@@ -62,12 +62,13 @@ fn a_server_that_is_given_up_is_told_with_what_to_do() {
     let cause = "program `npxx` was not found";
     let (ejection, readmit_in) = (Ejection::Permanent, None);
     hear(&console, What::StartFailed { generation: 1, cause });
-    hear(&console, What::Ejected { ejection, cause, readmit_in });
+    let remedy = Some("did you mean `npx`? correct `command` of `time`");
+    hear(&console, What::Ejected { ejection, cause, remedy, readmit_in });
     assert_eq!(
         told(&console, &lines),
         [
             "`time` can't be used: program `npxx` was not found; it is not tried again until it is reloaded or its config \
-          changes (correct it, then `ostler reload time --config 'my configs/a.toml'`)"
+          changes (did you mean `npx`? correct `command` of `time`, then `ostler reload time --config 'my configs/a.toml'`)"
         ]
     );
 }

@@ -1,27 +1,27 @@
 //! Words of the console: what happened, why, what to type next.
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
 use ostler_core::fault::Span;
 use ostler_host::Ejection;
 
 use super::quota::Held;
+use crate::invocation::Invocation;
 use crate::output::{Tint, clean};
 
 /// Characters of a cause; a longer one is cut.
 const LONGEST_CAUSE: usize = 300;
 
 /// A line about a server, without its name and cause.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Note {
     /// It was up and ended by itself, or hung; it is started again.
     Lost { delay: Duration },
     /// It did not come up; it is tried again.
     NotStarted { delay: Duration },
     /// It is left alone.
-    Ejected { ejection: Ejection, readmit_in: Option<Duration> },
+    Ejected { ejection: Ejection, remedy: Option<String>, readmit_in: Option<Duration> },
     /// It wants other credentials.
     NeedsAuth { retry_in: Duration },
     /// It works again.
@@ -33,7 +33,7 @@ pub(super) enum Note {
 }
 
 impl Note {
-    pub(super) fn tint(self) -> Tint {
+    pub(super) fn tint(&self) -> Tint {
         match self {
             Self::Lost { .. } | Self::NotStarted { .. } | Self::Ejected { .. } => Tint::Bad,
             Self::NeedsAuth { .. } | Self::HeldBack { .. } => Tint::Doubtful,
@@ -47,42 +47,43 @@ impl Note {
     }
 
     /// The line. The part of an isolated server's partition that names the caller is told.
-    pub(super) fn text(self, server: &str, partition: &str, cause: &str, hints: &Hints) -> String {
+    pub(super) fn text(&self, server: &str, partition: &str, cause: &str, hints: &Invocation) -> String {
         let owner = partition.split('\0').next().unwrap_or_default();
         let whose = if owner.is_empty() { String::new() } else { format!(" (for {})", clean(owner)) };
         let name = format!("`{server}`{whose}");
         match self {
             Self::Lost { delay } => format!(
                 "{name} stopped working: {cause}; it is started again {} ({})",
-                soon(delay),
-                hints.command("logs", server)
+                soon(*delay),
+                hints.command(&format!("logs {server}"))
             ),
             Self::NotStarted { delay } => format!(
                 "{name} could not be started: {cause}; it is tried again {} ({})",
-                soon(delay),
-                hints.command("logs", server)
+                soon(*delay),
+                hints.command(&format!("logs {server}"))
             ),
-            Self::Ejected { ejection: ejection @ Ejection::Permanent, readmit_in } => format!(
-                "{name} can't be used: {cause}; {} (correct it, then {})",
-                ejection.explain(readmit_in),
-                hints.command("reload", server)
+            Self::Ejected { ejection: ejection @ Ejection::Permanent, remedy, readmit_in } => format!(
+                "{name} can't be used: {cause}; {} ({}, then {})",
+                ejection.explain(*readmit_in),
+                remedy.as_deref().unwrap_or("correct it"),
+                hints.command(&format!("reload {server}"))
             ),
-            Self::Ejected { ejection, readmit_in } => format!(
+            Self::Ejected { ejection, remedy, readmit_in } => format!(
                 "{name} keeps failing: {cause}; {} ({}, then {})",
-                ejection.explain(readmit_in),
-                hints.command("logs", server),
-                hints.command("reload", server)
+                ejection.explain(*readmit_in),
+                remedy.clone().unwrap_or_else(|| hints.command(&format!("logs {server}"))),
+                hints.command(&format!("reload {server}"))
             ),
             Self::NeedsAuth { retry_in } => format!(
                 "{name} needs sign-in: {cause}; it is asked again {} (put valid credentials into its `headers`, then {})",
-                soon(retry_in),
-                hints.command("reload", server)
+                soon(*retry_in),
+                hints.command(&format!("reload {server}"))
             ),
-            Self::Up { took } => format!("{name} works again, started in {}", Span(rounded(took))),
+            Self::Up { took } => format!("{name} works again, started in {}", Span(rounded(*took))),
             Self::HeldBack { wait } => format!(
                 "calls to {name} are held back for {}, since they keep failing ({})",
-                Span(rounded(wait)),
-                hints.command("status", server)
+                Span(rounded(*wait)),
+                hints.command(&format!("status {server}"))
             ),
             Self::LetThrough => format!("calls reach {name} again"),
         }
@@ -94,7 +95,7 @@ pub(super) fn unapproved(
     server: &str,
     (names, more): (&[String], usize),
     is_refused: bool,
-    hints: &Hints,
+    hints: &Invocation,
 ) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     let mut list = names.join(", ");
@@ -108,15 +109,15 @@ pub(super) fn unapproved(
     let so = if is_refused { format!(", so {they} refused") } else { String::new() };
     format!(
         "`{server}`: {list} {are} not what was approved{so} ({}, then {})",
-        hints.command("diff", server),
-        hints.command("approve", server)
+        hints.command(&format!("diff {server}")),
+        hints.command(&format!("approve {server}"))
     )
 }
 
 /// Lines that were held, in one.
-pub(super) fn sum_up(server: &str, held: &Held, hints: &Hints) -> String {
+pub(super) fn sum_up(server: &str, held: &Held, hints: &Invocation) -> String {
     let Held { number, last } = held;
-    let audit = hints.command("audit --server", server);
+    let audit = hints.command(&format!("audit --server {server}"));
     match number {
         1 => last.clone(),
         _ => format!("`{server}`: {number} more in this minute ({audit}), the last: {last}"),
@@ -151,37 +152,5 @@ impl fmt::Display for Cause<'_> {
             None => f.write_str(&text),
             Some((end, _)) => write!(f, "{}…", &text[..end]),
         }
-    }
-}
-
-/// Commands that people can type, with the config where it was named.
-#[derive(Debug)]
-pub(crate) struct Hints {
-    config: String,
-}
-
-impl Hints {
-    pub(super) fn new(config: Option<&Path>) -> Self {
-        let config = config.map(|file| format!(" --config {}", quoted(&file.display().to_string())));
-        Self { config: config.unwrap_or_default() }
-    }
-
-    /// `ostler logs time --config FILE`, in backticks.
-    pub(super) fn command(&self, command: &str, server: &str) -> String {
-        format!("`ostler {command} {server}{}`", self.config)
-    }
-
-    /// A command line with the config.
-    pub(in crate::daemon) fn line(&self, command: &str) -> String {
-        format!("ostler {command}{}", self.config)
-    }
-}
-
-/// A path as a shell reads it.
-fn quoted(path: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+~@%,:=".contains(c);
-    match !path.is_empty() && path.chars().all(is_plain) {
-        true => path.to_owned(),
-        false => format!("'{}'", clean(path).replace('\'', r"'\''")),
     }
 }

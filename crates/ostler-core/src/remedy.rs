@@ -1,0 +1,288 @@
+//! Remedies: what a person can do about the cause of a failure. The only place where a cause becomes advice, so that every
+//! command, the daemon and MCP clients give the same. No word of it is chosen by a server: models read it too.
+
+use std::path::Path;
+
+use crate::catalog::nearest;
+use crate::config::{Reference, ResolveError};
+use crate::fault::{CertificateFault, ConnectFault, ExecFault, Exit, FaultKind, PermanentCause};
+use crate::shell::quote;
+use crate::stderr_cause::Complaint;
+use crate::supervisor::Failure;
+
+/// Says what to do about a failure of a server. `None` where its output has to be read first, or
+/// time alone helps.
+pub fn of_failure(server: &str, failure: &Failure) -> Option<String> {
+    // What is known at the place of the failure is closer to its cause than any form of output.
+    if let Some(hint) = &failure.hint {
+        return Some(hint.to_string());
+    }
+    match &failure.kind {
+        FaultKind::Permanent(cause) => Some(of_cause(server, cause)),
+        FaultKind::Start(_) => {
+            Some("see whether the machine has memory and processes left (`ulimit -u`)".into())
+        }
+        FaultKind::StartTimeout(_) => Some(of_silence(server, failure)),
+        FaultKind::Handshake(_)
+        | FaultKind::Exited(_)
+        | FaultKind::EndedAtProbe(_)
+        | FaultKind::Closed
+        | FaultKind::Write(_) => of_end(server, failure),
+        FaultKind::Connect(unreached) => Some(of_connection(server, &unreached.why)),
+        FaultKind::Status { code: 500.., .. } => {
+            Some("the fault is at the server: see its log, or try again later".into())
+        }
+        FaultKind::Status { .. } => Some(format!("correct `url` and `headers` of `{server}`")),
+        FaultKind::NeedsAuth { code, .. } => Some(of_refusal(server, *code)),
+        FaultKind::Transfer(_) => Some("see whether a proxy or VPN cuts connections to it".into()),
+        FaultKind::Hung(_) => Some("it stopped answering: see what it wrote to stderr".into()),
+        FaultKind::Malformed(_)
+        | FaultKind::ContentType(_)
+        | FaultKind::Oversize(_)
+        | FaultKind::TimedOut(_)
+        | FaultKind::Retired
+        | FaultKind::Renewed
+        | FaultKind::Congested
+        | FaultKind::Paused { .. }
+        | FaultKind::Unreachable(_)
+        | FaultKind::Denied(_) => None,
+    }
+}
+
+/// Returns whether the remedy wants another environment of Ostler, which a reload of the server does not bring.
+pub fn wants_restart(failure: &Failure) -> bool {
+    let FaultKind::Permanent(cause) = &failure.kind else { return false };
+    matches!(
+        &**cause,
+        PermanentCause::Unresolved(ResolveError { reference: Reference::Env(_), .. })
+            | PermanentCause::Certificate(CertificateFault::UnknownIssuer | CertificateFault::Other(_))
+    )
+}
+
+/// Says what to change so that a cause that stays is gone.
+pub fn of_cause(server: &str, cause: &PermanentCause) -> String {
+    match cause {
+        PermanentCause::ProgramMissing { program, path } => of_program(server, program, path.is_some()),
+        PermanentCause::NotExecutable { program, why } => of_file(program, *why),
+        PermanentCause::Unresolved(error) => of_reference(error),
+        PermanentCause::NoFolder(folder) => {
+            format!("create it with `mkdir -p {}`, or correct `cwd` of `{server}`", quote(folder))
+        }
+        PermanentCause::Config(_) => format!("correct it in the config of `{server}`"),
+        PermanentCause::Loop => format!("take `{server}` out of one of the two configs"),
+        PermanentCause::Usage(_) => {
+            format!("correct `args` of `{server}`: some are missing or wrong, and the usage text says which")
+        }
+        PermanentCause::Certificate(fault) => of_certificate(server, fault),
+        PermanentCause::NoTls => {
+            format!("begin `url` of `{server}` with http://, or use the port that speaks TLS")
+        }
+        PermanentCause::NoEndpoint { code: 404 | 405 | 410, .. } => format!(
+            "correct the path of `url` of `{server}`: most servers answer at /mcp, older ones at /sse"
+        ),
+        PermanentCause::NoEndpoint { code: 300..400, .. } => {
+            format!("write the address that it leads to as `url` of `{server}`")
+        }
+        PermanentCause::NoEndpoint { .. } => format!("correct `url` and `headers` of `{server}`"),
+        PermanentCause::ContentType(kind) if kind.starts_with("text/html") => format!(
+            "that is a web page for people: write the address of its MCP endpoint as `url` of `{server}`, often the same \
+             host with /mcp"
+        ),
+        PermanentCause::ContentType(_) | PermanentCause::NotMcp(_) => {
+            format!(
+                "write the address of its MCP endpoint as `url` of `{server}`, often the same host with /mcp"
+            )
+        }
+    }
+}
+
+/// Programs that run MCP servers, and what brings them.
+const RUNTIMES: [(&str, &str); 21] = [
+    ("node", "Node.js (https://nodejs.org)"),
+    ("npx", "Node.js, which brings `npx` (https://nodejs.org)"),
+    ("npm", "Node.js, which brings `npm` (https://nodejs.org)"),
+    ("pnpm", "pnpm (https://pnpm.io)"),
+    ("yarn", "Yarn (https://yarnpkg.com)"),
+    ("uv", "uv (https://docs.astral.sh/uv)"),
+    ("uvx", "uv, which brings `uvx` (https://docs.astral.sh/uv)"),
+    ("python", "Python (https://www.python.org), or write `python3` as `command` if you have that"),
+    ("python3", "Python (https://www.python.org)"),
+    ("pipx", "pipx (https://pipx.pypa.io)"),
+    ("poetry", "Poetry (https://python-poetry.org)"),
+    ("docker", "Docker (https://docs.docker.com/get-docker)"),
+    ("podman", "Podman (https://podman.io)"),
+    ("bun", "Bun (https://bun.sh)"),
+    ("bunx", "Bun, which brings `bunx` (https://bun.sh)"),
+    ("deno", "Deno (https://deno.com)"),
+    ("dotnet", ".NET (https://dotnet.microsoft.com)"),
+    ("dnx", ".NET 10, which brings `dnx` (https://dotnet.microsoft.com)"),
+    ("java", "Java (https://adoptium.net)"),
+    ("go", "Go (https://go.dev)"),
+    ("ruby", "Ruby (https://www.ruby-lang.org)"),
+];
+
+fn of_program(server: &str, program: &str, is_searched: bool) -> String {
+    if !is_searched {
+        return format!("correct `command` of `{server}`; a relative path begins at the config's folder");
+    }
+    let runtime = RUNTIMES.iter().find(|(name, _)| *name == program);
+    if let Some((_, package)) = runtime {
+        return format!(
+            "install {package}; if you have it, write its whole path (`which {program}`) as `command`"
+        );
+    }
+    match nearest(program, RUNTIMES.iter().map(|(name, _)| *name)) {
+        Some(near) => format!("did you mean `{near}`? correct `command` of `{server}`"),
+        None => format!("install `{program}`, or write its whole path as `command` of `{server}`"),
+    }
+}
+
+/// The program that runs a script of this name.
+fn interpreter(program: &str) -> Option<&'static str> {
+    match Path::new(program).extension()?.to_str()? {
+        "py" => Some("python3"),
+        "js" | "mjs" | "cjs" => Some("node"),
+        "sh" => Some("sh"),
+        "rb" => Some("ruby"),
+        _ => None,
+    }
+}
+
+fn of_file(program: &str, why: ExecFault) -> String {
+    let by_interpreter = |name: &str| format!("command = \"{name}\", args = [\"{program}\"]");
+    match (why, interpreter(program)) {
+        (ExecFault::Permission, None) => format!("make it executable: `chmod +x {}`", quote(program)),
+        (ExecFault::Permission, Some(name)) => {
+            format!("run it by its interpreter: {}; or `chmod +x {}`", by_interpreter(name), quote(program))
+        }
+        (ExecFault::NoFile, _) => "name the program itself in `command`".into(),
+        (ExecFault::NoInterpreter | ExecFault::Format, Some(name)) => {
+            format!("run it by its interpreter: {}", by_interpreter(name))
+        }
+        (ExecFault::NoInterpreter, None) => {
+            "correct its first line (`#!…`), or install what that names".into()
+        }
+        (ExecFault::Format, None) => {
+            "a script needs a first line such as `#!/bin/sh`; a program must be built for this machine".into()
+        }
+    }
+}
+
+fn of_reference(error: &ResolveError) -> String {
+    match &error.reference {
+        Reference::Workspace => {
+            "start the client in its project's directory, or name one with `workspace` in the config".into()
+        }
+        Reference::Env(name) => format!(
+            "set it (`export {name}=…`) and start Ostler again, or write `${{env:{name}:-default}}` or `${{file:PATH}}` in the \
+             config"
+        ),
+        Reference::File(_) => {
+            "write that file, readable for you alone (`chmod 600`), or correct the path".into()
+        }
+    }
+}
+
+fn of_certificate(server: &str, fault: &CertificateFault) -> String {
+    match fault {
+        CertificateFault::UnknownIssuer | CertificateFault::Other(_) => {
+            "if you trust it, name the file of its CA (`export SSL_CERT_FILE=/path/to/ca.pem`) and start Ostler again".into()
+        }
+        CertificateFault::Expired => {
+            "its operator has to renew it; see also whether the clock of this machine is right".into()
+        }
+        CertificateFault::WrongHost => format!("write the host name that it is for in `url` of `{server}`"),
+    }
+}
+
+fn of_connection(server: &str, why: &ConnectFault) -> String {
+    match why {
+        ConnectFault::UnknownHost => {
+            format!("correct the host in `url` of `{server}`; a name of a private network needs its VPN")
+        }
+        ConnectFault::Refused => format!("start that server, or correct the port in `url` of `{server}`"),
+        ConnectFault::Silent | ConnectFault::Other(_) => {
+            format!(
+                "see whether that host is up and reached from here (VPN, proxy), or correct `url` of `{server}`"
+            )
+        }
+    }
+}
+
+fn of_refusal(server: &str, code: u16) -> String {
+    let header = format!("headers = {{ Authorization = \"Bearer ${{file:~/.secrets/{server}}}\" }}");
+    match code {
+        403 => format!("its credentials may not use it; give `{server}` others: {header}"),
+        _ => format!("give `{server}` valid credentials in the config: {header}"),
+    }
+}
+
+/// A start that did not come to its end.
+fn of_silence(server: &str, failure: &Failure) -> String {
+    match complaint(failure) {
+        Some(Complaint::ServesHttp) => of_complaint(server, &Complaint::ServesHttp),
+        _ => format!(
+            "run its command in a terminal to see what it waits for; if it is only slow, raise `start_timeout` of `{server}`"
+        ),
+    }
+}
+
+/// A server that ended, or spoke something else than MCP. `None` where its output has to be read.
+fn of_end(server: &str, failure: &Failure) -> Option<String> {
+    match (complaint(failure), failure.exit) {
+        (Some(complaint), _) => Some(of_complaint(server, &complaint)),
+        (None, Some(Exit::Code(0))) => Some(format!(
+            "is it an MCP server on stdio? some want an argument for that, such as `stdio`, in `args` of `{server}`"
+        )),
+        (None, Some(Exit::Signal(9))) => {
+            Some("something killed it: see whether the machine ran out of memory".into())
+        }
+        (None, _) => None,
+    }
+}
+
+fn complaint(failure: &Failure) -> Option<Complaint> {
+    failure.cause.as_deref().and_then(Complaint::read)
+}
+
+fn of_complaint(server: &str, complaint: &Complaint) -> String {
+    match complaint {
+        Complaint::NoPackage => {
+            format!("correct the name and version of the package in `args` of `{server}`")
+        }
+        Complaint::NoProgram => {
+            "name the program of the package too: `npx -p PACKAGE PROGRAM`, `uvx --from PACKAGE PROGRAM`"
+                .into()
+        }
+        Complaint::NoRegistry => {
+            "see whether this machine reaches the package registry: network, VPN, `HTTPS_PROXY`".into()
+        }
+        Complaint::NoModule => format!(
+            "install that module for the interpreter that `command` of `{server}` runs, or write the whole path of another"
+        ),
+        Complaint::NoScript => format!(
+            "correct the path in `args` of `{server}`; a relative one begins at its `cwd`, which is the config's folder"
+        ),
+        Complaint::NoCommand(command) => {
+            let package = RUNTIMES.iter().find(|(name, _)| name == command);
+            let package = package.map_or("that program", |(_, package)| package);
+            format!(
+                "install {package}, or add its folder to PATH: env = {{ PATH = \"/FOLDER:${{env:PATH}}\" }}"
+            )
+        }
+        Complaint::NoVariable(name) => {
+            format!(
+                "set it for `{server}` in the config: env = {{ {name} = \"${{env:{name}}}\" }}, or a `${{file:PATH}}`"
+            )
+        }
+        Complaint::NoDocker => "start Docker, and see that you may use it (`docker ps`)".into(),
+        Complaint::ServesHttp => {
+            format!(
+                "it serves HTTP: start it yourself and name its `url`, or give it its switch for stdio in `args` of `{server}`"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

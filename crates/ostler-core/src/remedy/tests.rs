@@ -1,0 +1,71 @@
+use super::*;
+use crate::clock::at;
+
+fn ended(code: i32, line: &str) -> Failure {
+    let mut failure = Failure::new(FaultKind::Exited(Exit::Code(code)), at(0));
+    failure.quote(line.lines().map(str::to_owned).collect());
+    failure
+}
+
+/// Real output of a program, and a word of the advice that it leads to.
+macro_rules! outputs {
+    ($($name:literal => $advice:expr,)*) => {
+        [$(($name, include_str!(concat!("../stderr_cause/outputs/", $name, ".txt")), $advice),)*]
+    };
+}
+
+#[test]
+fn the_output_of_real_programs_leads_to_its_remedy() {
+    let table = outputs! {
+        "npx-404" => "the name and version of the package",
+        "npx-version" => "the name and version of the package",
+        "uvx-missing" => "the name and version of the package",
+        "npx-no-program" => "name the program of the package",
+        "uvx-no-program" => "name the program of the package",
+        "npx-refused" => "reaches the package registry",
+        "uvx-refused" => "reaches the package registry",
+        "node-require" => "install that module",
+        "node-import" => "install that module",
+        "python-module" => "install that module",
+        "python-missing-module" => "install that module",
+        "node-missing-file" => "correct the path in `args`",
+        "python-missing-file" => "correct the path in `args`",
+        "env-missing" => "install that program, or add its folder to PATH",
+        "sh-missing" => "install that program, or add its folder to PATH",
+        "node-async-throw" => "env = { GITHUB_TOKEN = \"${env:GITHUB_TOKEN}\" }",
+        "python-key" => "env = { API_KEY = \"${env:API_KEY}\" }",
+        "docker-no-daemon" => "start Docker",
+    };
+    for (name, output, advice) in table {
+        let remedy = of_failure("x", &ended(1, output)).unwrap();
+        assert!(remedy.contains(advice), "{name}: {remedy}");
+    }
+}
+
+#[test]
+fn a_program_that_is_missing_is_installed_or_spelled_correctly() {
+    let table = [
+        ("npx", true, "install Node.js, which brings `npx`"),
+        ("uvx", true, "install uv"),
+        ("ndoe", true, "did you mean `node`?"),
+        ("mcp-server-time", true, "install `mcp-server-time`"),
+        ("./gone.sh", false, "correct `command`"),
+    ];
+    for (program, is_searched, advice) in table {
+        let path = is_searched.then(|| "/bin".to_owned());
+        let remedy = of_cause("x", &PermanentCause::ProgramMissing { program: program.into(), path });
+        assert!(remedy.contains(advice), "{program}: {remedy}");
+    }
+}
+
+#[test]
+fn what_the_host_knows_comes_before_what_the_output_looks_like() {
+    let mut failure = ended(1, "Error: GITHUB_TOKEN is not set");
+    failure.hint = Some("add env_pass".into());
+    assert_eq!(of_failure("x", &failure).unwrap(), "add env_pass");
+}
+
+#[test]
+fn output_that_fits_no_form_has_to_be_read() {
+    assert_eq!(of_failure("x", &ended(1, include_str!("../stderr_cause/outputs/rust-panic.txt"))), None);
+}

@@ -1,0 +1,48 @@
+//! Words of shell commands that people are told to type: one that a shell would read as more than a word is quoted.
+
+use crate::error::is_deceptive;
+
+/// Whether every shell reads a word as it is written.
+pub fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/._-+@%,:=".contains(c))
+}
+
+/// Returns a word as a shell has to be given it, on one line.
+pub fn quote(word: &str) -> String {
+    if is_plain(word) {
+        return word.to_owned();
+    }
+    let mut quoted = String::from("'");
+    for c in word.chars() {
+        match c {
+            '\'' => quoted.push_str(r"'\''"),
+            c if is_deceptive(c) => quoted.extend(c.escape_default()),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shell_would_not_read_as_one_word_is_quoted() {
+        let table = [
+            ("ostler.toml", "ostler.toml"),
+            ("/home/ann/é_1.toml", "/home/ann/é_1.toml"),
+            ("my config.toml", "'my config.toml'"),
+            ("it's.toml", r"'it'\''s.toml'"),
+            ("~x", "'~x'"),
+            ("$(rm).toml", "'$(rm).toml'"),
+            ("a;b`c`", "'a;b`c`'"),
+            ("a\nb", r"'a\nb'"),
+            ("", "''"),
+        ];
+        for (word, text) in table {
+            assert_eq!(quote(word), text);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A daemon as it describes itself: to `ostler daemons`, `ostler down` and `ostler status`.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::folders;
+use crate::output::clean;
+use crate::spot::{Kind, Note};
+
+/// One daemon. The JSON of commands and of the admin API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
+    /// Where it is reached, without a path.
+    pub(crate) url: String,
+    /// Its process.
+    pub(crate) pid: u32,
+    pub(crate) version: String,
+    /// Its config; none for the built-in server.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) kind: Kind,
+    pub(crate) uptime_ms: u64,
+    /// Clients that are attached through `ostler stdio`; none if it does not answer.
+    pub(crate) clients: Option<usize>,
+}
+
+impl About {
+    /// What the note of a daemon tells, which need not answer.
+    pub(crate) fn noted(note: Note) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let uptime_ms = now.saturating_sub(note.started) * 1_000;
+        Self { uptime_ms, ..Self::new(&note, Duration::ZERO, None) }
+    }
+
+    /// What a daemon tells of itself.
+    pub(crate) fn new(note: &Note, uptime: Duration, clients: Option<usize>) -> Self {
+        let Note { url, pid, version, config, kind, .. } = note.clone();
+        let uptime_ms = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
+        Self { url, pid, version, config, kind, uptime_ms, clients }
+    }
+
+    /// Returns the config as people write it.
+    pub(crate) fn config(&self) -> String {
+        self.config.as_deref().map_or("none (built-in server)".into(), |file| clean(&folders::short(file)))
+    }
+
+    /// Returns how long it has been up, in one unit.
+    pub(crate) fn uptime(&self) -> String {
+        lasting(Duration::from_millis(self.uptime_ms))
+    }
+
+    /// Returns the command that started it.
+    pub(crate) fn started_by(&self) -> &'static str {
+        match self.kind {
+            Kind::Served => "ostler serve",
+            Kind::Lingering => "ostler stdio",
+        }
+    }
+}
+
+/// A long time in one unit: `42s`, `17m`, `3h`, `12d`.
+pub(crate) fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        s @ 0..60 => format!("{s}s"),
+        s @ 60..3_600 => format!("{}m", s / 60),
+        s @ 3_600..86_400 => format!("{}h", s / 3_600),
+        s => format!("{}d", s / 86_400),
+    }
+}

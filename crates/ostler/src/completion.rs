@@ -1,0 +1,344 @@
+//! Completion of the command line in shells: servers, tools, their arguments, prompts, resources, roles and tokens.
+//!
+//! The script that `ostler completions SHELL` prints calls this program, with [`VARIABLE`] set, at every TAB.
+//! Everything offered is read from files: the config, and the lists that earlier runs have kept in the state
+//! directory. No server is started, no daemon is asked, and a file that can't be read offers nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Command;
+use clap::builder::StyledStr;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
+use ostler_core::caller::Caller;
+use ostler_core::catalog::exposed_name;
+use ostler_core::config::Config;
+use ostler_core::name::ServerName;
+use ostler_core::policy::{Rules, Subject};
+use ostler_core::shell::is_plain;
+use ostler_core::spec::ServerSpec;
+use ostler_host::{Item, Kind, kept_items};
+use serde_json::Value;
+
+use crate::arguments::schema::Schema;
+use crate::command::names;
+use crate::config_file::{self, Found};
+use crate::failure::Failure;
+use crate::output::clean;
+use crate::spot::Spot;
+use crate::{cli, folders};
+
+/// The variable that names the shell which asks.
+const VARIABLE: &str = "OSTLER_COMPLETE";
+
+/// The role of callers on this machine, which no config has to name.
+const LOCAL: &str = "local";
+
+/// Returns the script that teaches a shell to complete `ostler`.
+pub(crate) fn script(shell: Shell) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    let shells = Shells::builtins();
+    // Every shell that can be named is one of them.
+    if let Some(shell) = shells.completer(&shell.to_string()) {
+        shell
+            .write_registration(VARIABLE, "ostler", "ostler", "ostler", &mut text)
+            .map_err(Failure::Output)?;
+    }
+    Ok(text)
+}
+
+/// Answers the shell that asks, if one does.
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
+    std::env::var_os(VARIABLE).filter(|shell| !shell.is_empty())?;
+    // What is said in the middle of a line that somebody types would garble it.
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stderr(null);
+    }
+    let typed = Typed::read();
+    let grammar = || if typed.is_value_wanted() { without_flags(cli::grammar()) } else { cli::grammar() };
+    let here = std::env::current_dir().ok();
+    let answered =
+        CompleteEnv::with_factory(grammar).var(VARIABLE).try_complete(std::env::args_os(), here.as_deref());
+    Some(if answered.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Hides flags: they are offered where there is nothing else, and after a dash.
+fn without_flags(command: Command) -> Command {
+    let command = command.disable_help_flag(true).disable_version_flag(true);
+    let command = command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) });
+    command.mut_subcommands(without_flags)
+}
+
+/// Offers commands.
+pub(crate) fn commands() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let grammar = cli::grammar();
+        let shown = grammar.get_subcommands().filter(|command| !command.is_hide_set());
+        let named = |it: &Command| CompletionCandidate::new(it.get_name()).help(it.get_about().cloned());
+        shown.map(named).collect()
+    })
+}
+
+/// Offers the servers of the config.
+pub(crate) fn servers() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| Known::read().map(|known| known.servers()).unwrap_or_default())
+}
+
+/// Offers tools by their names in lists of all servers.
+pub(crate) fn tools() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| Known::read().map(|known| known.named(Kind::Tools)).unwrap_or_default())
+}
+
+/// Offers servers, and their tools.
+pub(crate) fn servers_and_tools() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let Some(known) = Known::read() else { return Vec::new() };
+        let mut offered = known.servers();
+        offered.extend(known.named(Kind::Tools));
+        offered
+    })
+}
+
+/// Offers prompts.
+pub(crate) fn prompts() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| Known::read().map(|known| known.named(Kind::Prompts)).unwrap_or_default())
+}
+
+/// Offers the URIs of resources.
+pub(crate) fn resources() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let Some(known) = Known::read() else { return Vec::new() };
+        let listed = known.listed(Kind::Resources);
+        listed.iter().filter_map(|(_, item)| candidate(&item.name, &described(item))).collect()
+    })
+}
+
+/// Offers the roles of the config.
+pub(crate) fn roles() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let Some(known) = Known::read() else { return Vec::new() };
+        let named = known.config.roles.keys().map(String::as_str);
+        let local = Some(LOCAL).filter(|local| !known.config.roles.contains_key(*local));
+        named.chain(local).filter_map(|role| candidate(role, "")).collect()
+    })
+}
+
+/// Offers tokens by name.
+pub(crate) fn tokens() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let found = find();
+        let spot = found.and_then(|found| Spot::of(found.file()).ok());
+        let tokens = spot.and_then(|spot| spot.tokens().read().ok()).unwrap_or_default();
+        tokens.iter().filter_map(|token| candidate(&token.name, "")).collect()
+    })
+}
+
+/// Offers the arguments of the tool that stands before them, and the values of those that have few.
+pub(crate) fn tool_arguments() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| {
+        arguments(word, |known, name| {
+            let tools = known.listed(Kind::Tools);
+            let schema = Schema::of_tool(&find_item(&tools, name)?.definition);
+            let offered = schema.arguments().into_iter().map(|it| Offered {
+                values: schema.values(&it.name),
+                name: it.name,
+                about: it.description,
+            });
+            Some(offered.collect())
+        })
+    })
+}
+
+/// Offers the arguments of the prompt that stands before them.
+pub(crate) fn prompt_arguments() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| {
+        arguments(word, |known, name| {
+            let prompts = known.listed(Kind::Prompts);
+            let definition: Value = serde_json::from_slice(&find_item(&prompts, name)?.definition).ok()?;
+            let text = |it: &Value, key| it.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let arguments = definition.get("arguments")?.as_array()?.iter();
+            let offered = arguments.map(|it| Offered {
+                name: text(it, "name"),
+                values: Vec::new(),
+                about: text(it, "description"),
+            });
+            Some(offered.collect())
+        })
+    })
+}
+
+/// An argument that is offered.
+struct Offered {
+    name: String,
+    /// The values it may have, where there are few.
+    values: Vec<String>,
+    about: String,
+}
+
+/// Completes `key=value`: keys that have not been given yet, then values.
+fn arguments(
+    word: &OsStr,
+    offered: impl FnOnce(&Known, &Named) -> Option<Vec<Offered>>,
+) -> Vec<CompletionCandidate> {
+    let (Some(word), Some(known)) = (word.to_str(), Known::read()) else { return Vec::new() };
+    let typed = Typed::read();
+    let Some(offered) = Named::of(&known, &typed).and_then(|named| offered(&known, &named)) else {
+        return Vec::new();
+    };
+    // Bash takes `=` for the end of a word, and asks for the value alone.
+    let split = typed.before.last().filter(|key| offered.iter().any(|it| it.name == **key));
+    let (key, value, prefix) = match (word.split_once('='), split) {
+        (Some((key, value)), _) => (key, value, format!("{key}=")),
+        (None, Some(key)) => (key.as_str(), word, String::new()),
+        (None, None) => {
+            let is_new = |it: &&Offered| !typed.before.iter().any(|given| is_pair_of(given, &it.name));
+            let fitting = offered.iter().filter(is_new).filter(|it| it.name.starts_with(word));
+            return fitting.filter_map(|it| candidate(&format!("{}=", it.name), &it.about)).collect();
+        }
+    };
+    let values = offered.iter().find(|it| it.name == key).map(|it| &it.values[..]).unwrap_or_default();
+    let fitting = values.iter().filter(|it| it.starts_with(value));
+    fitting.filter_map(|it| candidate(&format!("{prefix}{it}"), "")).collect()
+}
+
+fn is_pair_of(given: &str, key: &str) -> bool {
+    given.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', ':']))
+}
+
+/// Makes a candidate. Servers and configs choose these words, and bash puts them on the line as they are: one that a
+/// shell would read as more than a word is not offered.
+fn candidate(value: &str, about: &str) -> Option<CompletionCandidate> {
+    let about = about.lines().next().map(clean).filter(|line| !line.is_empty());
+    is_plain(value).then(|| CompletionCandidate::new(value).help(about.map(StyledStr::from)))
+}
+
+fn described(item: &Item) -> String {
+    let definition: Value = serde_json::from_slice(&item.definition).unwrap_or_default();
+    let text = |key| definition.get(key).and_then(Value::as_str).map(str::to_owned);
+    text("description").or_else(|| text("title")).unwrap_or_default()
+}
+
+/// The words before the one that is completed, without `ostler` itself.
+struct Typed {
+    before: Vec<String>,
+    word: OsString,
+}
+
+impl Typed {
+    fn read() -> Self {
+        let mut words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
+        // Bash says which word; the others end the line there.
+        let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|text| text.parse().ok());
+        words.truncate(index.map_or(words.len(), |index: usize| index.saturating_add(1)));
+        let word = words.pop().unwrap_or_default();
+        let before = words.into_iter().skip(1).filter(|word| word != "=");
+        Self { before: before.map(|word| word.to_string_lossy().into_owned()).collect(), word }
+    }
+
+    /// Returns the value of a flag.
+    fn flag(&self, name: &str) -> Option<&str> {
+        let mut words = self.before.iter();
+        while let Some(word) = words.next() {
+            match word.strip_prefix(name) {
+                Some("") => return words.next().map(String::as_str),
+                Some(rest) => return rest.strip_prefix('='),
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn is_value_wanted(&self) -> bool {
+        !self.word.as_encoded_bytes().starts_with(b"-")
+    }
+}
+
+/// What arguments are for: a name, or a server and a name.
+struct Named(Vec<(ServerName, String)>);
+
+impl Named {
+    /// Finds it among the words that were typed: any that reads as a name does.
+    fn of(known: &Known, typed: &Typed) -> Option<Self> {
+        let servers: Vec<ServerName> = known.config.servers.iter().map(|spec| spec.name.clone()).collect();
+        let words = typed.before.iter().map(String::as_str);
+        let pairs = typed.before.windows(2).map(|two| two.join(" "));
+        let texts: Vec<String> = words.map(str::to_owned).chain(pairs).collect();
+        let readings = texts.iter().flat_map(|text| names::readings(&servers, text));
+        let named: Vec<_> = readings.map(|(server, item)| (server.clone(), item.to_owned())).collect();
+        Some(Self(named)).filter(|named| !named.0.is_empty())
+    }
+}
+
+fn find_item<'a>(listed: &'a [(&ServerSpec, Item)], named: &Named) -> Option<&'a Item> {
+    let is_named = |spec: &ServerSpec, item: &Item| {
+        named.0.iter().any(|(server, name)| *server == spec.name && **name == *item.name)
+    };
+    listed.iter().find(|(spec, item)| is_named(spec, item)).map(|(_, item)| item)
+}
+
+/// What files say.
+struct Known {
+    config: Config,
+}
+
+/// Finds the config that the command under completion would use.
+fn find() -> Option<Found> {
+    let typed = Typed::read();
+    config_file::find(typed.flag("--config").map(Path::new)).ok()
+}
+
+impl Known {
+    fn read() -> Option<Self> {
+        let config = config_file::choose_untold(find()?, None).ok()?.config;
+        Some(Self { config })
+    }
+
+    fn servers(&self) -> Vec<CompletionCandidate> {
+        self.config.servers.iter().map(|spec| CompletionCandidate::new(spec.name.as_str())).collect()
+    }
+
+    /// Returns what earlier runs have learned, as far as the caller on this machine may use it.
+    fn listed(&self, kind: Kind) -> Vec<(&ServerSpec, Item)> {
+        let Some(state) = folders::state() else { return Vec::new() };
+        let (rules, caller) = (Rules::of(&self.config.roles), Caller::local());
+        let is_allowed = |spec: &ServerSpec, item: &Item| {
+            let subject = match kind {
+                Kind::Tools => Subject::Tool(&item.name),
+                Kind::Prompts => Subject::Prompt(&item.name),
+                Kind::Resources | Kind::Templates => Subject::Resource(&item.name),
+            };
+            rules.of_use(&caller, spec.name.as_str(), subject).is_allowed()
+        };
+        let kept =
+            self.config.servers.iter().filter_map(|spec| Some((spec, kept_items(&state, spec, kind)?)));
+        let items = kept.flat_map(|(spec, items)| items.into_iter().map(move |item| (spec, item)));
+        items.filter(|(spec, item)| is_allowed(spec, item)).collect()
+    }
+
+    fn named(&self, kind: Kind) -> Vec<CompletionCandidate> {
+        let named = |(spec, item): (&ServerSpec, Item)| {
+            candidate(&exposed_name(&spec.name, &item.name), &described(&item))
+        };
+        self.listed(kind).into_iter().filter_map(named).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_a_shell_would_run_is_not_offered() {
+        for word in ["a;touch b", "$(touch b)", "`touch b`", "a b", "a\nb", "a&b", "~", "a|b", "a'b", "*", ""]
+        {
+            assert!(candidate(word, "").is_none(), "{word}");
+        }
+        for word in ["time__now", "timezone=Asia/Tokyo", "file:///a/b-c.txt", "größe="] {
+            assert!(candidate(word, "").is_some(), "{word}");
+        }
+    }
+}

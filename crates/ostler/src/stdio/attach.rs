@@ -1,0 +1,127 @@
+//! The connection of a client to its daemon.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use ostler_host::{VIA_HEADER, VIA_VARIABLE};
+
+use super::{FAREWELL_HEADER, PROTOCOL, TOKEN_HEADER};
+use crate::failure::Failure;
+use crate::invocation::command;
+use crate::proof::{self, Challenge};
+use crate::reach::Address;
+use crate::workspace;
+
+/// How long a daemon may take to let a client in.
+const LET_IN: Duration = Duration::from_secs(10);
+/// The longest head of its answer.
+const LONGEST_HEAD: u64 = 16 << 10;
+
+/// What a client shows: what lets it in, and what says who it is.
+#[derive(Debug)]
+pub(super) struct Tokens<'a> {
+    pub(super) admin: Option<String>,
+    pub(super) callers: Option<&'a str>,
+}
+
+/// A connection that carries the client's bytes, and what has come on it already.
+/// Tokens are sent once the daemon has proven on it that it is the daemon.
+pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<BufReader<TcpStream>, Failure> {
+    let unreachable = |why: String| Failure::Unreachable { url: address.to_string(), why };
+    let lost = |error: io::Error| unreachable(error.to_string());
+    let mut reader = connect(address).map_err(lost)?;
+    let Some(admin) = tokens.admin.as_deref() else { return Err(no_entry(address)) };
+    let challenge = Challenge::new().map_err(Failure::Machine)?;
+    let body = ask_for_proof(&mut reader, address, &challenge).map_err(lost)?;
+    if !challenge.is_met(admin, &body) {
+        return Err(address.unproven());
+    }
+    let callers = tokens.callers.map(|token| format!("{TOKEN_HEADER}: {token}\r\n"));
+    let callers = callers.unwrap_or_default();
+    let via = std::env::var(VIA_VARIABLE).ok().filter(|via| via.bytes().all(|byte| byte.is_ascii_graphic()));
+    let via = via.map(|via| format!("{VIA_HEADER}: {via}\r\n")).unwrap_or_default();
+    let workspace = workspace::here().map(|folder| format!("{}: {folder}\r\n", workspace::HEADER));
+    let workspace = workspace.unwrap_or_default();
+    let opened = (|| -> io::Result<String> {
+        let host = address.host();
+        reader.get_mut().write_all(
+            format!(
+                "GET /api/v1/attach HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {admin}\r\n{callers}{via}{workspace}\
+                 {FAREWELL_HEADER}: 1\r\nConnection: upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
+            )
+            .as_bytes(),
+        )?;
+        let head = read_head(&mut reader)?;
+        reader.get_ref().set_read_timeout(None)?;
+        Ok(head)
+    })();
+    let head = opened.map_err(lost)?;
+    match head.split_whitespace().nth(1) {
+        Some("101") => Ok(reader),
+        Some("401") => Err(no_entry(address)),
+        Some("503") => Err(unreachable("it is ending, or has no room".into())),
+        Some("508") => Err(Failure::Circle),
+        Some("403") if tokens.callers.is_some() => Err(Failure::Refused {
+            what: "the token is not valid".into(),
+            hint: Some(format!(
+                "{} shows which tokens there are, and until when they are good",
+                command("token list")
+            )),
+        }),
+        _ => {
+            let line = head.lines().next().unwrap_or_default();
+            Err(unreachable(format!("what is there does not speak like a daemon: {line}")))
+        }
+    }
+}
+
+fn connect(address: &Address) -> io::Result<BufReader<TcpStream>> {
+    let mut addresses = address.authority().to_socket_addrs()?;
+    let nobody = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let stream = TcpStream::connect_timeout(&addresses.next().ok_or_else(nobody)?, LET_IN)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(LET_IN))?;
+    Ok(BufReader::new(stream))
+}
+
+fn no_entry(address: &Address) -> Failure {
+    Failure::Refused {
+        what: "the admin token is missing or wrong".into(),
+        hint: Some(address.token_hint().into()),
+    }
+}
+
+/// Challenges whatever listens there; returns the body of its answer, empty if that can't be one.
+fn ask_for_proof(
+    reader: &mut BufReader<TcpStream>,
+    address: &Address,
+    challenge: &Challenge,
+) -> io::Result<Vec<u8>> {
+    let (target, host) = (challenge.target(), address.host());
+    reader.get_mut().write_all(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
+    let head = read_head(reader)?;
+    if head.split_whitespace().nth(1) == Some("503") {
+        return Err(io::Error::other(proof::OVERLOADED));
+    }
+    let length = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.filter(|length| *length <= proof::LONGEST).unwrap_or(0)];
+    reader.read_exact(&mut body)?;
+    Ok(body)
+}
+
+/// The head of an HTTP answer; what follows it stays in the reader.
+fn read_head(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let mut head = String::new();
+    let mut reader = reader.take(LONGEST_HEAD);
+    loop {
+        if reader.read_line(&mut head)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
+        }
+        if head.ends_with("\r\n\r\n") {
+            return Ok(head);
+        }
+    }
+}

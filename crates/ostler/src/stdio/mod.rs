@@ -1,0 +1,102 @@
+//! `ostler stdio`: an MCP client's pipes, led to the daemon.
+//!
+//! ```text
+//! stdin ──thread──▶ conversation.rs ──▶ daemon     exchange.rs: each direction has its own thread
+//! stdout ◀──main──  conversation.rs ◀── daemon     and waits for nothing else
+//!                     │ connection lost
+//!                     └▶ find.rs: the next daemon, found or started ─▶ attach.rs
+//! ```
+//!
+//! A client that stops reading while it writes stops only itself. No runtime is started: one of these runs for
+//! every client, and most of them sleep.
+
+mod attach;
+mod conversation;
+mod exchange;
+mod find;
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use self::find::{Connection, Finder};
+use crate::config_file::{self, Found};
+use crate::failure::Failure;
+use crate::invocation::command;
+use crate::output::tell;
+use crate::{cli, refusal};
+
+/// Carries the token of the client's caller, beside the admin token.
+pub(crate) const TOKEN_HEADER: &str = "ostler-token";
+/// The variable that holds such a token.
+pub(crate) const TOKEN: &str = "OSTLER_TOKEN";
+/// The longest file of a token.
+const LONGEST_TOKEN: u64 = 32 << 10;
+
+/// What the connection is upgraded to.
+pub(crate) const PROTOCOL: &str = "ostler-stdio";
+/// Says that the client understands [`FAREWELL`].
+pub(crate) const FAREWELL_HEADER: &str = "ostler-farewell";
+/// The line of a daemon that ends: it takes what is on its way and answers what it was asked, and the client goes on
+/// with another daemon. Every other line is JSON.
+pub(crate) const FAREWELL: &str = "farewell";
+
+/// Attaches stdin and stdout to the daemon of a config, which is started if it
+/// does not run, and to the next one if that ends.
+pub(crate) fn run(shared: &cli::Shared, token_file: Option<&Path>) -> Result<ExitCode, Failure> {
+    match join(shared, token_file) {
+        Ok((finder, first)) => exchange::run(finder, first).map(|()| ExitCode::SUCCESS),
+        Err(failure) => Ok(refusal::answer(&failure)),
+    }
+}
+
+fn join(shared: &cli::Shared, token_file: Option<&Path>) -> Result<(Finder, Connection), Failure> {
+    let callers = read_token(token_file)?;
+    let found = config_file::find(shared.config.as_deref())?;
+    if let (Found::Nowhere(places), None) = (&found, &shared.daemon) {
+        tell(&format!(
+            "warning: no config found, so there is only the built-in server `demo`\n  looked for: {places}\n  hint: write \
+             an ostler.toml in your project, or start it as `ostler stdio --config FILE`"
+        ));
+    }
+    let mut finder = Finder::new(found, shared.daemon.clone(), callers);
+    let first = finder.first()?;
+    Ok((finder, first))
+}
+
+/// The token of the client's caller. One that can't be read is an error: the
+/// client must not be taken for somebody else.
+pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let text = match file {
+        Some(file) => config_file::read_at_most(file, LONGEST_TOKEN).map_err(|why| Failure::Unreadable {
+            file: file.to_owned(),
+            why: why.to_string(),
+            hint: "name a file that holds a token, as `ostler token create` prints it",
+        })?,
+        None => match std::env::var_os(TOKEN) {
+            Some(text) => text.to_string_lossy().into_owned(),
+            None => return Ok(None),
+        },
+    };
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let what = "the token is no word of printable characters".into();
+        return Err(Failure::Usage { what, hint: Some(format!("{} makes one", command("token create"))) });
+    }
+    Ok(Some(token.to_owned()))
+}
+
+/// Copies at once whatever comes: a message must not wait for the next.
+pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = [0; 16 << 10];
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(&buffer[..read])?;
+        to.flush()?;
+    }
+}

@@ -1,0 +1,392 @@
+//! The person at the terminal: sees what a call does meanwhile, and answers what its server asks.
+//!
+//! Everything is shown on stderr and read from the terminal itself, so that pipes stay free for data. Text of servers
+//! is bounded, indented on every line, and its control characters are escaped: it can't pass for Ostler's own.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nix::sys::termios::{FlushArg, tcflush};
+use nix::unistd::{getpgrp, tcgetpgrp};
+use ostler_host::STATE_LIFE;
+use ostler_host::upstream::Question;
+use ostler_wire::Outcome;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::call_events::{Event, Events};
+use crate::cli;
+use crate::elicitation::{Elicitation, Field, Reply};
+use crate::interrupt::Held;
+use crate::output::{self, clean, prompt, tell};
+use crate::table::{cut, wrap};
+
+/// How long a person may think about one question: what a modern server wants back is still good then.
+const PATIENCE: Duration = STATE_LIFE.saturating_sub(Duration::from_secs(30));
+/// Questions that one call may ask: a server that asks without end must not keep a person busy.
+const MOST_QUESTIONS: u32 = 32;
+/// Lines and characters of a server's text that are shown.
+const MOST_LINES: usize = 20;
+const LONGEST_TEXT: usize = 2000;
+/// Characters of a server's label, option or default that are shown.
+const LONGEST_LABEL: usize = 80;
+/// Values to choose from that are shown; the others can be chosen too.
+const MOST_OPTIONS: usize = 64;
+/// Columns of a server's progress and log that are shown.
+const MOST_COLUMNS: usize = 500;
+/// Stands before every line of a server's text.
+const INDENT: &str = "  ";
+/// Columns of a server's text on a terminal that is narrower still.
+const NARROWEST: usize = 8;
+
+/// Shows a call to a person.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// Progress rewrites one line; else each is a line.
+    is_rewriting: bool,
+    input: Option<Input>,
+    /// Questions that came so far.
+    questions: u32,
+    /// Ctrl-C has cancelled a question; the next one ends the call, or a server that asks again would take it away.
+    was_interrupted: bool,
+}
+
+impl Terminal {
+    /// Returns the terminal of this process; `None` if nobody would see what is shown.
+    pub(crate) fn of(shared: &cli::Shared) -> Option<Self> {
+        let is_terminal = io::stderr().is_terminal();
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let input = if is_terminal { Input::open() } else { None };
+        // A log on stderr would break the line that is rewritten.
+        let is_rewriting = is_terminal && !is_dumb && !shared.verbose;
+        (is_terminal || shared.verbose).then_some(Self {
+            is_rewriting,
+            input,
+            questions: 0,
+            was_interrupted: false,
+        })
+    }
+
+    /// Returns whether questions can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.input.is_some()
+    }
+
+    /// Shows events of a call to a server, and answers its questions, until it is dropped.
+    pub(crate) async fn attend<T>(&mut self, server: &str, events: &mut Events) -> T {
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Question(question) => self.take(server, question).await,
+                note => self.show_note(server, &note),
+            }
+        }
+        // The call goes on without anything to be shown.
+        std::future::pending().await
+    }
+
+    /// Shows what came together with the result.
+    pub(crate) fn show_rest(&self, server: &str, events: &mut Events) {
+        while let Ok(note) = events.try_recv() {
+            self.show_note(server, &note);
+        }
+    }
+
+    fn show_note(&self, server: &str, note: &Event) {
+        match note {
+            Event::Progress(note) => self.show_progress(server, note),
+            Event::Log(note) => show_log(server, note),
+            // The server does not wait for it any more.
+            Event::Question(_) => {}
+        }
+    }
+
+    fn show_progress(&self, server: &str, note: &[u8]) {
+        #[derive(Deserialize)]
+        struct Note {
+            progress: f64,
+            total: Option<f64>,
+            message: Option<String>,
+        }
+        let Ok(Note { progress, total, message }) = serde_json::from_slice(note) else { return };
+        let short = |number: f64| format!("{:.1$}", number, usize::from(number.fract() != 0.0) * 2);
+        let figure = match total {
+            Some(total) if total > 0.0 => {
+                let percent = (progress / total * 100.0).clamp(0.0, 100.0);
+                format!("{}/{} ({percent:.0}%)", short(progress), short(total))
+            }
+            _ => short(progress),
+        };
+        let message = message.map(|text| format!(" {}", clean(&text))).unwrap_or_default();
+        let line = format!("{server}: {figure}{message}");
+        if self.is_rewriting {
+            output::show_passing(&line)
+        } else {
+            tell(&folded(&cut(&line, Some(MOST_COLUMNS))))
+        }
+    }
+
+    /// Answers a question of a server that waits for it during the call.
+    async fn take(&mut self, server: &str, mut question: Question) {
+        let params = question.params.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let result = tokio::select! {
+            result = self.answer(server, &params) => result,
+            () = question.withdrawn() => {
+                return tell("  the server does not wait for this answer any more");
+            }
+        };
+        question.answer(Outcome::Result(result.into()));
+    }
+
+    /// Asks a person what a server wants to know; returns the result of its request.
+    pub(crate) async fn answer(&mut self, server: &str, params: &[u8]) -> String {
+        self.questions = self.questions.saturating_add(1);
+        if self.questions > MOST_QUESTIONS {
+            if self.questions == MOST_QUESTIONS + 1 {
+                tell(&format!(
+                    "`{server}` has asked {MOST_QUESTIONS} questions in this call: further ones are cancelled, \
+                     Ctrl-C ends the call"
+                ));
+            }
+            return Reply::Cancel.result();
+        }
+        let asked = match Elicitation::parse(params) {
+            Ok(asked) => asked,
+            Err(why) => {
+                tell(&format!("`{server}` asks something that can't be answered here:"));
+                show(&why);
+                return Reply::Cancel.result();
+            }
+        };
+        let Some(input) = &mut self.input else { return Reply::Cancel.result() };
+        let held = (!self.was_interrupted).then(Held::take);
+        let interrupted = async {
+            match &held {
+                Some(held) => held.interrupted().await,
+                // It ends the call.
+                None => std::future::pending().await,
+            }
+        };
+        let ctrl_c = if self.was_interrupted { "ends the call" } else { "cancels" };
+        let reply = tokio::select! {
+            reply = timeout(PATIENCE, ask(input, server, &asked, ctrl_c)) => reply.unwrap_or_else(|_| {
+                tell("  no answer came in time");
+                Reply::Cancel
+            }),
+            () = interrupted => {
+                self.was_interrupted = true;
+                Reply::Cancel
+            }
+        };
+        match &reply {
+            Reply::Accept(_) => {}
+            Reply::Decline => tell("  declined"),
+            Reply::Cancel if self.was_interrupted => tell("  cancelled; Ctrl-C again ends the call"),
+            Reply::Cancel => tell("  cancelled"),
+        }
+        reply.result()
+    }
+}
+
+fn show_log(server: &str, note: &[u8]) {
+    #[derive(Deserialize)]
+    struct Note {
+        level: String,
+        #[serde(default)]
+        data: Value,
+    }
+    let Ok(Note { level, data }) = serde_json::from_slice(note) else { return };
+    let text = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
+    let line = format!("{server}: {}: {}", clean(&level), clean(&text));
+    tell(&folded(&cut(&line, Some(MOST_COLUMNS))));
+}
+
+/// Shows text of a server, line by line.
+fn show(text: &str) {
+    let start = start_of(text, LONGEST_TEXT);
+    for line in start.lines().take(MOST_LINES) {
+        show_line(&clean(line));
+    }
+    match text.lines().count().saturating_sub(MOST_LINES) {
+        0 if start.len() < text.len() => show_line("…"),
+        0 => {}
+        more => show_line(&format!("… {more} more lines")),
+    }
+}
+
+/// Shows a line of a server's text that is fit for a terminal.
+fn show_line(line: &str) {
+    tell(&format!("{INDENT}{}", folded(line)));
+}
+
+/// Breaks a line at the edge of the terminal and indents what follows: a terminal that breaks it does not.
+fn folded(line: &str) -> String {
+    let Some(columns) = output::stderr_columns() else { return line.to_owned() };
+    let room = columns.saturating_sub(INDENT.len() + 1).max(NARROWEST);
+    wrap(line, room).join(&format!("\n{INDENT}"))
+}
+
+/// A server's text as a part of a line.
+fn label(text: &str) -> String {
+    let start = start_of(text, LONGEST_LABEL);
+    clean(start) + if start.len() < text.len() { "…" } else { "" }
+}
+
+/// The first characters of a text.
+fn start_of(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
+}
+
+/// Asks; `ctrl_c` says what that key does.
+async fn ask(input: &mut Input, server: &str, asked: &Elicitation, ctrl_c: &str) -> Reply {
+    // What was typed before the question is no answer to it.
+    input.flush();
+    match asked {
+        Elicitation::Form { message, fields } => {
+            tell(&format!("`{server}` asks:"));
+            show(message);
+            fill(input, server, fields, ctrl_c).await
+        }
+        Elicitation::Url { message, url } => {
+            tell(&format!("`{server}` asks you to visit a page of {}:", url.host_str().unwrap_or_default()));
+            show(message);
+            // In one piece, to be copied. It has no spaces that could lead it to look like something else.
+            tell(&format!("{INDENT}{url}"));
+            tell("Ostler does not open it. If you trust that address, open it yourself.");
+            match confirm(input, "Did you, or will you? [y/N] ", false).await {
+                true => Reply::Accept(None),
+                false => Reply::Decline,
+            }
+        }
+    }
+}
+
+async fn fill(input: &mut Input, server: &str, fields: &[Field], ctrl_c: &str) -> Reply {
+    let mut content = Map::new();
+    if fields.is_empty() {
+        return match confirm(input, "Agree? [y/N] ", false).await {
+            true => Reply::Accept(Some(content)),
+            false => Reply::Decline,
+        };
+    }
+    tell(&format!("(Ctrl-D declines, and so does Enter where an answer is required; Ctrl-C {ctrl_c})"));
+    for field in fields {
+        match value_of(input, field).await {
+            Some(Some(value)) => drop(content.insert(field.name.clone(), value)),
+            Some(None) => {}
+            None => return Reply::Decline,
+        }
+    }
+    if fields.len() > 1 && !confirm(input, &format!("Send this to `{server}`? [Y/n] "), true).await {
+        return Reply::Decline;
+    }
+    Reply::Accept(Some(content))
+}
+
+/// Asks for one value until one fits; `Some(None)` leaves it out, `None` declines.
+async fn value_of(input: &mut Input, field: &Field) -> Option<Option<Value>> {
+    if let Some(description) = &field.description {
+        show(description);
+    }
+    let options = field.options();
+    options.iter().take(MOST_OPTIONS).for_each(|option| show_line(&label(option)));
+    if options.len() > MOST_OPTIONS {
+        show_line(&format!("… {} more", options.len() - MOST_OPTIONS));
+    }
+    let optional = if field.is_required { "" } else { ", optional" };
+    let default = field.shown_default().map(|value| format!(" [{}]", label(&value))).unwrap_or_default();
+    let question = format!("{} ({}{optional}){default}: ", label(field.label()), label(&field.wants()));
+    let question = format!("{INDENT}{}", folded(&question));
+    loop {
+        prompt(&question);
+        let typed = input.line().await?;
+        if typed.trim().is_empty() {
+            return match (&field.default, field.is_required) {
+                (Some(value), _) => Some(Some(value.clone())),
+                (None, false) => Some(None),
+                (None, true) => None,
+            };
+        }
+        match field.read(&typed) {
+            Ok(value) => return Some(Some(value)),
+            Err(why) => tell(&format!("  {why}")),
+        }
+    }
+}
+
+/// Asks for yes or no; no line at all is no.
+async fn confirm(input: &mut Input, question: &str, default: bool) -> bool {
+    loop {
+        prompt(question);
+        let Some(typed) = input.line().await else { return false };
+        match typed.trim().to_lowercase().as_str() {
+            "" => return default,
+            "y" | "yes" => return true,
+            "n" | "no" => return false,
+            _ => tell("  answer y or n"),
+        }
+    }
+}
+
+/// Lines that a person types. A thread reads them, one when one is wanted: reading a terminal can't be cancelled.
+#[derive(Debug)]
+struct Input {
+    terminal: File,
+    wanted: std::sync::mpsc::SyncSender<()>,
+    lines: mpsc::Receiver<Option<String>>,
+    /// A line was asked for that has not come.
+    is_reading: bool,
+}
+
+impl Input {
+    /// Opens the terminal of this process; `None` without one, and in the background of a shell.
+    fn open() -> Option<Self> {
+        let stdin = || {
+            let stdin = io::stdin();
+            stdin.is_terminal().then(|| stdin.as_fd().try_clone_to_owned().ok().map(File::from)).flatten()
+        };
+        let terminal = File::open("/dev/tty").ok().or_else(stdin)?;
+        if tcgetpgrp(&terminal).is_ok_and(|foreground| foreground != getpgrp()) {
+            return None;
+        }
+        let mut reader = BufReader::new(terminal.try_clone().ok()?);
+        // One line is asked for at a time, so neither end ever waits for room.
+        let (wanted, wishes) = std::sync::mpsc::sync_channel(1);
+        let (typed, lines) = mpsc::channel(1);
+        // It ends with the process, in the middle of a read if need be.
+        std::thread::spawn(move || {
+            while wishes.recv().is_ok() {
+                let mut line = String::new();
+                let read = reader.read_line(&mut line).ok().filter(|read| *read > 0);
+                let line = read.map(|_| line.trim_end_matches(['\n', '\r']).to_owned());
+                if typed.blocking_send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Some(Self { terminal, wanted, lines, is_reading: false })
+    }
+
+    /// Forgets what was typed and not read.
+    fn flush(&mut self) {
+        let _ = tcflush(&self.terminal, FlushArg::TCIFLUSH);
+        while self.lines.try_recv().is_ok() {
+            self.is_reading = false;
+        }
+    }
+
+    /// Waits for a line; `None` if there is none (Ctrl-D).
+    async fn line(&mut self) -> Option<String> {
+        if !self.is_reading {
+            self.wanted.send(()).ok()?;
+            self.is_reading = true;
+        }
+        let line = self.lines.recv().await?;
+        self.is_reading = false;
+        line.inspect(|_| output::note_answer())
+    }
+}

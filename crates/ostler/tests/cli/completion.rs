@@ -1,0 +1,126 @@
+//! Completion, in real shells.
+
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+use std::process::Command;
+
+use crate::home::Home;
+use crate::terminal::{Terminal, is_installed};
+
+/// What is typed before TAB, and the line that it becomes.
+const LINES: [(&str, &str); 12] = [
+    ("ostler call ti", "ostler call time__"),
+    ("ostler call time__ec", "ostler call time__echo"),
+    ("ostler call time__echo te", "ostler call time__echo text="),
+    ("ostler call time ti", "ostler call time ti"),
+    ("ostler stop ", "ostler stop time"),
+    ("ostler logs t", "ostler logs time"),
+    ("ostler explain re", "ostler explain researcher"),
+    ("ostler explain researcher time__s", "ostler explain researcher time__sleep"),
+    ("ostler token create --role l", "ostler token create --role local"),
+    ("ostler tools time__a", "ostler tools time__add"),
+    ("ostler stat", "ostler status"),
+    ("ostler status --pr", "ostler status --probe"),
+];
+
+/// A home with a server whose tools are known, and roles.
+fn home() -> Home {
+    let home = Home::new();
+    let server = format!("[servers.time]\ncommand = {:?}\nargs = [\"demo\"]\n", env!("CARGO_BIN_EXE_ostler"));
+    home.write("ostler.toml", &format!("{server}[roles.researcher]\nallow = [\"*\"]\n"));
+    assert_eq!(home.run(&["tools"]).code, Some(0));
+    home
+}
+
+/// A shell that has read the script, on a terminal.
+fn shell(home: &Home, words: &[&str], setup: &str) -> Terminal {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).current_dir(home.path("")).env("HOME", home.path(""));
+    command.env("XDG_STATE_HOME", home.path("state")).env("TERM", "dumb").env("PS1", "> ");
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_ostler")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", bin.display()));
+    let mut terminal = Terminal::start(&command);
+    terminal.enter(setup);
+    terminal.wait_for("\nset up");
+    terminal
+}
+
+/// Types each line and TAB, and has the shell say what the line is then.
+fn check(terminal: &mut Terminal) {
+    for (typed, whole) in LINES {
+        // Ctrl-A is the beginning of the line in all of them.
+        terminal.press(&format!("{typed}\t\u{1}echo '['"));
+        terminal.press("\u{5}']'\n");
+        terminal.wait_for("\n[");
+        // Zsh takes its space back when the cursor leaves it.
+        assert_eq!(terminal.wait_for("]").trim_end(), whole, "{}", terminal.screen());
+    }
+    terminal.press("exit\n");
+    assert_eq!(terminal.finish(), Some(0));
+}
+
+#[test]
+fn bash_completes_servers_tools_arguments_and_roles() {
+    let home = home();
+    let setup = "source <(ostler completions bash); echo set up";
+    check(&mut shell(&home, &["bash", "--norc", "--noprofile", "-i"], setup));
+}
+
+#[test]
+fn zsh_completes_servers_tools_arguments_and_roles() {
+    if !is_installed("zsh") {
+        eprintln!("SKIPPED: there is no zsh here (Debian: apt-get install zsh)");
+        return;
+    }
+    let home = home();
+    let setup = "autoload -U compinit && compinit -u -D && source <(ostler completions zsh); echo set up";
+    check(&mut shell(&home, &["zsh", "-f", "-i"], setup));
+}
+
+#[test]
+fn fish_completes_servers_tools_arguments_and_roles() {
+    if !is_installed("fish") {
+        eprintln!("SKIPPED: there is no fish here (Debian: apt-get install fish)");
+        return;
+    }
+    let home = home();
+    check(&mut shell(&home, &["fish", "--no-config", "-i"], "ostler completions fish | source; echo set up"));
+}
+
+/// What the program answers to a shell.
+fn offered(home: &Home, words: &[&str]) -> String {
+    let mut command = home.finding_command(&["--", "ostler"]);
+    let output = command.args(words).env("OSTLER_COMPLETE", "fish").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "completion is silent");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_config_that_is_broken_or_missing_completes_nothing_and_says_nothing() {
+    let home = home();
+    assert_eq!(offered(&home, &["stop", ""]), "time\n");
+    assert_eq!(offered(&home, &["--config", "nowhere.toml", "stop", "t"]), "");
+    home.write("ostler.toml", "[servers.time\n");
+    assert_eq!(offered(&home, &["stop", "t"]), "");
+}
+
+#[test]
+fn completion_starts_no_server_and_offers_only_what_local_may_use() {
+    let home = Home::with_servers(&[("fake", &["--ledger", "ledger"])]);
+    assert_eq!(offered(&home, &["call", "fake__ec"]), "", "nothing is known before the first list");
+    assert!(home.left().is_empty());
+    home.run(&["tools"]);
+    assert!(offered(&home, &["call", "fake__ec"]).starts_with("fake__echo\t"));
+    let config = home.lines("ostler.toml").join("\n");
+    home.write("ostler.toml", &format!("{config}\n[roles.local]\nallow = [\"fake/add\"]\n"));
+    assert_eq!(offered(&home, &["call", "fake__ec"]), "");
+}
+
+#[test]
+fn arguments_that_are_given_are_not_offered_again() {
+    let home = home();
+    assert_eq!(offered(&home, &["call", "time__add", "a=1", ""]), "b=\tThe second\n");
+    assert_eq!(offered(&home, &["call", "time.add", "a=1", ""]), "b=\tThe second\n");
+    assert_eq!(offered(&home, &["call", "time", "add", "a=1", ""]), "b=\tThe second\n");
+}

@@ -1,0 +1,25 @@
+//! Mistakes of a new user: what is printed, for each.
+//!
+//! Every test makes one mistake, types the commands that a person would type next, and keeps all of the output as a snapshot.
+//! Commands have `HOME` and `PATH` and no other variable. `--nocapture` prints how long each took.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
+
+#[path = "../cli/daemon.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod daemon;
+#[path = "../cli/home.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod home;
+#[path = "../cli/http.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod http;
+
+mod newcomer;
+mod web;
+
+mod commands;
+mod configs;
+mod daemons;
+mod programs;
+mod urls;
