@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ STOP_TIMEOUT = 15
 class Program:
     """A running program that says in a file where it listens."""
 
-    def __init__(self, command, folder, env=None):
+    def __init__(self, command, folder, env=None, cwd=None):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         port_file = self.folder / "port"
@@ -26,7 +27,7 @@ class Program:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [*map(str, command), "--port-file", port_file],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=cwd,
             )
         deadline = time.monotonic() + START_TIMEOUT
         while not port_file.exists():
@@ -54,6 +55,38 @@ class Program:
 
     def __exit__(self, *_):
         self.stop()
+
+
+class Home:
+    """A home directory; what runs on its user's behalf is known by it."""
+
+    def __init__(self, folder):
+        self.path = Path(folder)
+        self.path.mkdir(parents=True)
+
+    def processes(self):
+        """Command lines by process id."""
+        wanted = f"HOME={self.path}".encode()
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+        return found
+
+    def daemons(self):
+        return [pid for pid, line in self.processes().items() if Path(line[0]).name == "ostler" and "serve" in line]
+
+    def end_daemons(self):
+        """Ends them, and returns what is left after that."""
+        for pid in self.daemons():
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return left
 
 
 def fixture(folder, *switches):
