@@ -208,7 +208,9 @@ async fn push_change(
     others: Arc<Others>,
 ) {
     let Some(_turn) = service.manifests.take(&life.worker).await else { return };
-    let manifest = build(&service, &caller, PATIENCE).await.ok();
+    // A push only says that something has changed: a server that is slow with its list must not delay the news of
+    // the others, and its own list is another change.
+    let manifest = build(&service, &caller, CALM).await.ok();
     let version = manifest.as_ref().map(|manifest| manifest.version.clone());
     let is_same = version.as_deref().unwrap_or_default() == told;
     let has_other = |listed: &Listed| others.iter().any(|server| server.as_str() == listed.name);
