@@ -28,6 +28,9 @@ const EVERY: Duration = Duration::from_secs(60);
 /// The first and the longest wait after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
+/// Code of the JSON-RPC error `overloaded`.
+const OVERLOADED: i64 = -31005;
+
 /// What is known about asking.
 #[derive(Default)]
 pub(super) struct Asking {
@@ -116,18 +119,24 @@ pub(super) async fn run(core: Arc<Core>) {
             brought = core.ask_manifest() => brought,
             _ = lost => continue,
         };
-        let again = match brought {
+        let is_final = match brought {
             Ok(manifest) => {
+                let is_final = !manifest.servers.iter().any(is_overloaded);
                 core.apply(manifest, std::mem::take(&mut is_owed));
-                pause = PAUSE.0;
-                Instant::now() + EVERY
+                is_final
             }
             Err(missing) => {
                 core.miss(missing);
-                let wait = core.draw(pause);
-                pause = (pause * 2).min(PAUSE.1);
-                Instant::now() + wait
+                false
             }
+        };
+        let again = if is_final {
+            pause = PAUSE.0;
+            Instant::now() + EVERY
+        } else {
+            let wait = core.draw(pause);
+            pause = (pause * 2).min(PAUSE.1);
+            Instant::now() + wait
         };
         let mut ready = core.ready.subscribe();
         tokio::select! {
@@ -244,6 +253,16 @@ fn is_alike(one: Option<&Listed>, other: Option<&Listed>) -> bool {
         (None, None) => true,
         _ => false,
     }
+}
+
+/// Returns whether the host was too busy to list a server. No host pushes the end of that: no list has changed.
+fn is_overloaded(listed: &Listed) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Code {
+        code: i64,
+    }
+    let code = listed.error.as_ref().and_then(|error| serde_json::from_str::<Code>(error.get()).ok());
+    listed.tools.is_empty() && code.is_some_and(|error| error.code == OVERLOADED)
 }
 
 /// The answer to `tools/list`. Tools that are the last known ones are better

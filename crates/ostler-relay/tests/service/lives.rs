@@ -284,6 +284,21 @@ async fn a_change_of_what_a_worker_may_use_is_pushed_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_is_slow_with_its_list_does_not_delay_the_news_of_others() {
+    let slow = Script::echo().on("tools/list", |_| Reply::result(r#"{"tools":[]}"#).after(secs(50)));
+    let world = world().server("a", Script::echo()).server("b", slow).open().await;
+    let stage = Stage::open(world).await;
+    let mut worker = stage.worker("w1").await;
+    worker.ask_manifest(1).await;
+    stage.world.advance(secs(9)).await;
+    worker.accepted().await;
+    worker.answer().await;
+    stage.world.host.set_rules(rules(&[("dev", &["b/*"])]));
+    let news = tokio::time::timeout(ms(1_500), worker.hear()).await;
+    assert_eq!(news.expect("told within seconds").1, Progress::Changed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_changes_in_a_row_are_pushed_together() {
     let stage = stage().await;
     let mut worker = stage.worker("w1").await;

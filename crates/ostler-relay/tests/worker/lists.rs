@@ -53,6 +53,22 @@ async fn a_server_whose_tools_are_not_known_has_an_error_and_no_empty_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_a_busy_host_could_not_list_is_asked_for_again_soon() {
+    let stage = Stage::new().await;
+    let busy = serde_json::value::RawValue::from_string(r#"{"code":-31005,"message":"full"}"#.into());
+    let busy = ostler_relay::Listed { error: Some(busy.unwrap()), ..listed("s", &[]) };
+    let registrar = Registrar::enter(&stage.broker, vec![busy]).await;
+    let error = tools(&stage).await.unwrap_err();
+    assert!(matches!(&error, CallError::Rpc(answer) if answer.code == -31_005), "{error:?}");
+    registrar.set(Ok(vec![listed("s", &["a"])]));
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a"]);
+    let asked = registrar.asked();
+    tokio::time::sleep(secs(50)).await;
+    assert_eq!(registrar.asked(), asked, "a whole manifest is good for a minute");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_not_offered_is_refused() {
     let stage = Stage::new().await;
     let _registrar = Registrar::enter(&stage.broker, vec![listed("t", &["a"])]).await;
