@@ -127,6 +127,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_with_a_backslash_is_not_taken_for_an_escape() {
+        let raw = br#"{"t\u0074l":1,"t\\u0074l":2}"#;
+        assert_eq!(member(raw, "ttl").unwrap(), b"1");
+        assert_eq!(member(raw, r"t\u0074l").unwrap(), b"2");
+    }
+
+    #[test]
     fn members_are_found_by_name() {
         let raw = br#"{"a":"x\n","b":{"c":1}}"#;
         assert_eq!(member(raw, "b").unwrap(), br#"{"c":1}"#);

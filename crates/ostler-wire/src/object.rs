@@ -26,11 +26,9 @@ impl<'a> Key<'a> {
 
     /// Which of the names it is.
     pub(crate) fn position(self, names: &[&str]) -> Option<usize> {
-        // None of the names needs an escape, so nearly every key is found as it is written.
         let written = self.0.get(1..self.0.len() - 1)?;
-        let found = names.iter().position(|name| *name == written);
-        if found.is_some() || !written.as_bytes().contains(&b'\\') {
-            return found;
+        if !written.as_bytes().contains(&b'\\') {
+            return names.iter().position(|name| *name == written);
         }
         let text = self.text();
         names.iter().position(|name| *name == text)
