@@ -435,6 +435,11 @@ impl Supervisor {
         self.failure.as_ref()
     }
 
+    /// Whether the last start failed. A start that is under way has not ended, so the one before it counts.
+    pub fn has_failed_start(&self) -> bool {
+        self.failed_starts > 0
+    }
+
     /// Whether a session has come up in this run.
     pub fn has_come_up(&self) -> bool {
         self.has_started

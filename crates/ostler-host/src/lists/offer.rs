@@ -83,7 +83,7 @@ impl Host {
     /// sleeping lazy server whose list is known is not woken. A server that has not
     /// answered after `patience`, which is one deadline for all of them, is answered
     /// for with what is known, and asked on in the background; one that is being
-    /// started is not waited for where a list is known.
+    /// started is not waited for where a list is known, or where its last start failed.
     pub async fn offers(&self, caller: &Caller, kind: Kind, patience: Duration) -> Vec<Offer> {
         let mut sweep = JoinSet::new();
         for server in self.visible_servers(caller) {
@@ -160,10 +160,13 @@ impl Host {
             return (Some(known), None);
         }
         self.recall_lists(slot).await;
-        // A server that was waited for in vain before is not waited for as long again.
+        // A server that was waited for in vain before is not waited for as long again, and one whose last start failed
+        // not at all: its next start may take as long and fail as well.
         let has_missed = slot.shelf(kind).is_missed.load(Ordering::Acquire);
         let is_brief = has_missed || self.last_list(slot, caller, kind).is_some();
+        let has_failed = slot.has_failed_start();
         let patience = match is_brief {
+            _ if has_failed => Duration::ZERO,
             true if slot.is_coming_up() => Duration::ZERO,
             true => patience.min(KNOWN_PATIENCE),
             false => patience,
@@ -182,8 +185,10 @@ impl Host {
         };
         match timeout(patience, round).await {
             Ok(Ok(Ok(known))) => (Some(known), None),
-            Ok(Ok(Err(error))) => (self.last_list(slot, caller, kind), Some(error)),
+            Ok(Ok(Err(error))) if slot.live().is_some() => (self.last_list(slot, caller, kind), Some(error)),
+            Ok(Ok(Err(error))) => missed(error),
             Ok(Err(error)) => missed(error),
+            Err(_) if has_failed => missed(slot.failed(&slot.desk())),
             Err(_) => missed(slot.list_timed_out(patience)),
         }
     }

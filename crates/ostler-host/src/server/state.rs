@@ -21,6 +21,7 @@ use super::shelf::Shelf;
 use super::slot::{Desk, Live, Slot};
 use crate::bus::ServerEvent;
 use crate::lists::Kind;
+use crate::options::StartPatience;
 use crate::upstream::Event;
 
 impl Slot {
@@ -155,6 +156,12 @@ impl Slot {
     /// Returns whether a start is under way that will end by itself. One that waits for a place in the process pool may not.
     pub(crate) fn is_coming_up(&self) -> bool {
         self.startup.load().as_ref().is_some_and(|startup| !startup.lacks_room())
+    }
+
+    /// Returns whether the last start failed and lists are better answered without the next one. A host that serves one
+    /// command has no later list.
+    pub(crate) fn has_failed_start(&self) -> bool {
+        self.start_patience != StartPatience::Once && self.desk().supervisor.has_failed_start()
     }
 
     /// Whether a session is up or on its way.

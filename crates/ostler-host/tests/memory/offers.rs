@@ -137,6 +137,37 @@ async fn all_servers_are_asked_at_once_and_a_sick_one_is_told_of_in_its_place() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_list_waits_for_a_server_whose_last_start_failed() {
+    let sick = Script::echo().start_after(secs(3)).failing_starts(|nth| nth <= 3);
+    let world = World::new().server("sick", sick).server("well", Script::echo()).open().await;
+    let mut events = world.host.events();
+    let first = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+    assert_eq!(first[0].error.as_ref().unwrap().code(), "server-unavailable");
+    let mut lists = 0;
+    loop {
+        let began = tokio::time::Instant::now();
+        let offers = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+        // A timer of no time takes up to its granularity.
+        assert!(began.elapsed() < std::time::Duration::from_millis(5), "list {lists}: {:?}", began.elapsed());
+        assert_eq!(names(&offers[1]), ["echo"]);
+        match &offers[0].error {
+            Some(error) => assert!(error.to_string().contains("the script says so"), "{error}"),
+            None => break,
+        }
+        lists += 1;
+        assert!(lists < 200, "it comes up at its fourth start");
+        world.advance(std::time::Duration::from_millis(250)).await;
+    }
+    assert!(lists > 20, "its starts were under way for seconds");
+    assert_eq!(world.stage("sick").connects(), 4);
+    let mut told = std::iter::from_fn(|| events.try_recv().ok());
+    let is_told = told.any(|told| {
+        told.server.as_str() == "sick" && told.event == ostler_host::upstream::Event::ToolsChanged
+    });
+    assert!(is_told, "clients that were answered without it hear of it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_sleeping_server_is_not_woken_for_a_list_that_is_known() {
     let world = World::new().server("a", librarian()).open().await;
     world.host.offers(&world.me, Kind::Prompts, secs(10)).await;
