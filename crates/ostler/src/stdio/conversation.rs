@@ -191,12 +191,38 @@ impl Conversation {
             }
             // A daemon that is gone asked.
             (Phase::Detached, Ok(Message::Response { .. })) => FromClient::Kept,
+            // No daemon has the request, so none has to hear that it is cancelled.
+            (_, Ok(Message::Notification { method, params }))
+                if method == "notifications/cancelled" && self.cancel_unsent(params.as_ref()) =>
+            {
+                FromClient::Kept
+            }
             _ => {
                 self.held_bytes += line.len();
                 self.held.push_back(Bytes::copy_from_slice(line));
                 FromClient::Kept
             }
         }
+    }
+
+    /// Drops the cancelled request if it waits for a daemon. False if it does not: the cancellation has to be sent then.
+    fn cancel_unsent(&mut self, params: Option<&Bytes>) -> bool {
+        let Some(id) = cancelled(params) else { return false };
+        let is_it = |line: &Bytes| {
+            matches!(Message::parse(line.clone()), Ok(Message::Request { id: held, method, .. })
+                if held == id && method != "initialize")
+        };
+        if let Some(at) = self.held.iter().position(is_it) {
+            let line = self.held.remove(at);
+            self.held_bytes -= line.map_or(0, |line| line.len());
+            return true;
+        }
+        let is_unsent = |pending: &Pending| !pending.is_sent && pending.kind != Kind::Initialize;
+        let is_dropped = self.pending.get(&id).is_some_and(is_unsent);
+        if is_dropped {
+            self.forget(&id);
+        }
+        is_dropped
     }
 
     fn is_for_leaving(&self, message: &Message) -> bool {

@@ -14,6 +14,11 @@ fn call(id: u64) -> Bytes {
     request(id, "tools/call", json!({"name": "a__b", "arguments": {}}))
 }
 
+fn cancel(id: u64) -> Bytes {
+    let params = json!({"requestId": id});
+    line(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).to_string())
+}
+
 fn result(id: Value, result: Value) -> Bytes {
     line(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
 }
@@ -134,15 +139,52 @@ fn a_daemon_that_ends_is_left_when_it_has_answered_and_asked_nothing_more() {
     assert!(!conversation.may_leave());
     assert_eq!(conversation.client_said(&call(2)), FromClient::Kept);
     assert_eq!(conversation.client_said(&result(json!(7), json!({}))), FromClient::Send, "it was asked for");
-    let cancel = |id: u64| {
-        let params = json!({"requestId": id});
-        line(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).to_string())
-    };
-    assert_eq!(conversation.client_said(&cancel(2)), FromClient::Kept, "behind what it takes back");
     assert!(conversation.daemon_said(&result(json!(1), json!({}))).is_shown);
     assert!(conversation.may_leave());
     assert_eq!(conversation.lost("gone"), b"");
-    assert_eq!(methods(&resent(&mut conversation)), ["tools/call", "notifications/cancelled"]);
+    assert_eq!(methods(&resent(&mut conversation)), ["tools/call"]);
+}
+
+#[test]
+fn a_request_that_is_cancelled_before_a_daemon_has_it_is_neither_sent_nor_answered() {
+    let mut conversation = Conversation::new();
+    conversation.client_said(&request(1, "tools/list", json!({})));
+    farewell(&mut conversation);
+    // While the daemon ends, while there is none, and while the next one is told what waits.
+    for id in 2..=6 {
+        assert_eq!(conversation.client_said(&call(id)), FromClient::Kept);
+    }
+    assert_eq!(conversation.client_said(&cancel(2)), FromClient::Kept);
+    assert_eq!(conversation.lost("gone"), b"");
+    assert_eq!(conversation.client_said(&cancel(3)), FromClient::Kept);
+    assert_eq!(conversation.client_said(&cancel(1)), FromClient::Kept, "the read is not repeated");
+    conversation.resume();
+    assert_eq!(conversation.next_to_send().unwrap(), call(4));
+    assert_eq!(conversation.client_said(&cancel(5)), FromClient::Kept);
+    assert_eq!(
+        conversation.client_said(&cancel(4)),
+        FromClient::Kept,
+        "it was sent, so the daemon hears of it"
+    );
+    assert_eq!(conversation.next_to_send().unwrap(), call(6));
+    assert_eq!(conversation.next_to_send().unwrap(), cancel(4));
+    assert_eq!(conversation.next_to_send(), None);
+    assert_eq!(parsed(&conversation.lost("gone")).len(), 1, "only call 6 is without an answer");
+}
+
+#[test]
+fn no_daemon_is_awaited_for_requests_that_are_all_cancelled() {
+    let mut conversation = Conversation::new();
+    conversation.client_said(&request(1, "tools/list", json!({})));
+    conversation.lost("gone");
+    conversation.client_said(&call(2));
+    assert!(conversation.wants_daemon());
+    conversation.client_said(&cancel(2));
+    conversation.client_said(&cancel(1));
+    assert!(!conversation.wants_daemon());
+    assert_eq!(conversation.give_up(b"{\"code\":1}"), b"");
+    conversation.client_is_done();
+    assert!(conversation.is_over());
 }
 
 #[test]

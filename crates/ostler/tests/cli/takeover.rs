@@ -269,6 +269,51 @@ fn down_ends_the_daemon_that_takes_over() {
     assert!(serve.wait().unwrap().success(), "the new one has ended");
 }
 
+#[test]
+fn a_call_that_is_cancelled_before_the_next_daemon_is_there_is_never_executed() {
+    let home = counting_home();
+    let _ended = Ended(&home);
+    let mut busy = client(&home);
+    busy.hello();
+    let first = busy.begin("tools/call", deed(1, 600_000));
+    until("the call has begun", || executions(&home).contains_key(&1));
+    let mut serve = home.command(&["serve", "--listen", "0"]).spawn().unwrap();
+    until("the old daemon makes way", || daemons(&home).is_empty());
+    let held = busy.begin("tools/call", deed(2, 600_000));
+    busy.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": held}}));
+    end_call(&home, 1);
+    busy.answer(first);
+    assert!(busy.call("fake__deed", json!({"nonce": 3}))["result"].is_object());
+    assert_eq!(counts(&home), [(1, 1), (3, 1)]);
+    assert!(!busy.heard.iter().any(|message| message["id"] == held), "{:?}", busy.heard);
+    assert!(busy.end().success());
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    assert!(serve.wait().unwrap().success());
+}
+
+#[test]
+fn ctrl_c_ends_a_command_that_waits_for_the_daemon_that_takes_over() {
+    let home = counting_home();
+    let _ended = Ended(&home);
+    let mut busy = client(&home);
+    busy.hello();
+    busy.begin("tools/call", deed(1, 600_000));
+    until("the call has begun", || executions(&home).contains_key(&1));
+    let mut serve = home.command(&["serve", "--listen", "0"]).spawn().unwrap();
+    until("the old daemon makes way", || daemons(&home).is_empty());
+    let mut call = Waiting::start(home.command(&["call", "fake__deed", "nonce=2"]));
+    call.until_it_says_so();
+    call.interrupt();
+    assert!(!call.end().success());
+    assert!(daemons(&home).is_empty(), "the old daemon is still being replaced");
+    end_call(&home, 1);
+    assert!(busy.call("fake__deed", json!({"nonce": 3}))["result"].is_object());
+    assert_eq!(counts(&home), [(1, 1), (3, 1)]);
+    assert!(busy.end().success());
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    assert!(serve.wait().unwrap().success());
+}
+
 /// A command that waits for the next daemon.
 struct Waiting {
     child: std::process::Child,
@@ -291,6 +336,11 @@ impl Waiting {
             line.starts_with("waiting: the daemon of ") && line.ends_with("is being replaced or ends\n"),
             "{line}"
         );
+    }
+
+    fn interrupt(&self) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
     }
 
     fn end(mut self) -> std::process::ExitStatus {
