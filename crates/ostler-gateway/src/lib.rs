@@ -41,6 +41,6 @@ mod streams;
 pub use auth::{Admitted, Authenticate, Check, Knock, LocalOnly, Reason, Unauthorized};
 pub use face::Face;
 pub use gateway::Gateway;
-pub use http::{Limits, LongStream, OnRefusal, Refusal, Site, serve};
+pub use http::{Limits, LongStream, OnRefusal, Privilege, Privileged, Refusal, Site, serve};
 pub use options::{GatewayOptions, Readiness, ResourceMetadata};
 pub use pass::{Pass, Standing};

@@ -55,7 +55,7 @@ use crate::shares::Share;
 
 pub use self::long::LongStream;
 pub use self::refuse::Refusal;
-pub use self::serve::{Limits, OnRefusal, Site, serve};
+pub use self::serve::{Limits, OnRefusal, Privilege, Privileged, Site, serve};
 pub(crate) use self::sse_clients::SseClients;
 
 impl Gateway {

@@ -37,9 +37,19 @@ pub(super) fn overloaded(what: &str, id: Option<&Id>) -> Response {
     response
 }
 
+/// Why a connection finds no room.
+const NO_CONNECTION: &str = "too many connections are open";
+
+/// Refuses a request on a connection that is reserved for others, and closes the connection.
+pub(super) fn no_connection() -> Response {
+    let mut response = overloaded(NO_CONNECTION, None);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// What is said to a connection that finds no room, before it has asked anything.
 pub(super) fn full() -> Vec<u8> {
-    let what = "too many connections are open".into();
+    let what = NO_CONNECTION.into();
     let error = CallError::Overloaded { what, retry_after: RETRY_AFTER };
     let body = Reply::of_table(&error).frame(None);
     let mut text = format!(

@@ -6,11 +6,12 @@
 mod world;
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use ostler_gateway::{GatewayOptions, Limits};
+use ostler_gateway::{GatewayOptions, Limits, Privilege, Site};
 use ostler_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -104,6 +105,46 @@ async fn of_connections_that_idle_the_longest_idle_one_makes_room() {
     until_closed(&mut third.stream).await;
     for client in [&mut second, &mut fourth, &mut fifth] {
         assert_eq!(client.send(good()).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn privileged_requests_are_answered_while_all_connections_work() {
+    let limits = Limits { max_connections: 1, reserved_connections: 2, ..Limits::default() };
+    let world = World::serving(GatewayOptions::default(), limits, |gateway| {
+        let routes = gateway.router().route("/admin", get(async || "ok"));
+        let privileged = |uri: &http::Uri, headers: &http::HeaderMap| match uri.path() {
+            "/admin" if headers.contains_key("x-admin") => Privilege::Full,
+            "/admin" => Privilege::Prelude,
+            _ => Privilege::None,
+        };
+        Site::from(routes).with_endpoints(gateway.clone(), None).with_privileged(Arc::new(privileged))
+    })
+    .await;
+    let session = world.send(Request::initialize("2025-11-25")).await.session();
+    let mut streaming = world.connect().await;
+    streaming.start(Request::new("GET", "/mcp").in_session(&session)).await;
+    assert_eq!(streaming.head().await.status, 200);
+
+    let admin = || Request::new("GET", "/admin").with("x-admin", "1");
+    let refused = world.send(good()).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(refused.header("connection"), Some("close"));
+    // Clients that ask nothing, or only what needs no credential, hold no connection that is reserved.
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(TcpStream::connect(world.address).await.unwrap());
+        let mut asking = world.connect().await;
+        assert_eq!(asking.send(Request::new("GET", "/admin")).await.status, 200);
+        assert_eq!(world.send(admin()).await.status, 200);
+    }
+    let mut repeating = world.connect().await;
+    assert_eq!(repeating.send(Request::new("GET", "/admin")).await.status, 200);
+    assert_eq!(repeating.send(Request::new("GET", "/admin")).await.status, 503);
+    until_closed(&mut repeating.stream).await;
+    let mut operator = world.connect().await;
+    for _ in 0..3 {
+        assert_eq!(operator.send(admin()).await.status, 200);
     }
 }
 

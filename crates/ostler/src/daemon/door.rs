@@ -1,8 +1,9 @@
 //! Who may come in: programs of this machine's user, never a web page.
 
 use axum::http::{HeaderMap, Uri, header};
+use ostler_gateway::Privilege;
 
-use crate::proof::Proof;
+use crate::proof::{self, Proof};
 
 /// Knows the admin token.
 #[derive(Debug)]
@@ -27,6 +28,17 @@ impl Door {
     /// Shows that this daemon knows the token, without showing it.
     pub(super) fn prove(&self, nonce: &str) -> Option<Proof> {
         Proof::of(&self.token.0, nonce)
+    }
+
+    /// Returns whether a request may use a connection that is reserved for the admin API. What lasts as long as a
+    /// client or a call does not: it would keep operators out.
+    pub(super) fn privilege_of(&self, uri: &Uri, headers: &HeaderMap) -> Privilege {
+        match uri.path() {
+            proof::PATH => Privilege::Prelude,
+            "/api/v1/attach" | "/api/v1/call" => Privilege::None,
+            path if path.starts_with("/api/v1/") && self.knows(headers) => Privilege::Full,
+            _ => Privilege::None,
+        }
     }
 
     /// Whether the admin token was shown.
@@ -104,6 +116,28 @@ mod tests {
             assert_eq!(door.knows(&headers(&[(header::AUTHORIZATION, value)])), opens, "{value}");
         }
         assert!(!door.knows(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn reserved_connections_are_for_operators_and_neither_for_calls_nor_for_clients() {
+        let door = Door::new("secret".into());
+        let (shown, wrong) = (
+            headers(&[(header::AUTHORIZATION, "Bearer secret")]),
+            headers(&[(header::AUTHORIZATION, "Bearer wrong")]),
+        );
+        let table = [
+            ("/api/v1/servers", Privilege::Full, Privilege::None),
+            ("/api/v1/shutdown", Privilege::Full, Privilege::None),
+            ("/api/v1/proof?nonce=00", Privilege::Prelude, Privilege::Prelude),
+            ("/api/v1/call", Privilege::None, Privilege::None),
+            ("/api/v1/attach", Privilege::None, Privilege::None),
+            ("/mcp", Privilege::None, Privilege::None),
+        ];
+        for (uri, with_token, without) in table {
+            let parsed = uri.parse().unwrap();
+            assert_eq!(door.privilege_of(&parsed, &shown), with_token, "{uri}");
+            assert_eq!(door.privilege_of(&parsed, &wrong), without, "{uri}");
+        }
     }
 
     #[test]

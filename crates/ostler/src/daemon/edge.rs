@@ -35,11 +35,20 @@ pub(super) fn gateway(host: &Host, config: &Config, keeper: Arc<Keeper>, notice:
     Gateway::new(host.clone(), options)
 }
 
+/// Connections kept for the admin API beyond those of a config, so that a daemon whose connections are all in use can
+/// be operated: some for people, one for a monitor.
+const ADMIN_CONNECTIONS: usize = 8;
+
 /// How many connections a config allows, and for how long.
 pub(super) fn limits(config: &Config) -> Limits {
     // The end of the daemon bounds them, and may give calls in flight more time.
     let drain = Duration::from_secs(3_600);
-    Limits { max_connections: config.gateway.max_connections, drain, ..Limits::default() }
+    Limits {
+        max_connections: config.gateway.max_connections,
+        reserved_connections: ADMIN_CONNECTIONS,
+        drain,
+        ..Limits::default()
+    }
 }
 
 /// The endpoints of MCP clients.

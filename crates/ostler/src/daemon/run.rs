@@ -175,7 +175,9 @@ async fn end(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), Failure
 /// What is served. Where visitors are counted, the endpoints are routes like
 /// all others, for a layer counts.
 fn site(daemon: &Arc<Daemon>, is_counted: bool) -> Site {
-    let site = Site::from(router(daemon, is_counted));
+    let operated = Arc::clone(daemon);
+    let site = Site::from(router(daemon, is_counted))
+        .with_privileged(Arc::new(move |uri, headers| operated.door.privilege_of(uri, headers)));
     match is_counted {
         true => site,
         false => {

@@ -207,7 +207,17 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
         true => Lost::Before(error.to_string()),
         false => Lost::After(error.to_string()),
     };
-    sender.send_request(request).await.map_err(after)
+    let response = sender.send_request(request).await.map_err(after)?;
+    match is_turned_away(&response) {
+        true => Err(Lost::Before(proof::OVERLOADED.into())),
+        false => Ok(response),
+    }
+}
+
+/// Whether the daemon has refused the request for want of connections: nothing else closes the connection with a 503.
+fn is_turned_away(response: &Response<Incoming>) -> bool {
+    response.status() == StatusCode::SERVICE_UNAVAILABLE
+        && response.headers().get(header::CONNECTION).is_some_and(|value| value == "close")
 }
 
 #[cfg(test)]

@@ -60,6 +60,9 @@ pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<BufReader
     match head.split_whitespace().nth(1) {
         Some("101") => Ok(reader),
         Some("401") => Err(no_entry(address)),
+        Some("503") if head.to_ascii_lowercase().contains("\r\nconnection: close\r\n") => {
+            Err(unreachable(proof::OVERLOADED.into()))
+        }
         Some("503") => Err(unreachable("it is ending, or has no room".into())),
         Some("508") => Err(Failure::Circle),
         Some("403") if tokens.callers.is_some() => Err(Failure::Refused {

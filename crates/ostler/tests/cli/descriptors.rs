@@ -5,7 +5,8 @@ use std::process::Command;
 use ostler_testkit::fake_mcp;
 
 use crate::daemon::Daemon;
-use crate::home::Home;
+use crate::home::{Home, until};
+use crate::{http, mcp};
 
 /// Runs the command with another limit of open files.
 fn limit(command: &mut Command, ulimit: &str) {
@@ -59,6 +60,37 @@ fn a_machine_with_few_descriptors_is_told_of_and_the_daemon_serves_as_many_conne
     let (_, _, said) = daemon.end();
     assert!(said.contains("this machine allows 300 open files, so at most 108 connections"), "{said}");
     assert!(!said.contains("no connection can be accepted"), "{said}");
+}
+
+#[test]
+fn a_daemon_whose_connections_are_all_in_use_can_be_operated() {
+    let home = Home::with_servers(&[("fake", &["--executions", "executions"])]);
+    let servers = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &format!("{servers}[gateway]\nmax_connections = 2\n"));
+    let created = home.run(&["token", "create", "--name", "ada", "--role", "local"]);
+    let bearer = format!("Authorization: Bearer {}", created.stdout.trim());
+    let daemon = Daemon::start(&home);
+    let held: Vec<_> = [(1, None), (2, Some(bearer.as_str()))]
+        .into_iter()
+        .map(|(nonce, further)| {
+            let deed =
+                serde_json::json!({"name": "fake__deed", "arguments": {"nonce": nonce, "ms": 600_000}});
+            let (headers, body) = mcp::request("tools/call", deed);
+            let headers: Vec<&str> = headers.iter().map(String::as_str).chain(further).collect();
+            http::open(daemon.port, "POST /mcp", &headers, &body)
+        })
+        .collect();
+    // Not by asking the daemon: a connection whose request has not been read yet would make room.
+    until("both callers are served", || home.lines("executions").len() == 2);
+
+    assert_eq!(mcp::ask_with(daemon.port, "tools/list", serde_json::json!({}), &[]).status, 503);
+    let call = home.run(&["call", "fake__pid"]);
+    assert!(call.code == Some(4) && call.stderr.contains("gateway.max_connections"), "{call}");
+    for command in [&["status"][..], &["reload"], &["logs", "fake"], &["down"]] {
+        let run = home.run(command);
+        assert_eq!(run.code, Some(0), "{command:?}: {run}");
+    }
+    drop(held);
 }
 
 #[test]

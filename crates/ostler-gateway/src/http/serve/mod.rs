@@ -1,7 +1,7 @@
 //! The serve loop: connections in, bounded in number and in time.
 //!
 //! ```text
-//! listener ─ accept ─ a seat, or the longest idle connection leaves, or 503
+//! listener ─ accept ─ a seat, or the longest idle connection leaves, or a reserved seat, or 503
 //!                       │
 //!                     task: hyper on a watched socket ─ door ─ router
 //! sweep ─ connections that idle, dawdle or do not read leave
@@ -38,7 +38,7 @@ use self::socket::Watched;
 use super::long::LongStream;
 use super::{Origin, refuse};
 
-pub use self::site::{OnRefusal, Site};
+pub use self::site::{OnRefusal, Privilege, Privileged, Site};
 
 /// Connections that are accepted in a row, before what is under way has its turn.
 const ACCEPTS: u32 = 16;
@@ -56,6 +56,9 @@ pub struct Limits {
     /// Connections at once. One more makes the longest idle one leave; if none
     /// idles it is refused with 503.
     pub max_connections: usize,
+    /// Connections beyond these, for requests that the site says are
+    /// [privileged](Site::with_privileged). Others get 503 on them.
+    pub reserved_connections: usize,
     /// How long the head of a request may take, from its first byte or from
     /// the beginning of the connection.
     pub header_timeout: Duration,
@@ -75,6 +78,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 1_024,
+            reserved_connections: 0,
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
             write_timeout: Duration::from_secs(30),
@@ -212,6 +216,10 @@ impl Connection {
             *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(refusal);
         };
+        if self.seat.is_reserved() && !self.seat.may_ask(self.site.privilege_of(&request)) {
+            // Not counted as a user: a client that does not take it makes room for the next.
+            return Ok(refuse::no_connection().map(|body| Guarded::new(body, None, None)));
+        }
         self.door.pass().await;
         let response = self.site.answer(self.origin.clone(), request).await;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Limits;
+use super::{Limits, Privilege};
 
 /// Connections that are remembered as those that idle longest, so that a crowd
 /// of newcomers does not have all of them looked through for each.
@@ -25,6 +25,8 @@ const LARGE: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Seats {
     max: usize,
+    /// Connections beyond `max`, for privileged requests.
+    max_reserved: usize,
     max_unread: usize,
     /// Bytes of large answers that their clients have not taken yet.
     unread: AtomicUsize,
@@ -34,6 +36,8 @@ pub(super) struct Seats {
 #[derive(Debug, Default)]
 struct Taken {
     seats: HashMap<u64, Weak<Seat>>,
+    /// The numbers of those that are reserved.
+    reserved: HashSet<u64>,
     last: u64,
     /// Those that idled longest when all were last looked through, and since
     /// when. Whoever else idles does so for less long.
@@ -46,6 +50,7 @@ struct Taken {
 pub(super) struct Seat {
     seats: Weak<Seats>,
     number: u64,
+    is_reserved: bool,
     standing: Mutex<Standing>,
     /// Its part of the unread bytes of all.
     unread: AtomicUsize,
@@ -63,6 +68,8 @@ struct Standing {
     /// What the client has taken since it first had to be waited for.
     stalled: Option<Stalled>,
     is_evicted: bool,
+    /// Whether a request came that precedes a privileged one.
+    has_prelude: bool,
 }
 
 /// A client that has to be waited for.
@@ -82,32 +89,58 @@ impl Stalled {
 
 impl Seats {
     pub(super) fn new(limits: &Limits) -> Self {
-        let Limits { max_connections, max_unread, .. } = *limits;
-        Self { max: max_connections, max_unread, unread: AtomicUsize::new(0), taken: Mutex::default() }
+        let Limits { max_connections, reserved_connections, max_unread, .. } = *limits;
+        Self {
+            max: max_connections,
+            max_reserved: reserved_connections,
+            max_unread,
+            unread: AtomicUsize::new(0),
+            taken: Mutex::default(),
+        }
     }
 
-    /// A seat for a new connection. If all are taken, the connection that
-    /// idled longest leaves; `None` if none idles.
+    /// Returns a seat for a new connection. If all are taken, the connection
+    /// that idled longest leaves. If none idles, the seat is a reserved one,
+    /// for which a reserved connection that idles leaves; `None` if none does.
     pub(super) fn take(self: &Arc<Self>) -> Option<Arc<Seat>> {
-        if self.lock().seats.len() >= self.max {
-            let leaving = self.longest_idle()?;
-            if !leaving.evict() {
-                return None;
-            }
-            self.lock().seats.remove(&leaving.number);
+        if self.lock().ordinary() < self.max {
+            return Some(self.insert(false));
         }
+        if let Some(seat) = self.longest_idle().and_then(|leaving| self.replace(&leaving)) {
+            return Some(seat);
+        }
+        if self.lock().reserved.len() < self.max_reserved {
+            return Some(self.insert(true));
+        }
+        self.replace(&self.longest_idle_reserved()?)
+    }
+
+    /// Gives the place of a connection that idles to a new one.
+    fn replace(self: &Arc<Self>, leaving: &Arc<Seat>) -> Option<Arc<Seat>> {
+        if !leaving.evict() {
+            return None;
+        }
+        self.lock().remove(leaving.number);
+        Some(self.insert(leaving.is_reserved))
+    }
+
+    fn insert(self: &Arc<Self>, is_reserved: bool) -> Arc<Seat> {
         let mut taken = self.lock();
         taken.last += 1;
         let number = taken.last;
         let seat = Arc::new(Seat {
             seats: Arc::downgrade(self),
             number,
+            is_reserved,
             standing: Mutex::new(Standing::new()),
             unread: AtomicUsize::new(0),
             evicted: Notify::new(),
         });
         taken.seats.insert(number, Arc::downgrade(&seat));
-        Some(seat)
+        if is_reserved {
+            taken.reserved.insert(number);
+        }
+        seat
     }
 
     /// Makes those leave whose time is over.
@@ -148,12 +181,22 @@ impl Seats {
         if let Some(known) = self.next_idlest() {
             return Some(known);
         }
-        let idle = self.all().into_iter().filter_map(|seat| Some((seat.idle_since()?, seat)));
+        let ordinary = self.all().into_iter().filter(|seat| !seat.is_reserved);
+        let idle = ordinary.filter_map(|seat| Some((seat.idle_since()?, seat)));
         let mut idle: Vec<_> = idle.collect();
         idle.sort_unstable_by_key(|(since, _)| *since);
         let idlest = idle.iter().take(IDLEST).map(|(since, seat)| (*since, Arc::downgrade(seat))).collect();
         self.lock().idlest = idlest;
         self.next_idlest()
+    }
+
+    fn longest_idle_reserved(&self) -> Option<Arc<Seat>> {
+        let reserved: Vec<Arc<Seat>> = {
+            let taken = self.lock();
+            taken.reserved.iter().filter_map(|number| taken.seats.get(number)?.upgrade()).collect()
+        };
+        let idle = reserved.into_iter().filter_map(|seat| Some((seat.idle_since()?, seat)));
+        idle.min_by_key(|(since, _)| *since).map(|(_, seat)| seat)
     }
 
     /// The next of those that were found to idle longest, if it has done so since.
@@ -181,10 +224,29 @@ impl Seats {
     }
 }
 
+impl Taken {
+    /// Connections that are not reserved.
+    fn ordinary(&self) -> usize {
+        self.seats.len() - self.reserved.len()
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.seats.remove(&number);
+        self.reserved.remove(&number);
+    }
+}
+
 impl Standing {
     /// A client that connects is about to send the head of a request.
     fn new() -> Self {
-        Self { users: 0, since: Instant::now(), is_sending_head: true, stalled: None, is_evicted: false }
+        Self {
+            users: 0,
+            since: Instant::now(),
+            is_sending_head: true,
+            stalled: None,
+            is_evicted: false,
+            has_prelude: false,
+        }
     }
 
     /// Whether the client takes too little; a new time begins when it has taken enough.
@@ -216,6 +278,21 @@ impl Seat {
         standing.is_sending_head = false;
         drop(standing);
         Some(Busy(Some(Arc::clone(self))))
+    }
+
+    /// Returns whether it is kept for privileged requests.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.is_reserved
+    }
+
+    /// Returns whether a request may be answered on a reserved connection. A
+    /// prelude may once: a client that repeats it does not hold the connection.
+    pub(super) fn may_ask(&self, privilege: Privilege) -> bool {
+        match privilege {
+            Privilege::None => false,
+            Privilege::Prelude => !std::mem::replace(&mut self.standing().has_prelude, true),
+            Privilege::Full => true,
+        }
     }
 
     /// Bytes have arrived.
@@ -337,7 +414,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.take_unread(usize::MAX);
         if let Some(seats) = self.seats.upgrade() {
-            seats.lock().seats.remove(&self.number);
+            seats.lock().remove(self.number);
         }
     }
 }

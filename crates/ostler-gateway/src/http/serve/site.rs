@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use http::{Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -18,10 +18,25 @@ use crate::gateway::Gateway;
 /// was asked for, and why it was refused.
 pub type OnRefusal = Arc<dyn Fn(&Method, &str, StatusCode, &str) + Send + Sync>;
 
+/// Whether a request may use a connection that is reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Privilege {
+    /// It may not.
+    None,
+    /// It comes before a privileged one, as the first request of its connection.
+    Prelude,
+    /// It may.
+    Full,
+}
+
+/// Tells the privilege of a request by its head.
+pub type Privileged = Arc<dyn Fn(&Uri, &HeaderMap) -> Privilege + Send + Sync>;
+
 /// What is served: routes, and perhaps the endpoints of a gateway beside them.
 pub struct Site {
     routes: TowerToHyperService<Router>,
     endpoints: Option<Endpoints>,
+    privileged: Option<Privileged>,
 }
 
 struct Endpoints {
@@ -31,7 +46,7 @@ struct Endpoints {
 
 impl From<Router> for Site {
     fn from(routes: Router) -> Self {
-        Self { routes: TowerToHyperService::new(routes), endpoints: None }
+        Self { routes: TowerToHyperService::new(routes), endpoints: None, privileged: None }
     }
 }
 
@@ -42,6 +57,18 @@ impl Site {
     #[must_use]
     pub fn with_endpoints(self, gateway: Gateway, on_refusal: Option<OnRefusal>) -> Self {
         Self { endpoints: Some(Endpoints { gateway, on_refusal }), ..self }
+    }
+
+    /// Lets some requests use the connections that are reserved.
+    #[must_use]
+    pub fn with_privileged(self, privileged: Privileged) -> Self {
+        Self { privileged: Some(privileged), ..self }
+    }
+
+    /// Returns whether a request may use a reserved connection.
+    pub(super) fn privilege_of<B>(&self, request: &Request<B>) -> Privilege {
+        let privileged = self.privileged.as_ref();
+        privileged.map_or(Privilege::None, |privileged| privileged(request.uri(), request.headers()))
     }
 
     pub(super) async fn answer(&self, origin: Origin, mut request: Request<Incoming>) -> Response {
