@@ -1,14 +1,14 @@
 //! How many descriptors the daemon may have, and what it does with them.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use ostler_core::config::Config;
+use ostler_core::config::{Config, Problem};
 use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use ostler_host::guard::GuardCommand;
 
 use crate::output::tell;
 
 /// Kept for everything that is no connection of a client: files, the audit, the
-/// broker, the watch of the config.
+/// broker, the watch of the config, the connections reserved for the admin API.
 const OWN: u64 = 64;
 
 /// What one process takes: its pipes and its lifeline.
@@ -48,19 +48,73 @@ impl Descriptors {
     /// The config with no more connections than there are descriptors for.
     pub(crate) fn fit(self, config: &Config) -> Config {
         let mut config = config.clone();
-        let remote = wanted_by_remote_servers(&config).min(self.now / 2);
-        let room = self.now.saturating_sub(OWN + wanted_by_processes(&config) + remote).max(1);
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        if room < config.gateway.max_connections {
-            tell(&format!(
-                "warning: this machine allows {} open files, so at most {room} connections are served\n  \
-                 hint: raise the limit (`ulimit -Hn`, or LimitNOFILE= of a systemd service), or lower gateway.max_connections",
-                self.now
-            ));
-            config.gateway.max_connections = room;
+        if let Some(shortage) = self.shortage(&config) {
+            tell(&format!("warning: {}\n  hint: {}", shortage.message(), shortage.hint()));
+            config.gateway.max_connections = shortage.connections;
         }
         config
     }
+
+    /// Returns what a config lacks; `None` if there is enough for all of its connections.
+    fn shortage(self, config: &Config) -> Option<Shortage> {
+        let processes = wanted_by_processes(config);
+        let remote = wanted_by_remote_servers(config).min(self.now / 2);
+        let left = self.now.saturating_sub(OWN + processes + remote);
+        let connections = usize::try_from(left.max(1)).unwrap_or(usize::MAX);
+        let wanted = config.gateway.max_connections;
+        (connections < wanted).then(|| Shortage {
+            allowed: self.now,
+            processes,
+            connections,
+            is_too_few_for_processes: left == 0,
+            needed: (OWN + processes + remote).saturating_add(wanted as u64),
+        })
+    }
+}
+
+/// Fewer descriptors than a config wants.
+#[derive(Debug)]
+struct Shortage {
+    allowed: u64,
+    /// What the processes of servers take.
+    processes: u64,
+    /// Connections that are served all the same.
+    connections: usize,
+    is_too_few_for_processes: bool,
+    /// What would be enough.
+    needed: u64,
+}
+
+impl Shortage {
+    fn message(&self) -> String {
+        let Self { allowed, processes, connections, .. } = self;
+        let served = match connections {
+            1 => "at most 1 connection is served".to_owned(),
+            _ => format!("at most {connections} connections are served"),
+        };
+        let fewer = match self.is_too_few_for_processes {
+            true => format!(", and servers may fail to start: their processes take up to {processes}"),
+            false => String::new(),
+        };
+        format!("this machine allows {allowed} open files, so {served}{fewer}")
+    }
+
+    fn hint(&self) -> String {
+        format!(
+            "raise the limit to {} (`ulimit -n`, or `LimitNOFILE=` of a systemd service), or lower `pool.max_processes` \
+             or `gateway.max_connections`",
+            self.needed
+        )
+    }
+}
+
+/// Returns what `ostler check` says of the limit that a daemon would have if it was started here.
+pub(crate) fn check(config: &Config) -> Option<Problem> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    let now = if cfg!(target_os = "linux") { hard } else { soft };
+    let shortage = Descriptors { before: soft, now }.shortage(config)?;
+    let path = "pool.max_processes";
+    Some(Problem::warning(config.origin_of_key(path), path, shortage.message(), shortage.hint()))
 }
 
 fn is_remote(server: &ServerSpec) -> bool {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::config_file::{self, Found, counted, tell_no_servers};
 use crate::failure::Failure;
 use crate::spot::Spot;
-use crate::{auth, cli, environment, folders, output, pins, rule_check};
+use crate::{auth, cli, descriptors, environment, folders, output, pins, rule_check};
 
 pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure> {
     let file = match config_file::find(file)? {
@@ -24,6 +24,7 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
         broken = names.filter(|name| is_about(name, &missing)).map(ToString::to_string).collect();
         reading.problems.extend(missing);
         reading.problems.extend(config.shared_state());
+        reading.problems.extend(descriptors::check(config));
         reading.problems.extend(pins::file::check(config, &reading.locked));
         let tokens = Spot::of(Some(&reading.file)).ok().map(|spot| spot.tokens());
         reading.problems.extend(auth::check::check(config, tokens.as_ref()));

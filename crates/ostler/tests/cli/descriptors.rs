@@ -63,6 +63,33 @@ fn a_machine_with_few_descriptors_is_told_of_and_the_daemon_serves_as_many_conne
 }
 
 #[test]
+fn too_few_open_files_for_the_processes_of_servers_are_told_of_by_serve_and_check() {
+    let home = Home::new();
+    let servers: String =
+        (0..60).map(|number| format!("[servers.s{number}]\ncommand = {:?}\n", fake_mcp())).collect();
+    home.write("ostler.toml", &servers);
+    let told = "this machine allows 256 open files, so at most 1 connection is served, and servers may fail to start: \
+                their processes take up to 480";
+    let hint = "hint: raise the limit to 1568 (`ulimit -n`, or `LimitNOFILE=` of a systemd service), or lower \
+                `pool.max_processes` or `gateway.max_connections`";
+    let daemon = Daemon::start_as(&home, |command| limit(command, "ulimit -n 256"));
+    let (_, _, said) = daemon.end();
+    assert!(said.contains(told) && said.contains(hint), "{said}");
+
+    let check = |ulimit: &str| {
+        let mut command = home.command(&["check"]);
+        limit(&mut command, ulimit);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = check("ulimit -n 256");
+    assert!(said.contains(told) && said.contains(hint), "{said}");
+    let said = check("ulimit -Sn 256 && ulimit -Hn 2000");
+    assert!(!said.contains("open files"), "the daemon takes what the machine allows: {said}");
+}
+
+#[test]
 fn a_daemon_whose_connections_are_all_in_use_can_be_operated() {
     let home = Home::with_servers(&[("fake", &["--executions", "executions"])]);
     let servers = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
