@@ -28,7 +28,7 @@ use self::clock::Clock;
 use self::jwt::Jwt;
 use self::table::Table;
 use crate::token;
-use crate::token::store::Store;
+use crate::token::store::{Store, Uses};
 
 /// Knows all credentials.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(crate) struct Keeper {
     /// Held while tokens are read, so that none that is older than another
     /// reading comes after it and revives what was revoked.
     turn: Mutex<()>,
+    /// When tokens were last used, as it was last written down.
+    written_uses: Mutex<Uses>,
     jwt: Option<Arc<Jwt>>,
 }
 
@@ -52,10 +54,10 @@ impl Keeper {
     pub(crate) fn new(config: &Config, address: SocketAddr, store: Store) -> Self {
         let clock = Arc::new(Clock::default());
         let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(Jwt::new(jwt, Arc::clone(&clock))));
-        let (tokens, turn) = (ArcSwap::default(), Mutex::default());
+        let (tokens, turn, written_uses) = (ArcSwap::default(), Mutex::default(), Mutex::default());
         let is_open_here = config.auth.local.unwrap_or(address.ip().to_canonical().is_loopback());
         let local = Admitted::from(Caller::local());
-        let keeper = Self { clock, is_open_here, local, store, tokens, turn, jwt };
+        let keeper = Self { clock, is_open_here, local, store, tokens, turn, written_uses, jwt };
         keeper.set_roles(config);
         keeper
     }
@@ -67,6 +69,7 @@ impl Keeper {
         let records = self.store.read()?;
         let before = self.tokens.load_full();
         let after = Arc::new(before.next(records));
+        after.recall(&self.store.read_uses());
         self.tokens.store(Arc::clone(&after));
         Ok(before.revoke_all_but(&after))
     }
@@ -107,6 +110,21 @@ impl Keeper {
     /// When tokens were last used, by their names.
     pub(crate) fn last_used(&self) -> Vec<(String, Option<u64>)> {
         self.tokens.load().last_used()
+    }
+
+    /// Writes down when tokens were last used, if that has changed. Takes as long as the disk does; a disk that takes
+    /// nothing costs no more than what would have been written.
+    pub(crate) fn keep_uses(&self) {
+        // Whoever holds it is writing.
+        let Ok(mut written) = self.written_uses.try_lock() else { return };
+        let uses = self.tokens.load().uses();
+        if uses == *written {
+            return;
+        }
+        match self.store.write_uses(&uses) {
+            Ok(()) => *written = uses,
+            Err(error) => tracing::debug!(%error, "the last uses of tokens are not written down"),
+        }
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ostler_gateway::{Admitted, Pass, Standing, Unauthorized};
 use ostler_host::Caller;
 
+use crate::token::store::Uses;
 use crate::token::{self, Record};
 
 /// The tokens of a config as they were last read.
@@ -23,7 +24,7 @@ pub(super) struct Known {
     /// Made once: every request gets a clone.
     admitted: Admitted,
     pass: Pass,
-    /// In seconds since 1970; 0 if it was not used since the daemon started.
+    /// In seconds since 1970; 0 if it is not known to have been used.
     last_used: AtomicU64,
 }
 
@@ -71,6 +72,24 @@ impl Table {
             known.last_used.store(now, Ordering::Relaxed);
         }
         Ok(known.admitted.clone())
+    }
+
+    /// Takes up when tokens were last used before the daemon started.
+    pub(super) fn recall(&self, uses: &Uses) {
+        for (id, used) in uses {
+            if let Some(known) = self.by_id.get(id) {
+                known.last_used.fetch_max(*used, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Returns when tokens were last used, by their ids; those that were not are left out.
+    pub(super) fn uses(&self) -> Uses {
+        let used = |(id, known): (&String, &Arc<Known>)| {
+            let used = known.last_used.load(Ordering::Relaxed);
+            (used > 0).then(|| (id.clone(), used))
+        };
+        self.by_id.iter().filter_map(used).collect()
     }
 
     /// How many are good at a moment.
@@ -142,6 +161,19 @@ mod tests {
         assert_eq!(table.expire(10), ["token:a"]);
         assert_eq!(table.expire(11), Vec::<String>::new(), "once is enough");
         assert_eq!(admitted.pass.unwrap().standing(), Standing::Expired);
+    }
+
+    #[test]
+    fn a_use_that_was_written_down_does_not_hide_a_later_one() {
+        let ((used, text), (unused, _)) = (record("used", None), record("unused", None));
+        let (id, other) = (used.id.clone(), unused.id.clone());
+        let table = Table::default().next(vec![used, unused]);
+        assert_eq!(table.uses(), Uses::new());
+        table.recall(&Uses::from([(id.clone(), 5), ("revoked".into(), 6)]));
+        assert_eq!(table.uses(), Uses::from([(id.clone(), 5)]));
+        table.find(&text, 9).unwrap();
+        table.recall(&Uses::from([(id.clone(), 5), (other.clone(), 1)]));
+        assert_eq!(table.uses(), Uses::from([(id, 9), (other, 1)]));
     }
 
     #[test]

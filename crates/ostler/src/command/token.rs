@@ -208,15 +208,18 @@ fn list(is_json: bool, spot: &Spot, zone: Zone) -> Result<(), Failure> {
     let store = spot.tokens();
     let records = store.read().map_err(|why| Failure::Tokens { file: store.file().to_owned(), why })?;
     let used = last_used(spot);
+    // What the last daemon has written down, where none runs.
+    let written = store.read_uses();
     let used_of = |record: &Record| {
-        used.as_ref()?.tokens.iter().find(|used| used.name == record.name).map(|used| used.last_used)
+        let told = used.as_ref().and_then(|used| used.tokens.iter().find(|used| used.name == record.name));
+        told.map_or_else(|| written.get(&record.id).copied(), |told| told.last_used)
     };
     let now = now();
     let is_over = |record: &Record| record.expires.is_some_and(|end| now >= end);
     if is_json {
         let shown = |record| Shown {
             expired: Some(is_over(record)),
-            last_used: Some(used_of(record).flatten()),
+            last_used: Some(used_of(record)),
             ..Shown::of(record)
         };
         let tokens: Vec<Shown<'_>> = records.iter().map(shown).collect();
@@ -235,7 +238,7 @@ fn list(is_json: bool, spot: &Spot, zone: Zone) -> Result<(), Failure> {
             Some(end) if is_over(record) => Cell::tinted(&format!("{} (over)", date(end)), Tint::Bad),
             Some(end) => date(end).as_str().into(),
         };
-        let last_used = used_of(record).flatten().map_or("-".into(), date);
+        let last_used = used_of(record).map_or("-".into(), date);
         let budget = record.budget.map_or("-".into(), |it| format!("{}/{}", it.calls, Span(it.per())));
         table.row([
             record.name.as_str().into(),

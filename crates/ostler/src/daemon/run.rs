@@ -128,6 +128,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     claim.withdraw();
     drop(stop);
     let ended = interrupts.until(end(&daemon, serving)).await;
+    daemon.keep_last_uses().await;
     if let Some(audit) = &daemon.audit {
         audit.note(&audit::Note { action: "daemon-ended", ..Default::default() });
         audit.close(LAST_ROWS);

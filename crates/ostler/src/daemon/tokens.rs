@@ -16,7 +16,20 @@ use crate::stamps::Stamps;
 /// changed without anybody saying so: nothing outlives its token by more.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// How often it is written down when tokens were last used: what a crash may lose.
+const KEEP_USES: Duration = Duration::from_secs(60);
+
+/// How long that may take when the daemon ends.
+const LAST_USES: Duration = Duration::from_secs(1);
+
 impl Daemon {
+    /// Writes down when tokens were last used, before the daemon ends.
+    pub(super) async fn keep_last_uses(&self) {
+        let keeper = Arc::clone(&self.keeper);
+        let kept = tokio::task::spawn_blocking(move || keeper.keep_uses());
+        let _ = tokio::time::timeout(LAST_USES, kept).await;
+    }
+
     /// Reads the tokens again, and ends what was begun with those that are
     /// gone; how many there are now.
     pub(super) async fn reload_tokens(&self) -> io::Result<usize> {
@@ -50,8 +63,15 @@ async fn tick(daemon: &Daemon) {
     let mut ticks = tokio::time::interval(EVERY);
     // After a machine has slept one look is enough.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next_keep = tokio::time::Instant::now() + KEEP_USES;
     loop {
         ticks.tick().await;
+        if tokio::time::Instant::now() >= next_keep {
+            next_keep += KEEP_USES;
+            let keeper = Arc::clone(&daemon.keeper);
+            // Not waited for: tokens expire though the disk hangs.
+            drop(tokio::task::spawn_blocking(move || keeper.keep_uses()));
+        }
         daemon.end(&daemon.keeper.expire());
         let now = seen.renewed();
         if now != seen {

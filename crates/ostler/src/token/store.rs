@@ -1,6 +1,7 @@
 //! The tokens of a config on disk: one file that only its user may read,
 //! written whole or not at all.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,6 +23,9 @@ const LOCK_EVERY: Duration = Duration::from_millis(5);
 
 /// The format of the file.
 const VERSION: u32 = 1;
+
+/// When tokens were last used, by their ids.
+pub(crate) type Uses = BTreeMap<String, u64>;
 
 /// Where the tokens of a config are.
 #[derive(Debug, Clone)]
@@ -77,11 +81,28 @@ impl Store {
         Ok(done)
     }
 
+    /// Returns when tokens were last used, in seconds since 1970, by their ids. It is of no use but to people, so that a
+    /// file that can't be read says nothing.
+    pub(crate) fn read_uses(&self) -> Uses {
+        let read = config_file::read_at_most(&self.beside(".used"), LARGEST).ok();
+        read.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Writes down when tokens were last used.
+    pub(crate) fn write_uses(&self, uses: &Uses) -> io::Result<()> {
+        spot::write_whole(&self.beside(".used"), &serde_json::to_vec(uses)?)
+    }
+
+    /// A file with the name of this one and an ending.
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut path = self.file.clone().into_os_string();
+        path.push(ending);
+        PathBuf::from(path)
+    }
+
     /// A lock of its own: the file itself is replaced by every change.
     fn lock(&self) -> io::Result<File> {
-        let mut path = self.file.clone().into_os_string();
-        path.push(".lock");
-        let path = PathBuf::from(path);
+        let path = self.beside(".lock");
         if let Some(folder) = path.parent() {
             spot::make_private_folder(folder)?;
         }
@@ -140,6 +161,18 @@ mod tests {
         add(&store, "a");
         assert_eq!(store.read().unwrap(), [record("a")]);
         assert_eq!(std::fs::metadata(store.file()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn uses_that_can_not_be_read_are_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("x.tokens"));
+        assert_eq!(store.read_uses(), Uses::new());
+        let uses = Uses::from([("0".repeat(12), 7)]);
+        store.write_uses(&uses).unwrap();
+        assert_eq!(store.read_uses(), uses);
+        std::fs::write(store.beside(".used"), "{").unwrap();
+        assert_eq!(store.read_uses(), Uses::new());
     }
 
     #[test]

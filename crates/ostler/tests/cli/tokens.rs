@@ -89,6 +89,49 @@ fn a_token_survives_a_restart_and_an_expired_one_stays_so() {
 }
 
 #[test]
+fn when_a_token_was_last_used_is_known_after_a_restart_and_without_a_daemon() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let (ada, _) = (create(&home, "ada", &[]), create(&home, "unused", &[]));
+    assert_eq!(ask(daemon.port, &[&bearer(&ada)]), 200);
+    let listed = || {
+        let run = home.run(&["token", "list", "--json"]);
+        let listed: Value = serde_json::from_str(&run.stdout).unwrap();
+        listed["tokens"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|token| token["last_used"].clone())
+            .collect::<Vec<_>>()
+    };
+    let used = listed();
+    assert!(used[0].is_u64() && used[1].is_null(), "{used:?}");
+    daemon.end();
+    assert_eq!(listed(), used, "without a daemon");
+    let daemon = Daemon::start(&home);
+    assert_eq!(listed(), used, "with the next one");
+    daemon.end();
+    assert_eq!(listed(), used, "and after one that was not used");
+}
+
+#[test]
+fn a_daemon_that_can_not_write_down_when_tokens_were_used_works_as_ever() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let ada = create(&home, "ada", &[]);
+    assert_eq!(ask(daemon.port, &[&bearer(&ada)]), 200);
+    let folder = std::fs::read_dir(home.path("state/ostler")).unwrap();
+    let is_tokens = |file: &std::path::PathBuf| file.extension().is_some_and(|end| end == "tokens");
+    let tokens = folder.map(|entry| entry.unwrap().path()).find(is_tokens).unwrap();
+    // A folder in its place can't be replaced by a file.
+    std::fs::create_dir_all(tokens.with_extension("tokens.used").join("x")).unwrap();
+    let (status, _, said) = daemon.end();
+    assert!(status.success(), "{said}");
+    let daemon = Daemon::start(&home);
+    assert_eq!(ask(daemon.port, &[&bearer(&ada)]), 200);
+}
+
+#[test]
 fn local_is_only_who_shows_nothing_and_comes_straight_from_here() {
     let home = home();
     let daemon = Daemon::start(&home);

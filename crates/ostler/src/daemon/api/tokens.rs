@@ -17,7 +17,7 @@ pub(crate) struct Used {
     pub(crate) tokens: Vec<Use>,
 }
 
-/// When a token was last used, since the daemon started.
+/// When a token was last used.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) name: String,
