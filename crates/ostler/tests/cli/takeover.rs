@@ -54,13 +54,21 @@ fn daemons(home: &Home) -> Vec<Value> {
     listed["daemons"].as_array().unwrap().clone()
 }
 
-/// A free port that no connection is given by chance when it is free for a moment.
-fn quiet_port() -> u16 {
-    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
-    let first: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-    let seed = u16::try_from(std::process::id() % 8_000).unwrap();
-    let mut ports = (1..).map(|step| first - 1 - (seed + step * 7) % 20_000);
-    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+/// A port of this test alone. A socket that is bound and never listens keeps it: the system gives such a port to no other
+/// program that asks for any, and a daemon that names it may listen there, because both sockets set `SO_REUSEADDR`.
+struct HeldPort(tokio::net::TcpSocket);
+
+impl HeldPort {
+    fn new() -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        Self(socket)
+    }
+
+    fn address(&self) -> std::net::SocketAddr {
+        self.0.local_addr().unwrap()
+    }
 }
 
 /// The answer to a call that may have been executed.
@@ -185,7 +193,9 @@ fn subscriptions_and_the_log_level_are_taken_to_the_next_daemon() {
 fn serve_takes_over_from_the_daemon_of_a_client_and_loses_no_call() {
     let home = counting_home();
     let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
-    home.write("ostler.toml", &format!("listen = \"127.0.0.1:{}\"\n{config}", quiet_port()));
+    // Held to the end: between the two daemons nothing listens there.
+    let port = HeldPort::new();
+    home.write("ostler.toml", &format!("listen = \"{}\"\n{config}", port.address()));
     let _ended = Ended(&home);
     let (mut busy, mut idle) = (client(&home), client(&home));
     busy.hello();
