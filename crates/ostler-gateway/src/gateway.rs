@@ -97,6 +97,11 @@ impl Gateway {
         self.0.lot.len()
     }
 
+    /// Returns the longest message of a client, in bytes.
+    pub fn max_body(&self) -> usize {
+        self.0.options.max_body
+    }
+
     /// The host whose servers it serves.
     pub fn host(&self) -> &Host {
         &self.0.host

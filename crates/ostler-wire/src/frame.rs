@@ -27,6 +27,19 @@ pub enum Frame {
 pub struct Oversize {
     /// The request that the line answers, if that is certain.
     pub id: Option<Id>,
+    /// The id of the request that the line is, if that is certain.
+    pub request: Option<Id>,
+}
+
+impl Oversize {
+    pub(crate) fn of(scan: &AnswerScan) -> Self {
+        Self { id: scan.answered().cloned(), request: scan.requested().cloned() }
+    }
+
+    /// Returns whether everything is known that the rest of the line could tell.
+    pub(crate) fn is_told(&self) -> bool {
+        self.id.is_some() || self.request.is_some()
+    }
 }
 
 /// Splits what is read from a pipe into lines of at most `cap` bytes.
@@ -99,6 +112,12 @@ impl LineSplitter {
         }
     }
 
+    /// Keeps lines of at most `cap` bytes from the next frame on.
+    pub fn set_cap(&mut self, cap: usize) {
+        self.cap = cap;
+        self.searched = self.searched.min(cap);
+    }
+
     /// The buffer to read into, with room for a read. It doubles while a long line arrives, up to the cap and
     /// one read; `BytesMut` left alone would double past the cap.
     pub fn buffer(&mut self) -> &mut BytesMut {
@@ -148,8 +167,7 @@ impl LineSplitter {
             return Some(frame);
         }
         if let Some(skipping) = self.skipping.take() {
-            let id = skipping.scan.answered().cloned();
-            return (!skipping.is_reported).then_some(Frame::Oversize(Oversize { id }));
+            return (!skipping.is_reported).then(|| Frame::Oversize(Oversize::of(&skipping.scan)));
         }
         if self.buffer.is_empty() {
             return None;
@@ -191,8 +209,8 @@ impl LineSplitter {
         self.buffer.advance(used);
         skipping.doomed = skipping.doomed.saturating_sub(used);
 
-        let id = skipping.scan.answered().cloned();
-        let is_due = !skipping.is_reported && (id.is_some() || skipping.scan.is_complete());
+        let oversize = Oversize::of(&skipping.scan);
+        let is_due = !skipping.is_reported && (oversize.is_told() || skipping.scan.is_complete());
         skipping.is_reported |= is_due;
         let is_over = skipping.scan.is_over();
         if is_over {
@@ -201,7 +219,7 @@ impl LineSplitter {
         }
         self.shed();
         match (is_due, is_over) {
-            (true, _) => Skipped::Report(Oversize { id }),
+            (true, _) => Skipped::Report(oversize),
             (false, true) => Skipped::LineOver,
             (false, false) => Skipped::Starved,
         }

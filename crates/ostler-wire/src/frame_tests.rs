@@ -27,7 +27,11 @@ fn line(text: &str) -> Frame {
 }
 
 fn oversize(id: Option<u64>) -> Frame {
-    Frame::Oversize(Oversize { id: id.map(Id::from) })
+    Frame::Oversize(Oversize { id: id.map(Id::from), request: None })
+}
+
+fn own_request(id: u64) -> Frame {
+    Frame::Oversize(Oversize { id: None, request: Some(Id::from(id)) })
 }
 
 #[test]
@@ -45,6 +49,34 @@ fn a_line_may_be_as_long_as_the_cap_and_not_longer() {
     assert_eq!(frames, [oversize(None)]);
     let (frames, ..) = split(b"\n1\n", 0, &[1]);
     assert_eq!(frames, [oversize(None)]);
+}
+
+#[test]
+fn an_oversize_request_is_reported_with_its_id_wherever_that_stands() {
+    let long = "x".repeat(100);
+    let lines = [
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"id":9,"text":"{long}"}}}}"#),
+        format!(r#"{{"method":"tools/call","params":{{"text":"{long}","method":"x"}},"id":2}}"#),
+        format!(r#"{{"method":"notifications/progress","params":{{"id":9,"text":"{long}"}}}}"#),
+        format!(r#"{{"method":"tools/call","result":"{long}","id":4}}"#),
+        r#"{"id":5,"method":"ping"}"#.to_owned(),
+    ];
+    let (frames, _, largest) = split(format!("{}\n", lines.join("\n")).as_bytes(), 64, &[10]);
+    assert_eq!(frames, [own_request(1), own_request(2), oversize(None), oversize(None), line(&lines[4])]);
+    assert!(largest <= READ_CHUNK + 64, "{largest}");
+}
+
+#[test]
+fn a_cap_that_changes_counts_for_the_next_line() {
+    let mut splitter = LineSplitter::new(100);
+    splitter.buffer().extend_from_slice(b"123456");
+    assert_eq!(splitter.next_frame(), None);
+    splitter.set_cap(4);
+    splitter.buffer().extend_from_slice(b"7\n1234\n");
+    assert_eq!([splitter.next_frame(), splitter.next_frame()], [Some(oversize(None)), Some(line("1234"))]);
+    splitter.set_cap(5);
+    splitter.buffer().extend_from_slice(b"12345\n");
+    assert_eq!(splitter.next_frame(), Some(line("12345")));
 }
 
 #[test]
@@ -89,7 +121,7 @@ fn what_stands_behind_an_oversize_object_is_a_line_of_its_own() {
         (format!("{}\r\n\n{small}", huge(1)), vec![oversize(Some(1)), line(small)], 1),
         (
             format!("{}{}{late}{request}{small}\n", huge(1), huge(2)),
-            vec![oversize(Some(1)), oversize(Some(2)), oversize(Some(4)), oversize(None), line(small)],
+            vec![oversize(Some(1)), oversize(Some(2)), oversize(Some(4)), own_request(9), line(small)],
             0,
         ),
         (format!("{}x\n{small}\n", huge(1)), vec![oversize(Some(1)), line("x"), line(small)], 0),
@@ -114,7 +146,7 @@ fn small_objects_that_make_a_line_too_long_are_reported_one_by_one() {
     let input = r#"{"id":1,"result":1}{"id":2,"method":"x"}{"id":3,"result":1}{"id":4,"result":1}"#;
     for reads in [1, 7, 1000] {
         let (frames, ..) = split(input.as_bytes(), 50, &[reads]);
-        let expected = [oversize(Some(1)), oversize(None), oversize(Some(3)), line(r#"{"id":4,"result":1}"#)];
+        let expected = [oversize(Some(1)), own_request(2), oversize(Some(3)), line(r#"{"id":4,"result":1}"#)];
         assert_eq!(frames, expected);
     }
 }

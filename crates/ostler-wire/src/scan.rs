@@ -1,4 +1,4 @@
-//! Following a line that is too long to keep: whose answer it is, and where it ends.
+//! Following a line that is too long to keep: whose answer or which request it is, and where it ends.
 //!
 //! The scan is fed the line piece by piece, in constant memory, and follows strings and nesting from the
 //! first byte on. So an `"id"` inside a result's content is never taken for the envelope's, and the id is
@@ -9,8 +9,9 @@
 //!                               └─}──► the object is over
 //! ```
 //!
-//! The scan tolerates broken JSON and prefers silence: an id counts only beside a top-level `result` or
-//! `error` and without a `method`, for a server's own request may carry an id that equals one of ours.
+//! The scan tolerates broken JSON and prefers silence: an id is an answer's only beside a top-level `result` or
+//! `error` and without a `method`, for a server's own request may carry an id that equals one of ours. Beside a
+//! `method`, and without those, it is a request's.
 //!
 //! A line is over at its newline, which can't stand inside a string, or where its object has closed and
 //! something else begins: a server that leaves a newline out loses one answer and not the next one too.
@@ -115,13 +116,15 @@ pub(crate) struct AnswerScan {
     /// A complete id at the top level.
     id: Option<Id>,
     has_outcome: bool,
-    /// Whether this is an answer. Once that is settled, members are not looked at any more.
+    has_method: bool,
+    /// Which kind of message this is. Once that is settled, members are not looked at any more.
     verdict: Option<Verdict>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
     Answer,
+    Request,
     Doubt,
 }
 
@@ -137,6 +140,7 @@ impl AnswerScan {
             token: Vec::new(),
             id: None,
             has_outcome: false,
+            has_method: false,
             verdict: None,
         }
     }
@@ -144,6 +148,11 @@ impl AnswerScan {
     /// The id of the request that this line answers, as soon as that is certain.
     pub(crate) fn answered(&self) -> Option<&Id> {
         self.id.as_ref().filter(|_| self.verdict == Some(Verdict::Answer))
+    }
+
+    /// Returns the id of the request that this line is, as soon as that is certain.
+    pub(crate) fn requested(&self) -> Option<&Id> {
+        self.id.as_ref().filter(|_| self.verdict == Some(Verdict::Request))
     }
 
     /// Whether the line can't say any more than it has said.
@@ -310,7 +319,7 @@ impl AnswerScan {
             b"\"id\"" if self.id.is_some() => self.doubt(),
             b"\"id\"" => self.member = Member::Id,
             b"\"result\"" | b"\"error\"" => self.has_outcome = true,
-            b"\"method\"" => self.doubt(),
+            b"\"method\"" => self.has_method = true,
             // An escape could spell any of the above.
             key if key.contains(&b'\\') => self.doubt(),
             _ => {}
@@ -334,9 +343,13 @@ impl AnswerScan {
     }
 
     fn conclude(&mut self) {
-        if self.id.is_some() && self.has_outcome {
-            self.verdict.get_or_insert(Verdict::Answer);
-        }
+        let verdict = match (self.has_method, self.has_outcome) {
+            (true, true) => Verdict::Doubt,
+            (true, false) if self.id.is_some() => Verdict::Request,
+            (false, true) if self.id.is_some() => Verdict::Answer,
+            _ => return,
+        };
+        self.verdict.get_or_insert(verdict);
     }
 
     fn doubt(&mut self) {

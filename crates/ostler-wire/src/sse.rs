@@ -234,15 +234,15 @@ impl EventSplitter {
             self.is_after_return |= end.is_some_and(|end| self.buffer[end] == b'\r');
             self.buffer.advance(length + usize::from(end.is_some()));
 
-            let id = skipping.scan.answered().cloned();
+            let oversize = Oversize::of(&skipping.scan);
             let is_over = end.is_some() && is_blank;
-            let is_due = !skipping.is_reported && (is_over || id.is_some());
+            let is_due = !skipping.is_reported && (is_over || oversize.is_told());
             skipping.is_reported |= is_due;
             if is_over {
                 self.skipping = None;
             }
             if is_due {
-                return Some(Oversize { id });
+                return Some(oversize);
             }
             if is_over || end.is_none() {
                 return None;

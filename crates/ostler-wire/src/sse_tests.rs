@@ -71,13 +71,13 @@ fn an_event_of_exactly_the_cap_is_kept_and_one_more_byte_is_not() {
     let kept = "x".repeat(CAP);
     assert_eq!(split(format!("data: {kept}\n\n").as_bytes(), 9), [Ok(event(&kept))]);
     let stream = format!("data: {kept}x\n\ndata: next\n\n");
-    assert_eq!(split(stream.as_bytes(), 9), [Err(Oversize { id: None }), Ok(event("next"))]);
+    assert_eq!(split(stream.as_bytes(), 9), [Err(Oversize { id: None, request: None }), Ok(event("next"))]);
 }
 
 #[test]
 fn many_lines_count_together() {
     let stream = format!("{}\ndata: next\n\n", "data: 0123456789\n".repeat(CAP));
-    assert_eq!(split(stream.as_bytes(), 7), [Err(Oversize { id: None }), Ok(event("next"))]);
+    assert_eq!(split(stream.as_bytes(), 7), [Err(Oversize { id: None, request: None }), Ok(event("next"))]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_oversize_answer_is_told_with_its_id_wherever_it_stands() {
     for answer in [first, last] {
         let stream = format!("event: message\r\ndata: {answer}\r\n\r\ndata: next\r\n\r\n");
         for size in 1..stream.len() {
-            let expected = [Err(Oversize { id: Some(17.into()) }), Ok(event("next"))];
+            let expected = [Err(Oversize { id: Some(17.into()), request: None }), Ok(event("next"))];
             assert_eq!(split(stream.as_bytes(), size), expected, "cut every {size} bytes");
         }
     }
@@ -101,7 +101,7 @@ fn an_endless_event_is_known_before_it_ends() {
     assert_eq!(splitter.next_event(), None);
     assert!(splitter.is_skipping());
     splitter.push(b"\n\n");
-    assert_eq!(splitter.next_event(), Some(Err(Oversize { id: None })));
+    assert_eq!(splitter.next_event(), Some(Err(Oversize { id: None, request: None })));
     assert!(!splitter.is_skipping());
 }
 

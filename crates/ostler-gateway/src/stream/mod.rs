@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::caller::Caller;
-use ostler_wire::{Frame, LineSplitter, code};
+use ostler_wire::{Frame, LineSplitter, Oversize, code};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -154,9 +154,9 @@ async fn sleep_until(end: Option<Instant>) {
 async fn take(link: &mut Link, frame: Frame) -> bool {
     match frame {
         Frame::Line(line) => link.line(line).await,
-        Frame::Oversize(_) => {
+        Frame::Oversize(Oversize { request, .. }) => {
             let why = format!("a message has at most {} bytes", link.max_line());
-            link.say(&Reply::refusal(code::INVALID_REQUEST, &why), None).await
+            link.say(&Reply::refusal(code::INVALID_REQUEST, &why), request.as_ref()).await
         }
     }
 }

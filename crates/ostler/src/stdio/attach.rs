@@ -4,9 +4,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use ostler_core::config;
 use ostler_host::{VIA_HEADER, VIA_VARIABLE};
 
-use super::{FAREWELL_HEADER, PROTOCOL, TOKEN_HEADER};
+use super::find::Connection;
+use super::{FAREWELL_HEADER, MAX_MESSAGE_HEADER, PROTOCOL, TOKEN_HEADER};
 use crate::failure::Failure;
 use crate::invocation::command;
 use crate::proof::{self, Challenge};
@@ -27,7 +29,7 @@ pub(super) struct Tokens<'a> {
 
 /// A connection that carries the client's bytes, and what has come on it already.
 /// Tokens are sent once the daemon has proven on it that it is the daemon.
-pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<BufReader<TcpStream>, Failure> {
+pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<Connection, Failure> {
     let unreachable = |why: String| Failure::Unreachable { url: address.to_string(), why };
     let lost = |error: io::Error| unreachable(error.to_string());
     let mut reader = connect(address).map_err(lost)?;
@@ -58,7 +60,10 @@ pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<BufReader
     })();
     let head = opened.map_err(lost)?;
     match head.split_whitespace().nth(1) {
-        Some("101") => Ok(reader),
+        Some("101") => {
+            let limit = header(&head, MAX_MESSAGE_HEADER).unwrap_or(config::Gateway::default().max_body);
+            Ok(Connection { reader, url: address.to_string(), max_message: limit })
+        }
         Some("401") => Err(no_entry(address)),
         Some("503") if head.to_ascii_lowercase().contains("\r\nconnection: close\r\n") => {
             Err(unreachable(proof::OVERLOADED.into()))
@@ -107,12 +112,17 @@ fn ask_for_proof(
     if head.split_whitespace().nth(1) == Some("503") {
         return Err(io::Error::other(proof::OVERLOADED));
     }
-    let length = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-    });
+    let length = header(&head, "content-length");
     let mut body = vec![0; length.filter(|length| *length <= proof::LONGEST).unwrap_or(0)];
     reader.read_exact(&mut body)?;
     Ok(body)
+}
+
+/// Returns the number in a header of an HTTP answer.
+fn header(head: &str, wanted: &str) -> Option<usize> {
+    let headers = head.lines().filter_map(|line| line.split_once(':'));
+    let mut values = headers.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value);
+    values.next()?.trim().parse().ok()
 }
 
 /// The head of an HTTP answer; what follows it stays in the reader.

@@ -629,19 +629,12 @@ impl Conversation {
     }
 }
 
-/// The error of a line of the client that is too long to be read.
-pub(super) fn refuse_oversize(longest: usize) -> Vec<u8> {
-    let mut line = Vec::new();
-    // Nobody has read its id.
-    let error = ostler_wire::error_object(
-        code::INVALID_REQUEST,
-        &format!("a message has at most {longest} bytes"),
-        None,
-    );
-    line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":");
-    line.extend_from_slice(&error);
-    line.extend_from_slice(b"}\n");
-    line
+/// Answers a message of the client that is longer than the daemon takes. Without a request's id it is `null`.
+pub(super) fn refuse_oversize(request: Option<Id>, longest: usize) -> Vec<u8> {
+    let id = request.as_ref().map_or(&b"null"[..], Id::raw);
+    let why = format!("a message has at most {longest} bytes; `gateway.max_body` in the config raises that");
+    let error = ostler_wire::error_object(code::INVALID_REQUEST, &why, None);
+    [b"{\"jsonrpc\":\"2.0\",\"id\":", id, b",\"error\":", &error, b"}\n"].concat()
 }
 
 /// The request that `notifications/cancelled` is about.

@@ -14,8 +14,6 @@ use crate::failure::Failure;
 use crate::output::{Style, tell};
 use crate::refusal;
 
-/// The longest message of a client; daemons take less.
-const LONGEST: usize = 256 << 20;
 /// How much is read at once.
 const CHUNK: usize = 16 << 10;
 /// How often it is looked for the next daemon while nothing waits for it.
@@ -31,6 +29,8 @@ struct State {
     conversation: Conversation,
     /// The way to the daemon, while there is one.
     daemon: Option<Arc<ToDaemon>>,
+    /// The longest message that the daemon takes, or took if there is none.
+    max_message: usize,
 }
 
 /// The way to a daemon.
@@ -76,7 +76,8 @@ impl Shared {
 /// Copies messages both ways until the client has said all that it had to say and has its answers.
 pub(super) fn run(mut finder: Finder, first: Connection) -> Result<(), Failure> {
     let daemon = Some(ToDaemon::of(&first)?);
-    let state = Mutex::new(State { conversation: Conversation::new(), daemon });
+    let state =
+        Mutex::new(State { conversation: Conversation::new(), daemon, max_message: first.max_message });
     let shared = Arc::new(Shared { state, changed: Condvar::new() });
     let reading = Arc::clone(&shared);
     std::thread::spawn(move || read_client(&reading));
@@ -102,6 +103,7 @@ pub(super) fn run(mut finder: Finder, first: Connection) -> Result<(), Failure> 
         let daemon = ToDaemon::of(&connection)?;
         shared.change(|state| {
             state.daemon = Some(Arc::clone(&daemon));
+            state.max_message = connection.max_message;
             state.conversation.resume();
         });
         // Not by this thread: the daemon may have to be heard before it takes everything.
@@ -164,17 +166,20 @@ fn resume(shared: &Shared, daemon: &Arc<ToDaemon>) {
     }
 }
 
-/// Reads the client and sends what it says, or keeps it for the next daemon.
+/// Reads the client and sends what it says, or keeps it for the next daemon. A message that the daemon would not take is
+/// refused here, and never held.
 fn read_client(shared: &Shared) {
     let mut stdin = io::stdin().lock();
-    let mut lines = LineSplitter::new(LONGEST);
+    let mut lines = LineSplitter::new(shared.state().max_message);
     let mut is_open = true;
     while is_open {
         is_open = matches!(read_some(&mut stdin, &mut lines), Ok(1..));
+        let longest = shared.state().max_message;
+        lines.set_cap(longest);
         while let Some(frame) = lines.next_frame().or_else(|| if is_open { None } else { lines.finish() }) {
             match frame {
                 Frame::Line(line) => take(shared, &line),
-                Frame::Oversize(_) => drop(write_client(&refuse_oversize(LONGEST))),
+                Frame::Oversize(oversize) => drop(write_client(&refuse_oversize(oversize.request, longest))),
             }
         }
     }

@@ -43,6 +43,8 @@ pub(super) struct Connection {
     pub(super) reader: BufReader<TcpStream>,
     /// Where it is.
     pub(super) url: String,
+    /// The longest message that it takes, in bytes.
+    pub(super) max_message: usize,
 }
 
 /// Finds daemons.
@@ -132,8 +134,7 @@ impl Finder {
     }
 
     fn attach(&self, address: &Address, admin: Option<String>) -> Result<Connection, Failure> {
-        let reader = attach(address, &Tokens { admin, callers: self.callers.as_deref() })?;
-        Ok(Connection { reader, url: address.to_string() })
+        attach(address, &Tokens { admin, callers: self.callers.as_deref() })
     }
 
     fn spot(&self) -> Result<Spot, Failure> {

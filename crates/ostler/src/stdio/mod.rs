@@ -37,6 +37,8 @@ const LONGEST_TOKEN: u64 = 32 << 10;
 pub(crate) const PROTOCOL: &str = "ostler-stdio";
 /// Says that the client understands [`FAREWELL`].
 pub(crate) const FAREWELL_HEADER: &str = "ostler-farewell";
+/// Header of the daemon's answer: the longest message that it takes, in bytes. The client's pipe refuses longer ones.
+pub(crate) const MAX_MESSAGE_HEADER: &str = "ostler-max-message";
 /// The line of a daemon that ends: it takes what is on its way and answers what it was asked, and the client goes on
 /// with another daemon. Every other line is JSON.
 pub(crate) const FAREWELL: &str = "farewell";

@@ -127,6 +127,39 @@ fn requests_that_are_piped_in_are_answered_before_it_ends() {
     assert_eq!(client.child.wait().unwrap().code(), Some(0));
 }
 
+/// The most memory that a process has used, in KiB.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_message_beyond_the_bound_of_the_daemon_is_refused_by_its_id_and_not_held() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &format!("{config}\n[gateway]\nmax_body = \"1MiB\"\n"));
+    let _ended = Ended(&home);
+    let mut client = Client::start(&home);
+    client.initialize();
+    let echo = |length: usize| json!({"name": "fake__echo", "arguments": {"text": "x".repeat(length)}});
+    assert!(client.ask(2, "tools/call", echo(1_000_000))["result"].is_object());
+    let before = peak_memory(client.child.id());
+    let refused = client.ask(3, "tools/call", echo(64 << 20));
+    let grown = peak_memory(client.child.id()) - before;
+    assert!(grown < 8 << 10, "{grown} KiB for a message of 64 MiB");
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    assert_eq!(
+        refused["error"]["message"],
+        "a message has at most 1048576 bytes; `gateway.max_body` in the config raises that"
+    );
+    // Without an id nothing can be found.
+    client.say(&json!({"jsonrpc": "2.0", "method": "x".repeat(2 << 20)}));
+    let refused = client.hear();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32600)), "{refused}");
+    assert!(client.ask(4, "tools/call", echo(10))["result"].is_object(), "the next message is taken");
+}
+
 #[test]
 fn a_daemon_that_does_not_come_up_says_why() {
     let home = Home::new();

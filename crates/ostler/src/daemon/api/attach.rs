@@ -14,7 +14,7 @@ use ostler_host::{Caller, VIA_HEADER};
 
 use super::refuse;
 use crate::daemon::{Daemon, edge};
-use crate::stdio::{FAREWELL, FAREWELL_HEADER, PROTOCOL, TOKEN_HEADER};
+use crate::stdio::{FAREWELL, FAREWELL_HEADER, MAX_MESSAGE_HEADER, PROTOCOL, TOKEN_HEADER};
 use crate::workspace;
 
 pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Request) -> Response {
@@ -42,6 +42,7 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "ending", "this daemon is ending");
     }
     let upgrade = hyper::upgrade::on(&mut request);
+    let max_message = daemon.gateway.max_body();
     tokio::spawn(async move {
         match upgrade.await {
             Ok(connection) => {
@@ -52,7 +53,9 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
         }
         drop((attached, behind));
     });
-    switch_to(PROTOCOL)
+    let mut response = switch_to(PROTOCOL);
+    response.headers_mut().insert(MAX_MESSAGE_HEADER, max_message.into());
+    response
 }
 
 /// Says that the connection belongs to another protocol from here on.
