@@ -375,4 +375,8 @@ impl Source for Disk {
     fn home(&self) -> Option<PathBuf> {
         folders::home()
     }
+
+    fn settings(&self) -> Option<PathBuf> {
+        folders::config()
+    }
 }

@@ -86,10 +86,12 @@ impl<'a> Loader<'a> {
             dialect: Dialect::Own,
             base: file.parent().unwrap_or(Path::new("")).to_owned(),
             home: self.source.home(),
+            settings: self.source.settings(),
             log: self.log,
             places: &places,
             inputs: BTreeMap::new(),
             has_workspaces: Cell::default(),
+            is_workspace_told: Cell::default(),
             unresolved: RefCell::default(),
         };
         if let Some(root) = parse(&scope, format) {

@@ -125,6 +125,11 @@ pub trait Source {
     fn home(&self) -> Option<PathBuf> {
         None
     }
+
+    /// The folder of Ostler's own user-wide config.
+    fn settings(&self) -> Option<PathBuf> {
+        None
+    }
 }
 
 /// A source without files, for configs that include none.

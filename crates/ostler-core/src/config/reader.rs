@@ -408,6 +408,8 @@ mod tests {
             places: &places,
             inputs: Default::default(),
             has_workspaces: Default::default(),
+            is_workspace_told: Default::default(),
+            settings: None,
             unresolved: RefCell::default(),
         };
         let table = Table { entries: Vec::new() };

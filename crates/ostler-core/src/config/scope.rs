@@ -11,7 +11,7 @@ use super::idle::{self, Places};
 use super::log::{Log, problem};
 use super::node::Node;
 use super::problem::Severity;
-use super::reference::{Part, Template, TemplateError, plain_variable};
+use super::reference::{Part, Reference, Template, TemplateError, plain_variable};
 use super::secret;
 
 /// Whose file it is.
@@ -39,6 +39,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) base: PathBuf,
     /// What `~` stands for.
     pub(crate) home: Option<PathBuf>,
+    /// The folder of Ostler's own user-wide config.
+    pub(crate) settings: Option<PathBuf>,
     pub(crate) log: &'a Log,
     pub(crate) places: &'a RefCell<Places>,
     /// What another client would ask its user for: descriptions by id.
@@ -46,6 +48,8 @@ pub(crate) struct Scope<'a> {
     /// Whether the server that is being read has a process per workspace: `${workspace}` is known when one starts. It is
     /// the file's directory everywhere else.
     pub(crate) has_workspaces: Cell<bool>,
+    /// Whether the server that is being read has been warned of a `${workspace}` that is no project: once is enough.
+    pub(crate) is_workspace_told: Cell<bool>,
     /// The first reference of the server that is being read which nothing here can resolve.
     pub(crate) unresolved: RefCell<Option<Unresolved>>,
 }
@@ -116,7 +120,10 @@ impl Scope<'_> {
         let parsed =
             parsed.map(|template| match self.has_workspaces.get() || self.base.as_os_str().is_empty() {
                 true => template,
-                false => template.in_workspace(&self.base.to_string_lossy()),
+                false => {
+                    self.check_workspace(node, path, &template);
+                    template.in_workspace(&self.base.to_string_lossy())
+                }
             });
         match parsed {
             Ok(template) => self.with_absolute_files(node, path, template),
@@ -135,6 +142,37 @@ impl Scope<'_> {
                 Some(Template::literal(text))
             }
         }
+    }
+
+    /// Warns of a `${workspace}` that would be a folder of settings for every client.
+    fn check_workspace(&self, node: &Node, path: &str, template: &Template) {
+        let is_used = template.references().any(|reference| *reference == Reference::Workspace);
+        if !is_used || !self.is_user_wide() || self.is_workspace_told.replace(true) {
+            return;
+        }
+        let message = format!(
+            "`${{workspaceFolder}}` in `{path}` is {} for every client: the folder of this file, which is no project's",
+            self.base.display()
+        );
+        let isolation = match self.dialect {
+            Dialect::Own => "isolation = \"workspace\"",
+            Dialect::Client => "\"isolation\": \"workspace\"",
+        };
+        let hint =
+            format!("add {isolation} to the server to have the directory of each client, or write a path");
+        self.warn(node.at, path, message, hint);
+    }
+
+    /// Returns whether the file is one of a user's settings or of the machine's, and belongs to no project: it lies in the
+    /// home directory itself, in a hidden folder there, in Ostler's own folder or in `/etc`.
+    fn is_user_wide(&self) -> bool {
+        let in_home = self.home.as_deref().and_then(|home| self.base.strip_prefix(home).ok());
+        let is_hidden = |rest: &Path| {
+            let first = rest.components().next();
+            first.is_none_or(|first| first.as_os_str().as_encoded_bytes().starts_with(b"."))
+        };
+        let is_settings = self.settings.as_deref().is_some_and(|settings| self.base.starts_with(settings));
+        is_settings || in_home.is_some_and(is_hidden) || self.base.starts_with("/etc")
     }
 
     /// Warns of a reference that only its client resolves; the server is not run.

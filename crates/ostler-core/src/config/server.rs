@@ -169,6 +169,7 @@ pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -
     let reader = Reader::open(scope, &SECTION, &format!("servers.{name}"), at, table);
     let isolation = reader.choice("isolation").map(isolation).unwrap_or_default();
     scope.has_workspaces.set(isolation == Isolation::Workspace);
+    scope.is_workspace_told.set(false);
     let transport = transport::read(&reader);
     scope.has_workspaces.set(false);
     // Who reads the file has acted on it.

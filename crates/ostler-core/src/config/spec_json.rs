@@ -48,6 +48,8 @@ impl ServerSpec {
             places: &places,
             inputs: Default::default(),
             has_workspaces: Cell::default(),
+            is_workspace_told: Cell::default(),
+            settings: None,
             unresolved: RefCell::default(),
         };
         let path = format!("servers.{name}");

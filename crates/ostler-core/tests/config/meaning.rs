@@ -467,6 +467,42 @@ fn the_workspace_is_the_files_directory_unless_there_is_a_process_for_each() {
     assert_eq!(elsewhere.workspace.as_deref(), Some(Path::new("/home/ann/p")));
 }
 
+/// The warnings of a file somewhere.
+fn warnings(file: &str, text: &str) -> Vec<(String, Option<String>)> {
+    let config = World::default().with(file, text).parse(file).unwrap();
+    config.notices.iter().map(|notice| (notice.message.clone(), notice.hint.clone())).collect()
+}
+
+#[test]
+fn a_workspace_in_a_file_of_no_project_is_warned_of_once_for_each_server() {
+    let line = "command = \"x\"\nargs = [\"${workspaceFolder}\", \"${workspace}/a\"]\n";
+    let text = format!("[servers.a]\n{line}[servers.b]\n{line}isolation = \"workspace\"\n");
+    let told = |file: &str| warnings(file, &text);
+    let found = told("/home/ann/.config/ostler/ostler.toml");
+    assert_eq!(
+        found,
+        [(
+            "`${workspaceFolder}` in `servers.a.args` is /home/ann/.config/ostler for every client: the folder of this \
+             file, which is no project's"
+                .to_owned(),
+            Some(
+                "add isolation = \"workspace\" to the server to have the directory of each client, or write a path".to_owned()
+            )
+        )]
+    );
+    for wide in ["/home/ann/ostler.toml", "/etc/ostler/ostler.toml", "/settings/ostler/ostler.toml"] {
+        assert_eq!(told(wide).len(), 1, "{wide}");
+    }
+    for project in ["/proj/ostler.toml", "/home/ann/work/ostler.toml", "/home/bob/.config/ostler.toml"] {
+        assert_eq!(told(project), [], "{project}");
+    }
+    let client = r#"{"mcpServers": {"a": {"command": "x", "args": ["${workspaceFolder}"]}}}"#;
+    let found = warnings("/home/ann/.cursor/mcp.json", client);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.as_ref().unwrap().contains("\"isolation\": \"workspace\""), "{found:?}");
+    assert_eq!(warnings("/home/ann/work/.cursor/mcp.json", client), []);
+}
+
 #[test]
 fn a_workspace_has_no_meaning_without_a_process_for_each() {
     let problems = bad("[servers.a]\ncommand = \"x\"\nworkspace = \"/w\"\n");

@@ -32,6 +32,10 @@ impl Source for World {
     fn home(&self) -> Option<PathBuf> {
         Some("/home/ann".into())
     }
+
+    fn settings(&self) -> Option<PathBuf> {
+        Some("/settings/ostler".into())
+    }
 }
 
 /// One file in `/proj`.
