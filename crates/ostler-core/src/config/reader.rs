@@ -136,6 +136,14 @@ impl<'a> Reader<'a> {
         Some(list.iter().filter_map(text_of).collect())
     }
 
+    /// Returns the texts of a list, at least one and all of them texts, that stands where one text is wanted.
+    pub(crate) fn texts_in_place_of(&self, key: &'static str) -> Option<(Vec<&'a str>, &'a Node)> {
+        let (_, entry) = self.take(key)?;
+        let Value::List(list) = &entry.node.value else { return None };
+        let words: Vec<&str> = list.iter().map(Node::as_text).collect::<Option<_>>()?;
+        (!words.is_empty()).then_some((words, &entry.node))
+    }
+
     /// A list of texts, or one text that is taken for a list of one.
     pub(crate) fn text_or_texts(&self, key: &'static str) -> Option<Vec<(&'a str, &'a Node)>> {
         match self.found.get(key).map(|entry| &entry.node.value) {

@@ -14,7 +14,10 @@ use crate::variables;
 /// Reads the keys of both kinds, so that everything wrong is said at once.
 pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
     let args = read_args(reader);
-    let command = reader.text("command").and_then(|(text, node)| read_command(reader, text, node));
+    let command = match reader.texts_in_place_of("command") {
+        Some((words, node)) => refuse_list(reader, (&words, &args), node),
+        None => reader.text("command").and_then(|(text, node)| read_command(reader, text, node)),
+    };
     let env = read_map(reader, "env", check_variable);
     let env_pass = read_env_pass(reader);
     let cwd = reader.text("cwd").and_then(|(text, node)| read_cwd(reader, text, node));
@@ -67,6 +70,15 @@ fn read_command(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> 
     absolute(reader, &path, node, Path::new(&value)).map(|path| path.to_string_lossy().into_owned())
 }
 
+/// Refuses a command with its arguments in one list, and says how they are written apart.
+fn refuse_list(reader: &Reader<'_>, (words, args): (&[&str], &[String]), node: &Node) -> Option<String> {
+    let path = reader.path_of("command");
+    let words: Vec<&str> = words.iter().copied().chain(args.iter().map(String::as_str)).collect();
+    let message = format!("`{path}` wants a text, found a list");
+    reader.scope.error(node.at, &path, message, apart(reader.scope.dialect, &words));
+    None
+}
+
 /// Spaces where a program's name has none. A path may have some: then it takes more than a space.
 fn is_shell_line(text: &str) -> bool {
     let Some((program, rest)) = text.trim().split_once(char::is_whitespace) else { return false };
@@ -81,7 +93,12 @@ fn split(dialect: Dialect, line: &str) -> String {
         true => vec!["sh", "-c", line.trim()],
         false => line.split_whitespace().collect(),
     };
-    let words: Vec<String> = words.into_iter().map(quote).collect();
+    apart(dialect, &words)
+}
+
+/// Says how a program and its arguments are written.
+fn apart(dialect: Dialect, words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().copied().map(quote).collect();
     let (program, args) = (&words[0], words[1..].join(", "));
     match dialect {
         Dialect::Own => format!("write command = {program} and args = [{args}]"),
@@ -96,6 +113,14 @@ fn read_args(reader: &Reader<'_>) -> Vec<String> {
     for (text, node) in reader.texts("args").unwrap_or_default() {
         if secrets.find(text).is_some() {
             warn_of_secret(reader, &path, node, "an argument");
+        }
+        let is_for_shell =
+            args.last().is_some_and(|last: &String| last.starts_with('-') && last.ends_with('c'));
+        if (text == "~" || text.starts_with("~/")) && !is_for_shell {
+            let message =
+                format!("{} in `{path}` reaches the program as it is: no shell expands `~`", quote(text));
+            let hint = format!("write the whole path, or {}", quote(&format!("${{env:HOME}}{}", &text[1..])));
+            reader.scope.warn(node.at, &path, message, hint);
         }
         args.extend(read_value(reader, &path, text, node));
     }

@@ -504,6 +504,44 @@ fn a_workspace_in_a_file_of_no_project_is_warned_of_once_for_each_server() {
 }
 
 #[test]
+fn a_command_in_a_list_is_told_how_it_is_written() {
+    let told = |name: &str, text: &str| {
+        let problems = parse(name, text).unwrap_err().problems;
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        (problems[0].message.clone(), problems[0].hint.clone().unwrap())
+    };
+    let message = "`servers.a.command` wants a text, found a list".to_owned();
+    let client = r#"{"mcpServers": {"a": {"command": ["npx", "-y", "x"]}}}"#;
+    let hint = r#"write "command": "npx" and "args": ["-y", "x"]"#.to_owned();
+    assert_eq!(told(".mcp.json", client), (message.clone(), hint));
+    let own = "[servers.a]\ncommand = [\"npx\", \"-y\"]\nargs = [\"x\"]\n";
+    let hint = r#"write command = "npx" and args = ["-y", "x"]"#.to_owned();
+    assert_eq!(told("ostler.toml", own), (message, hint));
+}
+
+#[test]
+fn a_tilde_is_the_home_directory_of_paths_and_warned_of_in_arguments() {
+    let config = good("[servers.a]\ncommand = \"~/bin/run\"\ncwd = \"~/work\"\n");
+    assert_eq!(process(&config.servers[0]).command, "/home/ann/bin/run");
+    assert_eq!(process(&config.servers[0]).cwd.as_deref(), Some("/home/ann/work".as_ref()));
+    assert_eq!(config.notices, []);
+    let args = "[servers.a]\ncommand = \"x\"\nargs = [\"~/docs\", \"~\", \"a~/b\", \"~bob\"]\n";
+    assert_eq!(process(&good(args).servers[0]).args, ["~/docs", "~", "a~/b", "~bob"]);
+    let warned = |text: &str, hint: &str| {
+        let message =
+            format!("{text:?} in `servers.a.args` reaches the program as it is: no shell expands `~`");
+        (message, Some(format!("write the whole path, or {hint:?}")))
+    };
+    assert_eq!(
+        warnings("/proj/ostler.toml", args),
+        [warned("~/docs", "${env:HOME}/docs"), warned("~", "${env:HOME}")]
+    );
+    // This one is read by a shell.
+    let shell = "[servers.a]\ncommand = \"sh\"\nargs = [\"-lc\", \"~/bin/run\"]\n";
+    assert_eq!(warnings("/proj/ostler.toml", shell), []);
+}
+
+#[test]
 fn a_workspace_has_no_meaning_without_a_process_for_each() {
     let problems = bad("[servers.a]\ncommand = \"x\"\nworkspace = \"/w\"\n");
     assert_eq!(problems, ["`servers.a.workspace` has no meaning without isolation = \"workspace\""]);
