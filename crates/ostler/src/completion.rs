@@ -61,9 +61,20 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
     let typed = Typed::read();
     let grammar = || if typed.is_value_wanted() { without_flags(cli::grammar()) } else { cli::grammar() };
     let here = std::env::current_dir().ok();
+    if typed.is_pair_value() && !has_shown(&mut grammar(), here.as_deref()) {
+        return Some(ExitCode::SUCCESS);
+    }
     let answered =
         CompleteEnv::with_factory(grammar).var(VARIABLE).try_complete(std::env::args_os(), here.as_deref());
     Some(if answered.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns whether anything is offered besides what is hidden.
+fn has_shown(grammar: &mut Command, here: Option<&Path>) -> bool {
+    let words = Typed::words();
+    let index = words.len().saturating_sub(1);
+    let offered = clap_complete::engine::complete(grammar, words, index, here).unwrap_or_default();
+    offered.iter().any(|candidate| !candidate.is_hide_set())
 }
 
 /// Hides flags: they are offered where there is nothing else, and after a dash.
@@ -139,36 +150,36 @@ pub(crate) fn tokens() -> ArgValueCandidates {
 
 /// Offers the arguments of the tool that stands before them, and the values of those that have few.
 pub(crate) fn tool_arguments() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| {
-        arguments(word, |known, name| {
-            let tools = known.listed(Kind::Tools);
-            let schema = Schema::of_tool(&find_item(&tools, name)?.definition);
-            let offered = schema.arguments().into_iter().map(|it| Offered {
-                values: schema.values(&it.name),
-                name: it.name,
-                about: it.description,
-            });
-            Some(offered.collect())
-        })
-    })
+    ArgValueCompleter::new(|word: &OsStr| arguments(word, of_tool))
+}
+
+fn of_tool(known: &Known, name: &Named) -> Option<Vec<Offered>> {
+    let tools = known.listed(Kind::Tools);
+    let schema = Schema::of_tool(&find_item(&tools, name)?.definition);
+    let offered = schema.arguments().into_iter().map(|it| Offered {
+        values: schema.values(&it.name),
+        name: it.name,
+        about: it.description,
+    });
+    Some(offered.collect())
 }
 
 /// Offers the arguments of the prompt that stands before them.
 pub(crate) fn prompt_arguments() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| {
-        arguments(word, |known, name| {
-            let prompts = known.listed(Kind::Prompts);
-            let definition: Value = serde_json::from_slice(&find_item(&prompts, name)?.definition).ok()?;
-            let text = |it: &Value, key| it.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let arguments = definition.get("arguments")?.as_array()?.iter();
-            let offered = arguments.map(|it| Offered {
-                name: text(it, "name"),
-                values: Vec::new(),
-                about: text(it, "description"),
-            });
-            Some(offered.collect())
-        })
-    })
+    ArgValueCompleter::new(|word: &OsStr| arguments(word, of_prompt))
+}
+
+fn of_prompt(known: &Known, name: &Named) -> Option<Vec<Offered>> {
+    let prompts = known.listed(Kind::Prompts);
+    let definition: Value = serde_json::from_slice(&find_item(&prompts, name)?.definition).ok()?;
+    let text = |it: &Value, key| it.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let arguments = definition.get("arguments")?.as_array()?.iter();
+    let offered = arguments.map(|it| Offered {
+        name: text(it, "name"),
+        values: Vec::new(),
+        about: text(it, "description"),
+    });
+    Some(offered.collect())
 }
 
 /// An argument that is offered.
@@ -189,11 +200,10 @@ fn arguments(
     let Some(offered) = Named::of(&known, &typed).and_then(|named| offered(&known, &named)) else {
         return Vec::new();
     };
-    // Bash takes `=` for the end of a word, and asks for the value alone.
-    let split = typed.before.last().filter(|key| offered.iter().any(|it| it.name == **key));
+    let split = typed.split_key().or_else(|| typed.last_of(&offered));
     let (key, value, prefix) = match (word.split_once('='), split) {
         (Some((key, value)), _) => (key, value, format!("{key}=")),
-        (None, Some(key)) => (key.as_str(), word, String::new()),
+        (None, Some(key)) => (key, word, String::new()),
         (None, None) => {
             let is_new = |it: &&Offered| !typed.before.iter().any(|given| is_pair_of(given, &it.name));
             let fitting = offered.iter().filter(is_new).filter(|it| it.name.starts_with(word));
@@ -226,17 +236,27 @@ fn described(item: &Item) -> String {
 struct Typed {
     before: Vec<String>,
     word: OsString,
+    /// Whether the word follows a `=` that is a word of its own, as in bash.
+    is_after_equals: bool,
 }
 
 impl Typed {
-    fn read() -> Self {
+    /// Returns the words up to the one that is completed, with `ostler` itself.
+    fn words() -> Vec<OsString> {
         let mut words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
         // Bash says which word; the others end the line there.
         let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|text| text.parse().ok());
         words.truncate(index.map_or(words.len(), |index: usize| index.saturating_add(1)));
+        words
+    }
+
+    fn read() -> Self {
+        let mut words = Self::words();
         let word = words.pop().unwrap_or_default();
+        let is_after_equals = words.last().is_some_and(|last| last == "=");
         let before = words.into_iter().skip(1).filter(|word| word != "=");
-        Self { before: before.map(|word| word.to_string_lossy().into_owned()).collect(), word }
+        let before = before.map(|word| word.to_string_lossy().into_owned()).collect();
+        Self { before, word, is_after_equals }
     }
 
     /// Returns the value of a flag.
@@ -250,6 +270,33 @@ impl Typed {
             }
         }
         None
+    }
+
+    /// Returns the key that the word is the value of, where the shell takes `=` for a word of its own.
+    fn split_key(&self) -> Option<&str> {
+        let last = self.before.last().filter(|last| self.is_after_equals && !last.starts_with('-'));
+        last.map(String::as_str)
+    }
+
+    /// Returns the last word before, if it is the key of an argument: bash leaves the `=` out that the cursor stands
+    /// behind.
+    fn last_of(&self, offered: &[Offered]) -> Option<&str> {
+        let last = self.before.last().filter(|last| offered.iter().any(|it| it.name == **last));
+        last.map(String::as_str)
+    }
+
+    /// Returns whether the word is the value of a `key=value`, and not of a flag.
+    fn is_pair_value(&self) -> bool {
+        if !self.is_value_wanted() {
+            return false;
+        }
+        let is_after_key = || {
+            let known = Known::read()?;
+            let named = Named::of(&known, self)?;
+            let offered = [of_tool(&known, &named), of_prompt(&known, &named)];
+            offered.iter().flatten().find_map(|offered| self.last_of(offered)).map(drop)
+        };
+        self.word.as_encoded_bytes().contains(&b'=') || self.split_key().is_some() || is_after_key().is_some()
     }
 
     fn is_value_wanted(&self) -> bool {

@@ -8,10 +8,12 @@ use crate::home::Home;
 use crate::terminal::{Terminal, is_installed};
 
 /// What is typed before TAB, and the line that it becomes.
-const LINES: [(&str, &str); 12] = [
+const LINES: [(&str, &str); 14] = [
     ("ostler call ti", "ostler call time__"),
     ("ostler call time__ec", "ostler call time__echo"),
     ("ostler call time__echo te", "ostler call time__echo text="),
+    ("ostler call time__echo text=", "ostler call time__echo text="),
+    ("ostler call time__echo text=a", "ostler call time__echo text=a"),
     ("ostler call time ti", "ostler call time ti"),
     ("ostler stop ", "ostler stop time"),
     ("ostler logs t", "ostler logs time"),
@@ -65,6 +67,38 @@ fn bash_completes_servers_tools_arguments_and_roles() {
     let home = home();
     let setup = "source <(ostler completions bash); echo set up";
     check(&mut shell(&home, &["bash", "--norc", "--noprofile", "-i"], setup));
+}
+
+/// What the program answers to bash, which takes `=` for a word of its own.
+fn offered_to_bash(home: &Home, words: &[&str]) -> String {
+    let mut command = home.finding_command(&["--", "ostler"]);
+    let index = words.len().to_string();
+    command.args(words).env("OSTLER_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index);
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn the_place_of_a_value_offers_its_values_or_nothing() {
+    let home = Home::with_servers(&[("fake", &["--catalog", "catalog.json"])]);
+    let colour = r#"{"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}, "text": {"type": "string"}}}"#;
+    home.write("catalog.json", &format!(r#"{{"tools": [{{"name": "paint", "inputSchema": {colour}}}]}}"#));
+    assert_eq!(home.run(&["tools"]).code, Some(0));
+    let bash = |words: &[&str]| offered_to_bash(&home, &[&["call", "fake__paint"], words].concat());
+    // Of `colour=` bash passes the key and an empty word.
+    assert_eq!(bash(&["colour", ""]), "red\nblue");
+    assert_eq!(bash(&["colour", "=", "r"]), "red");
+    assert_eq!(bash(&["colour", "=", "green"]), "");
+    assert_eq!(bash(&["text", ""]), "");
+    assert_eq!(bash(&["text", "=", "a"]), "");
+    assert_eq!(bash(&["unknown", "=", "a"]), "");
+    let fish = |word: &str| offered(&home, &["call", "fake__paint", word]);
+    assert_eq!(fish("colour="), "colour=red\ncolour=blue\n");
+    assert_eq!(fish("text="), "");
+    assert!(bash(&["--ti"]).contains("--timeout"), "flags are still offered after a dash");
+    assert!(
+        bash(&["colour", "=", "red", "text", "=", "a", ""]).contains("--json"),
+        "and where there is nothing else"
+    );
 }
 
 #[test]
