@@ -245,6 +245,15 @@ fn complaint(failure: &Failure) -> Option<Complaint> {
     failure.cause.as_deref().and_then(Complaint::read)
 }
 
+/// Says what to do about a program that listens for HTTP in place of speaking on stdio, at a port that may be known.
+pub fn of_http_server(server: &str, port: Option<u16>) -> String {
+    let port = port.map_or_else(|| "PORT".into(), |port| port.to_string());
+    format!(
+        "it seems to be an HTTP server: run it yourself and write url = \"http://127.0.0.1:{port}/mcp\" in place of \
+         `command` of `{server}`, or drop the argument that makes it one (such as `streamableHttp`, `sse` or `--http`)"
+    )
+}
+
 fn of_complaint(server: &str, complaint: &Complaint) -> String {
     match complaint {
         Complaint::NoPackage => {
@@ -276,11 +285,7 @@ fn of_complaint(server: &str, complaint: &Complaint) -> String {
             )
         }
         Complaint::NoDocker => "start Docker, and see that you may use it (`docker ps`)".into(),
-        Complaint::ServesHttp => {
-            format!(
-                "it serves HTTP: start it yourself and name its `url`, or give it its switch for stdio in `args` of `{server}`"
-            )
-        }
+        Complaint::ServesHttp => of_http_server(server, None),
     }
 }
 

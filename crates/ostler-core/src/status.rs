@@ -255,6 +255,12 @@ pub struct StartStatus {
     pub age_ms: u64,
     /// Its last lines on stderr, control characters escaped.
     pub stderr: Vec<String>,
+    /// Whether the program seems to be an HTTP server, which never speaks on stdout.
+    #[serde(default)]
+    pub serves_http: bool,
+    /// Advice, where the start is not likely to come to its end.
+    #[serde(default)]
+    pub hint: Option<String>,
 }
 
 /// How far a start has come.
@@ -282,6 +288,9 @@ impl fmt::Display for StartStatus {
             Stage::WaitingForRoom => f.write_str("waits for a place in the process pool")?,
             Stage::WaitingForDownload => write!(f, "waits for another download by {manager}")?,
             Stage::Fetching => write!(f, "is being fetched by {manager}")?,
+            Stage::Starting if self.serves_http => {
+                f.write_str("seems to be an HTTP server and has not spoken MCP on stdout")?
+            }
             Stage::Starting => f.write_str("is starting")?,
         }
         write!(f, " for {}", Span(Duration::from_secs(self.age_ms.div_ceil(1_000))))?;

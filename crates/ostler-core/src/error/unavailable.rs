@@ -145,13 +145,14 @@ impl Unavailable {
 
     pub(super) fn hint(&self) -> String {
         let server = &self.server;
-        // In the other states a remedy is not what is needed next.
+        // In the other states a remedy is not what is needed next. A start has one only if it is not likely to come to its end.
         let is_failed = matches!(
             self.state,
             UnavailableState::Ejected
                 | UnavailableState::CannotStart
                 | UnavailableState::StartFailed
                 | UnavailableState::NeedsAuth
+                | UnavailableState::Starting
         );
         if let Some(remedy) = self.remedy.as_ref().filter(|_| is_failed) {
             let then = if remedy.needs_reload { format!("; then reload `{server}`") } else { String::new() };

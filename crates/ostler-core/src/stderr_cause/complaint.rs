@@ -92,7 +92,9 @@ impl Complaint {
             return Some(Self::NoVariable(name.to_owned()));
         }
         let listens = ["listening", "running on", "running at", "started on", "started at", "uvicorn"];
-        let is_http = lower.contains("http://") || lower.contains("port");
+        let has_word = |wanted: &str| lower.split(|c: char| !c.is_alphanumeric()).any(|word| word == wanted);
+        // A server says as well that it runs on stdio, with a transport of that name.
+        let is_http = (lower.contains("http://") || has_word("port")) && !has_word("stdio");
         (is_http && listens.iter().any(|word| lower.contains(word))).then_some(Self::ServesHttp)
     }
 }

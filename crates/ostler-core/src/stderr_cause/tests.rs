@@ -137,3 +137,19 @@ fn a_long_cause_is_cut_and_its_place_is_known() {
     let told = telling_line(&["starting".to_owned(), format!("Error: {}", "ä".repeat(400))]).unwrap();
     assert_eq!((told.at, told.text.chars().count()), (1, MAX_CHARS + 1));
 }
+
+#[test]
+fn a_server_that_runs_on_stdio_is_not_taken_for_one_that_serves_http() {
+    for line in [
+        "listening on port 3001",
+        "Server running on http://localhost:1",
+        "Uvicorn running on http://[::]:8000",
+    ] {
+        assert_eq!(Complaint::read(line), Some(Complaint::ServesHttp), "{line}");
+    }
+    for line in
+        ["Weather server running on stdio transport", "started on import", "listening for stdio, port unused"]
+    {
+        assert_eq!(Complaint::read(line), None, "{line}");
+    }
+}

@@ -29,6 +29,9 @@ fn row(status: &ServerStatus) -> Value {
     let mut row = json!({"name": status.name.as_str(), "state": status.state.as_str()});
     if let Some(start) = &status.start {
         row["start"] = json!({"stage": start.stage, "ageMs": start.age_ms});
+        if let Some(hint) = &start.hint {
+            row["start"]["hint"] = hint.as_str().into();
+        }
     }
     let is_out = matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth);
     if let Some(error) = status.last_error.as_ref().filter(|_| is_out) {

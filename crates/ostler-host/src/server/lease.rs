@@ -456,7 +456,11 @@ impl Slot {
                     Stage::Fetching | Stage::WaitingForDownload => UnavailableState::Fetching,
                     _ => UnavailableState::Starting,
                 };
-                self.unavailable(state, format!("it {start}{last}"), Some(COME_BACK))
+                let mut error = self.unavailable(state, format!("it {start}{last}"), Some(COME_BACK));
+                if let CallError::Unavailable(it) = &mut error {
+                    it.remedy = start.hint.map(|text| Box::new(Remedy { text, needs_reload: false }));
+                }
+                error
             }
             (_, None) => self.unavailable(
                 UnavailableState::Starting,

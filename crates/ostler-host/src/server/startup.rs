@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use ostler_core::downloader::Downloader;
 use ostler_core::fault::FaultKind;
+use ostler_core::name::ServerName;
+use ostler_core::remedy;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::{Stage, StartStatus};
+use ostler_core::stderr_cause::Complaint;
 use ostler_core::supervisor::Failure;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::upstream::stdio::{LogLine, StderrTail, Usage};
+use crate::upstream::stdio::{LogLine, StderrTail, Usage, listening_port};
 
 /// Time between two readings of the process tree: short against the time that a start takes, and some hundred system
 /// calls each.
@@ -27,6 +30,10 @@ const QUIET: Duration = Duration::from_secs(5);
 /// written to disk once in a while.
 const DOWNLOAD_QUIET: Duration = Duration::from_secs(60);
 
+/// Time between two looks for signs of an HTTP server; an eighth of shorter limits. It is told of when two in a row find
+/// one: a server that speaks on stdio as well has answered by then.
+const HTTP_LOOK: Duration = Duration::from_secs(5);
+
 /// How much longer a busy start may take than an idle one.
 const BUSY_FACTOR: u32 = 5;
 
@@ -38,6 +45,7 @@ const LONGEST_DOWNLOAD_TURN: Duration = Duration::from_secs(90);
 
 /// One start under way.
 pub struct Startup {
+    server: ServerName,
     /// The package manager that may have to download the server first.
     downloader: Option<Downloader>,
     state: Mutex<State>,
@@ -56,6 +64,20 @@ struct State {
     active: Instant,
     /// Whether the tree used no CPU between the last two readings.
     is_cpu_idle: bool,
+    /// When signs of an HTTP server were last looked for.
+    http_looked: Instant,
+    http: HttpSigns,
+}
+
+/// Signs of a program that listens for HTTP in place of speaking on stdio.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum HttpSigns {
+    #[default]
+    None,
+    /// Seen at the last look.
+    Seen,
+    /// Seen twice in a row; the port it listens on, if that is known.
+    Certain(Option<u16>),
 }
 
 /// The process of a start.
@@ -79,8 +101,10 @@ impl Startup {
             seen: Default::default(),
             active: now,
             is_cpu_idle: false,
+            http_looked: now,
+            http: HttpSigns::None,
         };
-        Arc::new(Self { downloader: spec.downloader(), state: Mutex::new(state) })
+        Arc::new(Self { server: spec.name.clone(), downloader: spec.downloader(), state: Mutex::new(state) })
     }
 
     /// Takes note how long the last good start took: one that needs about as long again is no reason to give up.
@@ -141,8 +165,16 @@ impl Startup {
             Some(process) => {
                 sleep(LOOK.min(limit / 8)).await;
                 let written = process.stderr.written();
-                let read = tokio::task::spawn_blocking(move || Usage::of_tree(process.root)).await;
-                self.note((read.unwrap_or_default(), written));
+                let is_due = self.is_http_look_due();
+                let read = tokio::task::spawn_blocking(move || {
+                    let http = is_due.then(|| (listening_port(process.root), is_http_told(&process.stderr)));
+                    (Usage::of_tree(process.root), http)
+                });
+                let (usage, http) = read.await.unwrap_or_default();
+                self.note((usage, written));
+                if let Some((port, is_told)) = http {
+                    self.note_http(port, is_told);
+                }
             }
             // A remote server shows nothing of what it does. The process may still come.
             None => sleep(left.min(LOOK)).await,
@@ -158,6 +190,33 @@ impl Startup {
         }
     }
 
+    fn is_http_look_due(&self) -> bool {
+        let state = self.lock();
+        let is_certain = matches!(state.http, HttpSigns::Certain(_));
+        !is_certain && state.http_looked.elapsed() >= HTTP_LOOK.min(state.limit / 8)
+    }
+
+    /// Takes note of a port that the process tree listens on, and of words that say that it serves HTTP. A program that
+    /// does so is not being downloaded any more.
+    fn note_http(&self, port: Option<u16>, is_told: bool) {
+        let mut state = self.lock();
+        state.http_looked = Instant::now();
+        state.http = match state.http {
+            _ if port.is_none() && !is_told => HttpSigns::None,
+            HttpSigns::None => HttpSigns::Seen,
+            HttpSigns::Seen | HttpSigns::Certain(_) => HttpSigns::Certain(port),
+        };
+        if matches!(state.http, HttpSigns::Certain(_)) && state.stage == Stage::Fetching {
+            state.stage = Stage::Starting;
+        }
+    }
+
+    /// Returns advice for a start that is not likely to come to its end.
+    fn hint(&self, state: &State) -> Option<String> {
+        let HttpSigns::Certain(port) = state.http else { return None };
+        Some(remedy::of_http_server(self.server.as_str(), port))
+    }
+
     fn check(&self) -> Result<(), Failure> {
         let state = self.lock();
         let (age, quiet) = (state.since.elapsed(), state.active.elapsed());
@@ -170,6 +229,7 @@ impl Startup {
         let limit = if age < longest { state.limit } else { longest };
         let mut failure = Failure::new(FaultKind::StartTimeout(limit), Instant::now().into_std());
         failure.quote(state.process.as_ref().map(|it| it.stderr.end()).unwrap_or_default());
+        failure.hint = self.hint(&state).map(Into::into);
         Err(failure)
     }
 
@@ -200,12 +260,19 @@ impl Startup {
             pid: state.process.as_ref().map(|process| process.pid),
             age_ms: u64::try_from(state.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             stderr: state.words(),
+            serves_http: matches!(state.http, HttpSigns::Certain(_)),
+            hint: self.hint(&state),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns whether a server's output says that it listens for HTTP.
+fn is_http_told(stderr: &StderrTail) -> bool {
+    stderr.end().iter().any(|line| Complaint::read(line) == Some(Complaint::ServesHttp))
 }
 
 impl State {

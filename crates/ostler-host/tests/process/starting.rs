@@ -147,6 +147,57 @@ async fn a_start_that_hangs_shows_its_process_and_its_words() {
     stage.close().await;
 }
 
+/// The status of a program named like a package manager that becomes what `script` is, once it is told of as an HTTP server.
+async fn http_server(stage: &Stage, script: &str) -> ServerStatus {
+    let program = stage.path("npx");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut spec = ServerSpec::stdio(ServerName::new("web").unwrap(), &program).args(["web"]).lazy();
+    // Signs are looked for at an eighth of the limit, which is far away.
+    (spec.start_timeout, spec.fetch_timeout) = (Duration::from_secs(16), Duration::from_secs(16));
+    stage.spawn(spec).await;
+    let call = stage.begin("web", "echo", none());
+    let is_told = |status: &ServerStatus| status.start.as_ref().is_some_and(|start| start.serves_http);
+    stage.until("web", "seems to be an HTTP server", is_told).await;
+    let status = stage.status("web");
+    assert_eq!((status.state, status.starts_total, call.is_finished()), (State::Starting, 1, false));
+    call.abort();
+    status
+}
+
+#[tokio::test]
+async fn a_program_that_says_that_it_listens_for_http_is_told_of_while_it_starts() {
+    let stage = Stage::guarded();
+    let script = "echo MCP Streamable HTTP Server listening on port 3001 >&2\nexec sleep 1000";
+    let start = http_server(&stage, script).await.start.unwrap();
+    assert_eq!(start.stage, StartStage::Starting);
+    assert!(start.to_string().starts_with("seems to be an HTTP server and has not spoken MCP"), "{start}");
+    let hint = start.hint.unwrap();
+    assert!(
+        hint.contains("url = \"http://127.0.0.1:PORT/mcp\"") && hint.contains("`streamableHttp`"),
+        "{hint}"
+    );
+    let request = Request::tool(&stage.me, "web", "echo", Arguments::none()).unwrap();
+    let error = stage.host.send(request.within(Duration::from_millis(1))).await.unwrap_err();
+    let (state, cause) = unavailable(&error);
+    assert_eq!(state, UnavailableState::Starting);
+    assert!(cause.contains("seems to be an HTTP server"), "{cause}");
+    assert!(error.render().contains(&hint), "{}", error.render());
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_program_that_listens_on_a_port_and_says_nothing_is_told_of_with_the_port() {
+    let stage = Stage::guarded();
+    let listen = "import socket, time; s = socket.create_server((\"127.0.0.1\", 0)); \
+                  open(\"port\", \"w\").write(str(s.getsockname()[1])); time.sleep(1000)";
+    let script = format!("cd {}\nexec python3 -c '{listen}'", stage.path(""));
+    let start = http_server(&stage, &script).await.start.unwrap();
+    let port = &stage.lines("port")[0];
+    assert!(start.hint.unwrap().contains(&format!("http://127.0.0.1:{port}/mcp")), "port {port}");
+    stage.close().await;
+}
+
 /// A program named like a package manager that takes a while, says so, and becomes a server.
 fn package_manager(stage: &Stage) -> String {
     let (program, log) = (stage.path("npx"), stage.path("log"));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ostler_core::catalog::exposed_name;
-use ostler_core::error::{CallError, Unavailable, UnavailableState};
+use ostler_core::error::{CallError, Remedy, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
 use ostler_core::status::State;
@@ -87,6 +87,7 @@ async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
     };
     let statuses = reach.statuses().await.ok()?;
     let status = statuses.into_iter().find(|status| status.name == *server)?;
+    let hint = status.start.as_ref().and_then(|start| start.hint.clone());
     let (state, cause) = match (status.start, status.last_error) {
         (Some(start), _) if status.state == State::Fetching => {
             (UnavailableState::Fetching, format!("it {start}"))
@@ -99,7 +100,8 @@ async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
         _ => return None,
     };
     let action = "it is being started again".into();
-    let unavailable = Unavailable { action, ..Unavailable::new(server.clone(), state, cause, None) };
+    let remedy = hint.map(|text| Box::new(Remedy { text, needs_reload: false }));
+    let unavailable = Unavailable { action, remedy, ..Unavailable::new(server.clone(), state, cause, None) };
     Some(Failure::Late(CallError::Unavailable(unavailable)))
 }
 

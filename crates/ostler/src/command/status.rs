@@ -175,6 +175,7 @@ impl Shown {
             State::Ejected => format!("{hint}; then {}", command(&format!("reload {}", status.name))),
             _ => hint,
         });
+        let hint = hint.or_else(|| status.start.as_ref()?.hint.clone());
         let words =
             status.start.as_ref().map(ToString::to_string).or_else(|| failure.map(ToString::to_string));
         Self { status, start_ms: None, error: None, words, hint }

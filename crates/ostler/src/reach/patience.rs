@@ -94,6 +94,7 @@ pub(super) async fn reporting<T>(
                 .is_some_and(|(stage, at)| *stage == start.stage && at.elapsed() < every);
             if !is_told {
                 tell(&clean(&format!("waiting: `{}` {start}", status.name)));
+                start.hint.iter().for_each(|hint| tell(&clean(&format!("  hint: {hint}"))));
                 told.insert(status.name, (start.stage, Instant::now()));
             }
         }

@@ -33,4 +33,4 @@ pub(crate) use login_path::LoginPath;
 pub use played::played;
 pub use stderr_tail::LogLine;
 pub(crate) use stderr_tail::StderrTail;
-pub(crate) use usage::Usage;
+pub(crate) use usage::{Usage, listening_port};

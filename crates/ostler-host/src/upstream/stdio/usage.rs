@@ -1,5 +1,6 @@
 //! Resource usage of a process tree, as `/proc` tells it: enough to tell a server that works from one that hangs.
 
+use std::collections::HashSet;
 use std::fs;
 
 /// CPU time and IO of a process and all its descendants. Only a comparison with a later reading means anything.
@@ -19,17 +20,51 @@ const MAX_PROCESSES: usize = 1_024;
 impl Usage {
     /// Reads the usage of a tree. Processes that can't be read count as idle.
     pub(crate) fn of_tree(root: u32) -> Self {
-        let mut usage = Self::default();
-        let mut tree = vec![root];
-        while usage.processes < tree.len() && tree.len() < MAX_PROCESSES {
-            let pid = tree[usage.processes];
-            usage.processes += 1;
-            usage.cpu += cpu_of(pid).unwrap_or_default();
-            usage.io += io_of(pid).unwrap_or_default();
-            tree.extend(children_of(pid));
+        let tree = tree_of(root);
+        Self {
+            cpu: tree.iter().filter_map(|pid| cpu_of(*pid)).sum(),
+            io: tree.iter().filter_map(|pid| io_of(*pid)).sum(),
+            processes: tree.len(),
         }
-        usage
     }
+}
+
+/// Returns the processes of a tree, the root first.
+fn tree_of(root: u32) -> Vec<u32> {
+    let mut tree = vec![root];
+    let mut read = 0;
+    while read < tree.len() && tree.len() < MAX_PROCESSES {
+        tree.extend(children_of(tree[read]));
+        read += 1;
+    }
+    tree
+}
+
+/// Returns the lowest TCP port that a process of a tree listens on.
+pub(crate) fn listening_port(root: u32) -> Option<u16> {
+    tree_of(root).into_iter().filter_map(port_of).min()
+}
+
+fn port_of(pid: u32) -> Option<u16> {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let targets = files.filter_map(|file| fs::read_link(file.path()).ok()?.to_str().map(str::to_owned));
+    let inode = |target: String| Some(target.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    let sockets: HashSet<String> = targets.filter_map(inode).collect();
+    if sockets.is_empty() {
+        return None;
+    }
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")));
+    let listening = tables.iter().flatten().flat_map(|table| table.lines().filter_map(listening_socket));
+    listening.filter(|(inode, _)| sockets.contains(*inode)).map(|(_, port)| port).min()
+}
+
+/// Reads a line of `/proc/PID/net/tcp`: inode and port of a socket that listens.
+fn listening_socket(line: &str) -> Option<(&str, u16)> {
+    const LISTEN: &str = "0A";
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (local, state) = (fields.next()?, fields.nth(1)?);
+    let port = u16::from_str_radix(local.rsplit(':').next()?, 16).ok()?;
+    Some((fields.nth(5)?, port)).filter(|_| state == LISTEN)
 }
 
 /// Returns the root of the tree that a process belongs to: its guard, to which orphans of the process fall, where there is
@@ -93,6 +128,18 @@ mod tests {
         while !is_so() {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn the_port_that_a_tree_listens_on_is_found_and_no_other() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _connection = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert_eq!(port_of(std::process::id()), Some(port));
+        let idle = shell("exec sleep 1000").unwrap();
+        assert_eq!(listening_port(idle.0.id()), None, "sockets of others do not count");
+        drop(listener);
+        assert_eq!(port_of(std::process::id()), None);
     }
 
     #[test]
