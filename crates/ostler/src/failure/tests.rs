@@ -83,3 +83,17 @@ fn a_full_disk_is_no_reason_to_throw_tokens_away() {
     let machine = Failure::Machine(io::Error::from(io::ErrorKind::StorageFull)).hint();
     assert!(machine.unwrap().contains("make room"));
 }
+
+#[test]
+fn a_start_that_has_a_remedy_is_not_told_to_wait_longer() {
+    use ostler_core::error::{Remedy, Unavailable, UnavailableState};
+    let server = ostler_core::name::ServerName::new("web").unwrap();
+    let late = |remedy| {
+        let unavailable =
+            Unavailable::new(server.clone(), UnavailableState::Starting, "it is starting".into(), None);
+        Failure::Late(CallError::Unavailable(Unavailable { remedy, ..unavailable })).hint()
+    };
+    assert_eq!(late(None).as_deref(), Some("try again with a longer --timeout"));
+    let remedy = Remedy { text: "write its url".into(), needs_reload: false };
+    assert_eq!(late(Some(Box::new(remedy))).as_deref(), Some("write its url"));
+}

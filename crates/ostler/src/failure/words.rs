@@ -95,6 +95,8 @@ impl Failure {
             Self::Late(error) if error.exit_code() == 8 => {
                 Some("check whether it took effect before trying again with a longer --timeout".into())
             }
+            // More time does not help a start that has a remedy.
+            Self::Late(error @ CallError::Unavailable(Unavailable { remedy: Some(_), .. })) => error.hint(),
             Self::Late(_) => Some("try again with a longer --timeout".into()),
             Self::Usage { hint, .. } => hint.clone(),
             Self::Unreadable { hint, .. } | Self::Relay { hint, .. } => Some((*hint).into()),
