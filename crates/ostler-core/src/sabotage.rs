@@ -1,144 +1,129 @@
-//! Faults that are built in on purpose, to find out whether a checker sees them.
+//! Faults that are built in on purpose, to prove that `scripts/chaos` sees them.
 //!
-//! They exist only in builds with the feature `sabotage`, which no release build
-//! can have. Without it [`is_on`] is `false` at compile time, and nothing of a
-//! fault is left. With it, the variable `OSTLER_SABOTAGE` names the one fault
-//! that a process has; without the variable it has none.
+//! They exist only in builds with `--cfg ostler_sabotage`, which
+//! `scripts/chaos-proof` makes and which can't be optimised. There the variable
+//! `OSTLER_SABOTAGE` names the one fault of a process; without it a process has
+//! none. In every other build [`sabotage!`](crate::sabotage!) expands to nothing.
 
-#[cfg(all(feature = "sabotage", not(debug_assertions)))]
-compile_error!("the feature `sabotage` builds a program that is broken on purpose; it is never released");
+#[cfg(all(ostler_sabotage, not(debug_assertions)))]
+compile_error!("`--cfg ostler_sabotage` builds a program that is broken on purpose; it is never released");
 
-/// What can be broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sabotage {
-    /// An answer is lost on its way to whoever waits for it.
-    LostAnswer,
-    /// Two callers are given each other's answers.
-    SwappedAnswers,
-    /// A call that may have run is sent again.
-    RetryUnknown,
-    /// A call that may have run is said not to have.
-    FalseRefusal,
-    /// The endpoint of one server takes every caller for a local one.
-    PolicyHole,
-    /// Lists show what their reader may not use.
-    UnfilteredList,
-    /// What is remembered for one caller is remembered for all.
-    UnpartitionedCache,
-    /// What is remembered is never forgotten.
-    StaleCache,
-    /// A breaker that tries again lets everybody through.
-    BreakerWithoutPermit,
-    /// A process that has ended is not waited for.
-    UnreapedChild,
-    /// Descendants in sessions of their own are not ended with their server.
-    StrayDescendant,
-    /// A server that has crashed is not started again.
-    StayDown,
-    /// Failures of one caller open the breaker for every caller.
-    SharedBreaker,
-    /// Looking at lists after a start starts the server again.
-    RestlessRefresh,
+/// Runs a statement if the process has the fault: `sabotage!(LostAnswer, return)`.
+#[cfg(ostler_sabotage)]
+#[macro_export]
+macro_rules! sabotage {
+    ($fault:ident, $($statement:tt)+) => {
+        if $crate::sabotage::is_on($crate::sabotage::Fault::$fault) {
+            $($statement)+;
+        }
+    };
 }
 
-/// Whether this process has that fault.
-#[cfg(not(feature = "sabotage"))]
-#[inline]
-pub const fn is_on(_: Sabotage) -> bool {
-    false
+/// Expands to nothing: this build has no faults.
+#[cfg(not(ostler_sabotage))]
+#[macro_export]
+macro_rules! sabotage {
+    ($fault:ident, $($statement:tt)+) => {};
 }
 
-/// The variable that processes with a cleared environment need nevertheless; none.
-#[cfg(not(feature = "sabotage"))]
-pub const fn inherited() -> Option<&'static str> {
-    None
-}
+#[cfg(ostler_sabotage)]
+pub use self::faults::{FAULTS, Fault, VARIABLE, chosen, inherited, is_on};
 
-/// The variable that processes with a cleared environment need nevertheless.
-#[cfg(feature = "sabotage")]
-pub const fn inherited() -> Option<&'static str> {
-    Some(VARIABLE)
-}
-
-#[cfg(feature = "sabotage")]
-pub use self::chosen::{VARIABLE, chosen, is_on};
-
-#[cfg(feature = "sabotage")]
-mod chosen {
+#[cfg(ostler_sabotage)]
+mod faults {
+    use std::ffi::OsString;
     use std::sync::OnceLock;
-
-    use super::Sabotage;
 
     /// The variable that names the fault.
     pub const VARIABLE: &str = "OSTLER_SABOTAGE";
 
-    /// Whether this process has that fault.
-    pub fn is_on(fault: Sabotage) -> bool {
-        static CHOSEN: OnceLock<Option<Sabotage>> = OnceLock::new();
-        *CHOSEN.get_or_init(|| chosen().ok().flatten()) == Some(fault)
+    /// A promise that is broken.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Fault {
+        /// Loses every eighth answer of a server on its way to the caller.
+        LostAnswer,
+        /// Gives two callers each other's answers.
+        SwappedAnswers,
+        /// Sends a call again that may have run.
+        RetryUnknown,
+        /// Tells the caller that a call which may have run has not.
+        FalseRefusal,
+        /// Takes every caller of a server's own endpoint for a local one.
+        PolicyHole,
+        /// Shows items in lists that the caller may not use.
+        UnfilteredList,
+        /// Shares answers that are cached for one caller with all callers.
+        UnpartitionedCache,
+        /// Never expires cached answers.
+        StaleCache,
+        /// Lets every call through a half-open breaker.
+        BreakerWithoutPermit,
+        /// Leaves ended processes as zombies.
+        UnreapedChild,
+        /// Spares descendants of a server that have left its process group.
+        StrayDescendant,
+        /// Does not restart a crashed server.
+        StayDown,
+        /// Opens the breaker for every caller when one caller's calls fail.
+        SharedBreaker,
+        /// Starts a server again by refreshing its lists after a start.
+        RestlessRefresh,
     }
 
-    /// The fault of this process. The error names what the variable holds instead of one.
+    /// Each fault with its name in the variable.
+    pub const FAULTS: [(Fault, &str); 14] = [
+        (Fault::LostAnswer, "lost-answer"),
+        (Fault::SwappedAnswers, "swapped-answers"),
+        (Fault::RetryUnknown, "retry-unknown"),
+        (Fault::FalseRefusal, "false-refusal"),
+        (Fault::PolicyHole, "policy-hole"),
+        (Fault::UnfilteredList, "unfiltered-list"),
+        (Fault::UnpartitionedCache, "unpartitioned-cache"),
+        (Fault::StaleCache, "stale-cache"),
+        (Fault::BreakerWithoutPermit, "breaker-without-permit"),
+        (Fault::UnreapedChild, "unreaped-child"),
+        (Fault::StrayDescendant, "stray-descendant"),
+        (Fault::StayDown, "stay-down"),
+        (Fault::SharedBreaker, "shared-breaker"),
+        (Fault::RestlessRefresh, "restless-refresh"),
+    ];
+
+    /// Returns whether this process has the fault.
+    pub fn is_on(fault: Fault) -> bool {
+        static CHOSEN: OnceLock<Option<Fault>> = OnceLock::new();
+        *CHOSEN.get_or_init(|| chosen().ok().flatten().map(|(fault, _)| fault)) == Some(fault)
+    }
+
+    /// Returns the variable for a process with a cleared environment.
+    #[expect(clippy::disallowed_methods, reason = "as in `chosen`")]
+    pub fn inherited() -> Option<(&'static str, OsString)> {
+        Some((VARIABLE, std::env::var_os(VARIABLE)?))
+    }
+
+    /// Returns the fault of this process and its name. The error is a value of the variable that names no fault.
     #[expect(
         clippy::disallowed_methods,
         reason = "a fault that came in as an argument would change every signature on its way, in honest builds too"
     )]
-    pub fn chosen() -> Result<Option<Sabotage>, String> {
-        let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return Ok(None) };
-        let named = Sabotage::ALL.into_iter().find(|fault| name == fault.name());
-        named.map(Some).ok_or_else(|| name.to_string_lossy().into_owned())
-    }
-
-    impl Sabotage {
-        /// All of them.
-        pub const ALL: [Self; 14] = [
-            Self::LostAnswer,
-            Self::SwappedAnswers,
-            Self::RetryUnknown,
-            Self::FalseRefusal,
-            Self::PolicyHole,
-            Self::UnfilteredList,
-            Self::UnpartitionedCache,
-            Self::StaleCache,
-            Self::BreakerWithoutPermit,
-            Self::UnreapedChild,
-            Self::StrayDescendant,
-            Self::StayDown,
-            Self::SharedBreaker,
-            Self::RestlessRefresh,
-        ];
-
-        /// Its name in the variable.
-        pub const fn name(self) -> &'static str {
-            match self {
-                Self::LostAnswer => "lost-answer",
-                Self::SwappedAnswers => "swapped-answers",
-                Self::RetryUnknown => "retry-unknown",
-                Self::FalseRefusal => "false-refusal",
-                Self::PolicyHole => "policy-hole",
-                Self::UnfilteredList => "unfiltered-list",
-                Self::UnpartitionedCache => "unpartitioned-cache",
-                Self::StaleCache => "stale-cache",
-                Self::BreakerWithoutPermit => "breaker-without-permit",
-                Self::UnreapedChild => "unreaped-child",
-                Self::StrayDescendant => "stray-descendant",
-                Self::StayDown => "stay-down",
-                Self::SharedBreaker => "shared-breaker",
-                Self::RestlessRefresh => "restless-refresh",
-            }
-        }
+    pub fn chosen() -> Result<Option<(Fault, &'static str)>, String> {
+        let Some(wanted) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let named = FAULTS.into_iter().find(|(_, name)| wanted == *name);
+        named.map(Some).ok_or_else(|| wanted.to_string_lossy().into_owned())
     }
 }
 
-#[cfg(all(test, not(feature = "sabotage")))]
+#[cfg(all(test, not(ostler_sabotage)))]
 mod tests {
-    use super::*;
-
-    /// Evaluated by the compiler, so an honest build can't even ask at run time.
-    const IS_BROKEN: bool = is_on(Sabotage::RetryUnknown);
+    /// Would not compile if the macro left anything of its arguments.
+    fn verdict() -> &'static str {
+        sabotage!(NoSuchFault, return no_such_function("broken"));
+        "honest"
+    }
 
     #[test]
     fn an_honest_build_has_no_fault_whatever_the_environment_says() {
-        assert_eq!([IS_BROKEN, is_on(Sabotage::PolicyHole)], [false; 2]);
+        assert_eq!(verdict(), "honest");
     }
 }

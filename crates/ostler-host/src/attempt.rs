@@ -7,7 +7,7 @@ use ostler_core::breaker::Mark;
 use ostler_core::error::{CallError, RpcAnswer, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
-use ostler_core::sabotage::{self, Sabotage};
+use ostler_core::sabotage;
 use ostler_core::spec::ToolRules;
 use ostler_core::weigh::{self, Effect, Weight, weigh};
 use ostler_wire::{Outcome, RpcError};
@@ -216,9 +216,14 @@ fn not_there(slot: &Slot, request: &Request<'_>) -> CallError {
 
 /// Turns the last fault into what the caller is told.
 fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> CallError {
+    sabotage!(
+        FalseRefusal,
+        if fault.delivery == Delivery::Unknown {
+            return slot.congested();
+        }
+    );
     let server = slot.key.server.clone();
     match (&fault.kind, fault.delivery) {
-        (_, Delivery::Unknown) if sabotage::is_on(Sabotage::FalseRefusal) => slot.congested(),
         (FaultKind::TimedOut(_), delivery) => {
             CallError::TimedOut { server, after: clock.began.elapsed(), delivery }
         }

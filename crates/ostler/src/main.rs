@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    #[cfg(ostler_sabotage)]
     if let Some(code) = sabotage::refuse_unknown() {
         return code;
     }

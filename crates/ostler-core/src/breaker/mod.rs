@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use hashlink::LinkedHashMap;
 
 use self::scope::Scope;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::spec::BreakerSettings;
 
 /// Callers at tools whose failures are counted; the one that failed least recently is forgotten first. More than
@@ -259,9 +259,7 @@ impl Breaker {
         }
         self.server.consecutive = self.server.consecutive.saturating_add(1);
         self.witnesses.add(origin.caller);
-        if sabotage::is_on(Sabotage::SharedBreaker) {
-            self.witnesses = Witnesses::Several;
-        }
+        sabotage!(SharedBreaker, self.witnesses = Witnesses::Several);
         if self.server.is_closed() && !matches!(self.witnesses, Witnesses::Several) {
             return;
         }

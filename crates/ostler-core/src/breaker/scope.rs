@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::{Circuit, MAX_RESET, PROBE_RETRY};
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::spec::BreakerSettings;
 
 #[derive(Debug, Default)]
@@ -36,17 +36,19 @@ pub(super) struct Scope {
 impl Scope {
     /// Asks to pass; the value is what the probe holds, if the caller is the probe. Refused with the time to wait.
     pub(super) fn admit(&mut self, now: Instant) -> Result<Option<Arc<()>>, Duration> {
+        sabotage!(
+            BreakerWithoutPermit,
+            if let State::HalfOpen { probe, .. } = &mut self.state {
+                *probe = Weak::new();
+            }
+        );
         let wait = match &self.state {
             State::Closed => return Ok(None),
             State::Open { since, wait } => match time_left(*since, *wait, now) {
                 Some(retry_after) => return Err(retry_after),
                 None => *wait,
             },
-            State::HalfOpen { probe, .. }
-                if is_alive(probe) && !sabotage::is_on(Sabotage::BreakerWithoutPermit) =>
-            {
-                return Err(PROBE_RETRY);
-            }
+            State::HalfOpen { probe, .. } if is_alive(probe) => return Err(PROBE_RETRY),
             State::HalfOpen { wait, .. } => *wait,
         };
         let probe = Arc::new(());

@@ -28,7 +28,7 @@ use self::key::Address;
 pub use self::key::{Key, Scope};
 use self::shelf::Shelf;
 use crate::name::ServerName;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 
 /// What an entry costs beside its key and body: the records in the maps. The
 /// exact figure does not matter; that a million empty answers are not free does.
@@ -106,9 +106,7 @@ impl Entry {
     }
 
     fn remaining(&self, now: Instant) -> Option<Duration> {
-        if sabotage::is_on(Sabotage::StaleCache) {
-            return Some(self.ttl);
-        }
+        sabotage!(StaleCache, return Some(self.ttl));
         self.ttl.checked_sub(now.saturating_duration_since(self.received)).filter(|left| !left.is_zero())
     }
 }

@@ -6,7 +6,7 @@ use super::{AUTH_RETRY, Ejection, Failure, MAX_READMISSION_FACTOR, Phase, Superv
 use crate::breaker::Circuit;
 use crate::fault::FaultKind;
 use crate::restart::Decision;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 
 /// Delay before the second start of a server that has never come up, in first delays: what it needs may be seconds late.
 const NEVER_UP: u32 = 5;
@@ -108,9 +108,7 @@ impl Supervisor {
     /// fails for the first time is started again at once: its callers wait. The last restart of the budget
     /// waits the longest delay, so that the budget lasts while something that the server needs comes up.
     fn delay(&mut self, now: Instant, past: Past, rng: &mut fastrand::Rng) -> Duration {
-        if sabotage::is_on(Sabotage::StayDown) {
-            return Duration::from_secs(3_600);
-        }
+        sabotage!(StayDown, return Duration::from_secs(3_600));
         match past {
             Past::Proven if self.backoff.is_rested() => self.backoff.skip(),
             _ if self.budget.is_spent(now) => self.backoff.longest(),
@@ -123,8 +121,11 @@ impl Supervisor {
     /// that is away is tried at the pace of restarts; without any, ever more seldom and not while the breaker is open.
     fn stay_away(&mut self, now: Instant, (past, is_away): (Past, bool), rng: &mut fastrand::Rng) -> Phase {
         self.is_on_probation = false;
+        sabotage!(StayDown, {
+            let late = now + Duration::from_secs(3_600);
+            return Phase::Backoff { soonest: late, until: late, is_start_failure: past == Past::NotStarted };
+        });
         let delay = match past {
-            _ if sabotage::is_on(Sabotage::StayDown) => Duration::from_secs(3_600),
             Past::Proven if self.backoff.is_rested() => self.backoff.skip(),
             Past::NotStarted if !self.has_started => self.backoff.next_from(NEVER_UP, rng),
             Past::Proven | Past::Unproven | Past::NotStarted => self.backoff.next(rng),

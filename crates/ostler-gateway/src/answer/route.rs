@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::sabotage::{self, Sabotage};
+use ostler_core::sabotage;
 use ostler_host::upstream::SharedVoice;
 use ostler_host::{Kind, Refused, Unknown};
 use ostler_wire::{Change, INVALID_PARAMS, METHOD_NOT_FOUND, Params, RESOURCE_NOT_FOUND, is_name, is_uri};
@@ -28,9 +28,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         return Reply::invalid("`arguments` is not an object");
     }
     if let Face::One(server) = &exchange.face {
-        if sabotage::is_on(Sabotage::PolicyHole) {
-            exchange.caller = Caller::local();
-        }
+        sabotage!(PolicyHole, exchange.caller = Caller::local());
         let route = Route::to_only(server.clone(), take(&mut exchange.params));
         return relay::relay(gateway, exchange, route).await;
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use ostler_core::sabotage;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
@@ -90,11 +89,12 @@ impl Warden {
         check_proc()?;
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut child = Command::new(&self.command.program)
-            .args(&self.command.args)
-            // A server can look at its parents; they have nothing to show.
-            .env_clear()
-            .envs(sabotage::inherited().and_then(|name| Some((name, std::env::var_os(name)?))))
+        let mut command = Command::new(&self.command.program);
+        // A server can look at its parents; they have nothing to show.
+        command.args(&self.command.args).env_clear();
+        #[cfg(ostler_sabotage)]
+        command.envs(ostler_core::sabotage::inherited());
+        let mut child = command
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -20,7 +20,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
 use ostler_core::fault::Exit;
-use ostler_core::sabotage::{self, Sabotage};
+use ostler_core::sabotage;
 
 use super::descendants::{Family, signal_all};
 use super::memory_lock::StopPath;
@@ -125,9 +125,7 @@ impl Post {
         if self.is_running {
             let _ = killpg(self.server, signal);
         }
-        if sabotage::is_on(Sabotage::StrayDescendant) {
-            return;
-        }
+        sabotage!(StrayDescendant, return);
         let everyone = Family::now().descendants_of(getpid().as_raw());
         signal_all(&everyone, signal);
         if signal == Signal::SIGTERM {

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
-use ostler_core::sabotage::{self, Sabotage};
+use ostler_core::sabotage;
 
 use super::descendants::{Family, signal_all};
 use super::memory_lock::StopPath;
@@ -110,9 +110,12 @@ impl Warden {
 
     /// Reaps what has ended; `true` when no child is left.
     fn reap(&mut self) -> bool {
-        if self.control.is_some() && sabotage::is_on(Sabotage::UnreapedChild) {
-            return false;
-        }
+        sabotage!(
+            UnreapedChild,
+            if self.control.is_some() {
+                return false;
+            }
+        );
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) => return false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::caller::Caller;
-use ostler_core::sabotage::{self, Sabotage};
+use ostler_core::sabotage;
 use ostler_wire::{Era, Outcome, Params};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -45,23 +45,24 @@ pub(super) fn repeat(slot: &Arc<Slot>) {
         let slot = Arc::clone(slot);
         tokio::spawn(async move { look_again(&slot).await });
     }
-    if sabotage::is_on(Sabotage::RestlessRefresh) {
-        let slot = Arc::clone(slot);
-        tokio::spawn(async move { start_again(&slot).await });
-    }
+    sabotage!(RestlessRefresh, start_again(slot));
 }
 
-/// Lists the tools until that has started the server again. Only a sabotaged
-/// build does so: it must not depend on how fast a machine ends a process.
-async fn start_again(slot: &Arc<Slot>) {
-    loop {
-        sleep(CALLS_FIRST).await;
-        let Some(host) = slot.host.upgrade() else { return };
-        let starts = slot.live().is_none();
-        if host.fetch_list(slot, &Caller::local(), Kind::Tools).await.is_ok() && starts {
-            return;
+/// Lists the tools until that has started the server again, however fast the
+/// machine ends a process.
+#[cfg(ostler_sabotage)]
+fn start_again(slot: &Arc<Slot>) {
+    let slot = Arc::clone(slot);
+    tokio::spawn(async move {
+        loop {
+            sleep(CALLS_FIRST).await;
+            let Some(host) = slot.host.upgrade() else { return };
+            let starts = slot.live().is_none();
+            if host.fetch_list(&slot, &Caller::local(), Kind::Tools).await.is_ok() && starts {
+                return;
+            }
         }
-    }
+    });
 }
 
 /// Asks for the lists that are known from earlier sessions, so that whoever

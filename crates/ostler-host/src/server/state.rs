@@ -9,7 +9,7 @@ use ostler_core::caller::Caller;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::name::ServerName;
-use ostler_core::sabotage::{self, Sabotage};
+use ostler_core::sabotage;
 use ostler_core::spec::{CacheScopeRule, Isolation};
 use ostler_core::supervisor::{Entry, Phase};
 use ostler_core::weigh::{Effect, Outcome, weigh};
@@ -138,9 +138,7 @@ impl Slot {
     /// Whose private answers a caller may be given: those of its own place, or
     /// where callers share one, its own there.
     pub(crate) fn owner<'a>(&'a self, caller: &'a Caller) -> Cow<'a, str> {
-        if sabotage::is_on(Sabotage::UnpartitionedCache) {
-            return "".into();
-        }
+        sabotage!(UnpartitionedCache, return "".into());
         match self.spec.isolation {
             Isolation::Shared => caller.principal().into(),
             Isolation::Workspace => format!("{}\0{}", self.key.partition, caller.principal()).into(),

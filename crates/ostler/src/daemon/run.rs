@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::{self, Claim};
-use crate::{config_file, pins, sabotage};
+use crate::{config_file, pins};
 
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
@@ -218,7 +218,8 @@ fn announce(
         let unwritable = |why: io::Error| Failure::Unwritable { file: file.to_owned(), why };
         spot::write_whole(file, format!("{}\n", address.port()).as_bytes()).map_err(unwritable)?;
     }
-    sabotage::warn();
+    #[cfg(ostler_sabotage)]
+    crate::sabotage::warn();
     daemon.tell_summary(&daemon.note.url);
     if !address.ip().to_canonical().is_loopback() {
         tell(&describe_reach(daemon, address));

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use ostler_core::fault::{Fault, FaultKind};
-use ostler_core::sabotage::{self, Sabotage};
+use ostler_core::sabotage;
 use ostler_wire::{FIRST_SESSION_ID, Id, Meta, Outcome, SessionMeta};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot};
@@ -260,20 +260,21 @@ impl Line {
         let Some(number) = id.number() else { return false };
         let waiting = {
             let mut state = self.lock();
-            if sabotage::is_on(Sabotage::SwappedAnswers) {
-                state.swap_callers(number);
-            }
+            sabotage!(SwappedAnswers, state.swap_callers(number));
             // An answer to something that has not been asked yet is not an answer.
             match state.waiting.entry(number) {
                 Entry::Occupied(entry) if entry.get().is_sent => entry.remove(),
                 Entry::Occupied(_) | Entry::Vacant(_) => return false,
             }
         };
-        if sabotage::is_on(Sabotage::LostAnswer) && number.is_multiple_of(8) {
-            // Its caller must not even learn that it is gone.
-            std::mem::forget(waiting);
-            return true;
-        }
+        sabotage!(
+            LostAnswer,
+            if number.is_multiple_of(8) {
+                // The caller must not even learn that it is gone.
+                std::mem::forget(waiting);
+                return true;
+            }
+        );
         waiting.reply.send(reply).is_ok()
     }
 
@@ -379,6 +380,7 @@ impl State {
     }
 
     /// Lets one in sixteen calls change places with another that waits.
+    #[cfg(ostler_sabotage)]
     fn swap_callers(&mut self, number: u64) {
         let is_other = |id: &u64, waiting: &Waiting| *id != number && waiting.is_sent;
         let other = self.waiting.iter().find(|(id, waiting)| is_other(id, waiting)).map(|(id, _)| *id);
