@@ -9,7 +9,6 @@ use ostler_host::Host;
 use tokio::sync::watch;
 
 use crate::answer::{Hub, Lot, Names, SubscriptionRoom, Subscriptions};
-use crate::beat::Beat;
 use crate::http::SseClients;
 use crate::options::GatewayOptions;
 use crate::sessions::Sessions;
@@ -44,8 +43,6 @@ pub(crate) struct Shared {
     pub(crate) long_per_caller: Arc<Shares>,
     /// What one caller may hold open over HTTP.
     pub(crate) per_caller: Arc<Shares>,
-    /// Runs while requests set timers.
-    pub(crate) beat: Arc<Beat>,
     /// True once the gateway winds up: long streams end by themselves.
     pub(crate) is_draining: watch::Sender<bool>,
 }
@@ -65,7 +62,6 @@ impl Gateway {
             long_streams: Slots::new(options.max_streams),
             long_per_caller: Shares::new(options.max_streams.div_ceil(2)),
             per_caller: Shares::new(options.max_per_caller),
-            beat: Arc::default(),
             is_draining: watch::Sender::new(false),
             host,
             options,

@@ -16,7 +16,6 @@
 
 mod answer;
 mod auth;
-mod beat;
 mod calls;
 mod cursor;
 mod exchange;

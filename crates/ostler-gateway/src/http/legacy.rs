@@ -95,7 +95,6 @@ pub(super) async fn request(visit: Visit, session: InUse, ask: Ask) -> Response 
     if !accepts.events {
         queue.mute();
     }
-    visit.gateway.0.beat.keep();
     let mut run = Detached(Some(Run::new(&visit, session, ask, queue)));
     let Some(under_way) = run.0.as_mut() else { return empty(StatusCode::ACCEPTED) };
     match under_way.first(accepts.events).await {

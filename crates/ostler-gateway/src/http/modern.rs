@@ -50,7 +50,6 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
     let Visit { gateway, connection, caller, pass, face, headers, accepts, .. } = visit;
     let caller = ClientConnection::session_of(connection.as_ref(), &gateway, caller);
     let keep_alive = gateway.0.options.keep_alive;
-    gateway.0.beat.keep();
     let mut exchange = Exchange {
         caller,
         face,
