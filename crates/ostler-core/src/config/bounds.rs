@@ -31,18 +31,11 @@ pub struct CacheBounds {
     pub per_tool: usize,
     /// The longest time anything is remembered, whoever says so.
     pub max_ttl: Duration,
-    /// Whether a stale answer is served when a fresh one can't be had.
-    pub serve_stale: bool,
 }
 
 impl Default for CacheBounds {
     fn default() -> Self {
-        Self {
-            max_bytes: 64 << 20,
-            per_tool: 64,
-            max_ttl: Duration::from_secs(24 * 3600),
-            serve_stale: false,
-        }
+        Self { max_bytes: 64 << 20, per_tool: 64, max_ttl: Duration::from_secs(24 * 3600) }
     }
 }
 
@@ -88,12 +81,6 @@ pub(crate) static CACHE: Section = Section {
             preset: Preset::Text("24h"),
             doc: "The longest time anything is remembered.",
         },
-        Field {
-            key: "serve_stale",
-            kind: Kind::Flag,
-            preset: Preset::Flag(false),
-            doc: "Whether a stale answer is served when a fresh one can't be had.",
-        },
     ],
 };
 
@@ -115,7 +102,6 @@ pub(crate) fn read_cache(reader: Reader<'_>) -> CacheBounds {
         max_bytes: reader.size("max_bytes").unwrap_or(default.max_bytes),
         per_tool: reader.size_count("per_tool").unwrap_or(default.per_tool),
         max_ttl: reader.duration("max_ttl").unwrap_or(default.max_ttl),
-        serve_stale: reader.flag("serve_stale").unwrap_or(default.serve_stale),
     };
     reader.finish();
     bounds

@@ -40,26 +40,12 @@ impl Seen<'_> {
     }
 }
 
-const TABLE: &[Idle] = &[
-    Idle {
-        path: "cache.serve_stale",
-        severity: Severity::Warning,
-        applies: |seen| seen.config.cache.serve_stale,
-        hint: "leave it out; stale answers are not served",
-    },
-    Idle {
-        path: "admin.allow_spawn",
-        severity: Severity::Warning,
-        applies: |seen| seen.config.admin.allow_spawn,
-        hint: "leave it out",
-    },
-    Idle {
-        path: "servers.*.card",
-        severity: Severity::Warning,
-        applies: |seen| seen.server(|spec| spec.card.is_some()),
-        hint: "leave it out",
-    },
-];
+const TABLE: &[Idle] = &[Idle {
+    path: "servers.*.card",
+    severity: Severity::Warning,
+    applies: |seen| seen.server(|spec| spec.card.is_some()),
+    hint: "leave it out",
+}];
 
 /// Keys whose place is asked for although they act.
 const ASKED_FOR: [&str; 11] = [
@@ -127,8 +113,7 @@ mod tests {
 
     #[test]
     fn only_keys_that_are_asked_for_have_their_place_remembered() {
-        for noted in ["listen", "pins.mode", "cache.serve_stale", "servers.any.card", "servers.any.isolation"]
-        {
+        for noted in ["listen", "pins.mode", "servers.any.card", "servers.any.isolation"] {
             assert!(is_noted(noted), "{noted}");
         }
         for other in

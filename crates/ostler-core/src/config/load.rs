@@ -14,8 +14,8 @@ use super::scope::{Dialect, Scope, Unresolved};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{
-    Config, Disabled, Format, Source, admin, audit, auth, bounds, clients, defaults, gateway, json, listen,
-    pins, relay, role, root, server, toml,
+    Config, Disabled, Format, Source, audit, auth, bounds, clients, defaults, gateway, json, listen, pins,
+    relay, role, root, server, toml,
 };
 use crate::catalog::slug;
 use crate::name::ServerName;
@@ -152,7 +152,6 @@ impl<'a> Loader<'a> {
         }
         config.pins = reader.section("pins").map_or(config.pins, pins::read);
         config.audit = reader.section("audit").map_or(config.audit, audit::read);
-        config.admin = reader.section("admin").map_or(config.admin, admin::read);
         config.relay = reader.section("relay").and_then(relay::read).or(config.relay.take());
         reader.finish();
     }

@@ -41,7 +41,6 @@ use crate::name::ServerName;
 use crate::spec::{Isolation, ServerSpec, Transport};
 use crate::stateful::Stateful;
 
-mod admin;
 mod audit;
 mod auth;
 mod bounds;
@@ -79,7 +78,6 @@ mod toml;
 mod tools;
 mod transport;
 
-pub use admin::Admin;
 pub use audit::{Audit, AuditedArguments};
 pub use auth::{Algorithm, Auth, Jwks, Jwt};
 pub use bounds::{CacheBounds, Pool};
@@ -167,8 +165,6 @@ pub struct Config {
     pub relay: Option<Relay>,
     /// What is written down about calls.
     pub audit: Audit,
-    /// What the admin API may do.
-    pub admin: Admin,
     /// How callers prove who they are.
     pub auth: Auth,
     /// What MCP clients may do at the endpoints.
@@ -198,7 +194,6 @@ impl Config {
             pins: PinMode::default(),
             relay: None,
             audit: Audit::default(),
-            admin: Admin::default(),
             auth: Auth::default(),
             gateway: Gateway::default(),
             notices: Vec::new(),

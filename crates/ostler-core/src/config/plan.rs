@@ -77,7 +77,6 @@ fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("relay", before.relay != after.relay),
         ("gateway", before.gateway != after.gateway),
         ("audit", before.audit != after.audit),
-        ("admin", before.admin != after.admin),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }

@@ -1,7 +1,7 @@
 //! The top of Ostler's own file.
 
 use super::field::{Field, Kind, Preset, Section};
-use super::{admin, audit, auth, bounds, defaults, gateway, pins, relay, role, server};
+use super::{audit, auth, bounds, defaults, gateway, pins, relay, role, server};
 
 pub(crate) static SECTION: Section = Section {
     name: "config",
@@ -90,12 +90,6 @@ pub(crate) static SECTION: Section = Section {
             kind: Kind::Section(&audit::SECTION),
             preset: Preset::Nothing,
             doc: "What is written down about calls.",
-        },
-        Field {
-            key: "admin",
-            kind: Kind::Section(&admin::SECTION),
-            preset: Preset::Nothing,
-            doc: "What the admin API may do.",
         },
     ],
 };

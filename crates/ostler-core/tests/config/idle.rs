@@ -11,18 +11,17 @@ fn said(text: &str) -> Vec<(Severity, String, u32)> {
 
 #[test]
 fn what_is_merely_missing_is_a_warning() {
-    let text = "[admin]\nallow_spawn = true\n\
-                [cache]\nserve_stale = true\n[servers.s]\ncommand = \"x\"\ncard = \"c.json\"\n";
+    let text = "[servers.s]\ncommand = \"x\"\ncard = \"c.json\"\n";
     let found = said(text);
     let paths: Vec<_> = found.iter().map(|(_, path, line)| (path.as_str(), *line)).collect();
-    assert_eq!(paths, [("admin.allow_spawn", 2), ("cache.serve_stale", 4), ("servers.s.card", 7)]);
+    assert_eq!(paths, [("servers.s.card", 3)]);
     assert!(found.iter().all(|(severity, ..)| *severity == Severity::Warning));
 }
 
 #[test]
 fn what_changes_nothing_is_accepted_in_silence() {
     let text = "version = 1\nlisten = \"127.0.0.1:8888\"\nwatch = true\n[roles.local]\nallow = [\"*\"]\nbudget = { calls = 1, per = \"1h\" }\n[roles.a]\nallow = []\n[pins]\nmode = \"off\"\n\
-                [admin]\nallow_spawn = false\n[servers.s]\ncommand = \"x\"\nisolation = \"shared\"\n";
+                [servers.s]\ncommand = \"x\"\nisolation = \"shared\"\n";
     assert_eq!(said(text), []);
 }
 

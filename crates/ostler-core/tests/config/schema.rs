@@ -26,7 +26,6 @@ fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
         (vec!["pins"], definition("pins")),
         (vec!["relay"], definition("relay")),
         (vec!["audit"], definition("audit")),
-        (vec!["admin"], definition("admin")),
     ]
 }
 
@@ -88,14 +87,14 @@ fn the_described_defaults_are_the_defaults() {
     let mut file: Value =
         root.iter().filter_map(|(key, field)| Some((key.clone(), field.get("default")?.clone()))).collect();
     file["servers"] = json!({ "s": server });
-    for name in ["pool", "cache", "pins", "admin"] {
+    for name in ["pool", "cache", "pins"] {
         file[name] = defaults(name);
     }
     let spelled = parse("ostler.json", &file.to_string()).unwrap();
     let bare = parse("ostler.json", r#"{"version": 1, "servers": {"s": {"command": "x"}}}"#).unwrap();
     assert_eq!(spelled.servers, bare.servers);
     assert_eq!((spelled.pool, spelled.cache), (bare.pool, bare.cache));
-    assert_eq!((spelled.pins, spelled.admin), (bare.pins, bare.admin));
+    assert_eq!(spelled.pins, bare.pins);
     assert_eq!((spelled.listen, spelled.watch), (bare.listen, bare.watch));
 }
 

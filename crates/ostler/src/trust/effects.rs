@@ -62,7 +62,6 @@ impl Effects {
             "servers": servers,
             "relay": config.relay.as_ref().map(|relay| format!("{relay:?}")),
             "auth": format!("{:?}", config.auth),
-            "admin": format!("{:?}", config.admin),
             "listen": config.listen,
             "hosts": config.gateway.allowed_hosts,
             "origins": config.gateway.allowed_origins,
@@ -206,7 +205,7 @@ mod tests {
         let (a, b) = ("[servers.a]\ncommand = \"x\"\n", "[servers.b]\ncommand = \"y\"\n");
         let plain = effects(&format!("{a}{b}")).fingerprint;
         assert_eq!(effects(&format!("{b}call_timeout = \"3s\"\n{a}")).fingerprint, plain);
-        assert_ne!(effects(&format!("{a}{b}[admin]\nallow_spawn = true\n")).fingerprint, plain);
+        assert_ne!(effects(&format!("listen = \"127.0.0.1:9\"\n{a}{b}")).fingerprint, plain);
         assert_ne!(effects(a).fingerprint, plain);
     }
 }
