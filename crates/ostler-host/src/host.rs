@@ -19,7 +19,7 @@ use crate::happening::Observer;
 use crate::key::IdempotencyKey;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
-use crate::options::HostOptions;
+use crate::options::{HostOptions, RandomSourceError, random_key};
 use crate::pins::effective;
 use crate::policy::Policy;
 use crate::record::Recorder;
@@ -91,8 +91,20 @@ pub(crate) struct Shared {
 }
 
 impl Host {
-    /// A host without servers. Reads the file of its budgets, if it has one.
+    /// Makes a host without servers. Reads the file of its budgets, if it has one.
+    ///
+    /// # Panics
+    ///
+    /// If the options name no key and the system's random source fails;
+    /// [`try_new`](Self::try_new) returns that as an error.
     pub fn new(options: HostOptions) -> Self {
+        Self::try_new(options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Makes a host without servers. Fails if the options name no key and the
+    /// system's random source fails.
+    pub fn try_new(options: HostOptions) -> Result<Self, RandomSourceError> {
+        let seal_key = options.seal_key.map_or_else(|| random_key(getrandom::fill), Ok)?;
         let bounds = Bounds {
             per_subject: options.cache_entries_per_tool,
             max_bytes: options.cache_bytes,
@@ -100,7 +112,7 @@ impl Host {
         };
         let mut chance = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let instance = chance.u64(..);
-        Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Shared {
             registry: ArcSwap::default(),
             turns: Turns::default(),
             cache: Arc::new(Mutex::new(Cache::new(bounds))),
@@ -120,13 +132,13 @@ impl Host {
             budgets: Budgets::new(options.budget_file.clone()),
             readings: Readings::default(),
             schemas: Schemas::default(),
-            seals: Seals::new(&options.seal_key, instance),
+            seals: Seals::new(&seal_key, instance),
             instance,
             chance: Mutex::new(chance),
             calls: AtomicU64::new(0),
             registrations: AtomicU64::new(0),
             options,
-        }))
+        })))
     }
 
     /// Takes one record per request from now on.

@@ -77,7 +77,7 @@ pub use lists::{Kind, Offer, kept_items, kept_names};
 pub use logs::LogReader;
 pub use missing::MissingServer;
 pub use operate::Spawned;
-pub use options::{HostOptions, StartPatience};
+pub use options::{HostOptions, RandomSourceError, StartPatience};
 pub use pins::Definitions;
 pub use record::{Record, Recorder, Refused, Unknown};
 pub use request::{Arguments, Request, check_naming};

@@ -54,9 +54,9 @@ pub struct HostOptions {
     pub start_patience: StartPatience,
     /// What servers are told about their client.
     pub identity: ClientIdentity,
-    /// Seals task ids and request states, and the cursors of a gateway. By default
+    /// Seals task ids and request states, and the cursors of a gateway. `None` makes
     /// a random one; the same key over restarts keeps task ids and cursors valid.
-    pub seal_key: [u8; 32],
+    pub seal_key: Option<[u8; 32]>,
     /// The approved definitions of tools; without any, every tool is taken as it is.
     pub pins: Option<Pins>,
     /// Tells chains of hosts that come back. By default one with a random name.
@@ -110,7 +110,7 @@ impl Default for HostOptions {
             seed: None,
             start_patience: StartPatience::default(),
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
-            seal_key: random_key(),
+            seal_key: None,
             pins: None,
             via: Arc::new(Via::random()),
         }
@@ -123,11 +123,36 @@ impl fmt::Debug for HostOptions {
     }
 }
 
-fn random_key() -> [u8; 32] {
+/// The system's random source failed, so there is no key that a caller could not guess.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the system's random source fails: {0}")]
+pub struct RandomSourceError(String);
+
+/// Makes a key with `fill`. There is no second source: a key from a weaker one
+/// would let callers forge the task ids of others.
+pub(crate) fn random_key<E: fmt::Display>(
+    fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+) -> Result<[u8; 32], RandomSourceError> {
     let mut key = [0; 32];
-    // A machine without a source of randomness gets a key from what the process knows.
-    if getrandom::fill(&mut key).is_err() {
-        fastrand::Rng::new().fill(&mut key);
+    fill(&mut key).map_err(|error| RandomSourceError(error.to_string()))?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_random_source_there_is_no_key() {
+        let broken = random_key(|key| {
+            key[..16].fill(7);
+            Err("no entropy")
+        });
+        assert_eq!(broken.unwrap_err().to_string(), "the system's random source fails: no entropy");
     }
-    key
+
+    #[test]
+    fn two_hosts_have_different_keys() {
+        assert_ne!(random_key(getrandom::fill), random_key(getrandom::fill));
+    }
 }

@@ -73,7 +73,7 @@ async fn world(is_rich: bool, rules: Rules, era: Era) -> (World, Gateway) {
         }
         false => World::new().server("aa", script(&["plan"], era)),
     };
-    let world = opening.options(|options| options.seal_key = [7; 32]).open().await;
+    let world = opening.options(|options| options.seal_key = Some([7; 32])).open().await;
     world.host.set_rules(rules);
     let gateway = gateway(&world, |options| options.page_size = 1);
     // Everything is known before anybody asks.

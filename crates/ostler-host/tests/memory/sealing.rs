@@ -196,7 +196,8 @@ async fn readers_at_the_same_time_get_a_request_state_each_from_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_state_of_another_host_with_the_same_key_is_refused() {
-    let open = || World::new().server("a", script()).options(|options| options.seal_key = [7; 32]).open();
+    let open =
+        || World::new().server("a", script()).options(|options| options.seal_key = Some([7; 32])).open();
     let (before, after) = (open().await, open().await);
     let (ada, _) = callers();
     let state = state(&before, &ada, "tools/call", json!({"name": "ask"})).await;

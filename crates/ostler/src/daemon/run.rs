@@ -58,10 +58,10 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         state_dir: Some(claim.spot().state().to_owned()),
         pins: pins::file::pins(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),
-        seal_key: claim.seal_key().map_err(Failure::Machine)?,
+        seal_key: Some(claim.seal_key().map_err(Failure::Machine)?),
         ..HostOptions::of(&chosen.config)
     };
-    let host = Host::new(options);
+    let host = Host::try_new(options)?;
     let audit = Audit::begin(claim.spot(), &chosen.config.audit, Stay::Long);
     if let Some(audit) = &audit {
         audit.watch(&host);

@@ -268,6 +268,12 @@ pub(crate) enum Failure {
     Machine(io::Error),
 }
 
+impl From<ostler_host::RandomSourceError> for Failure {
+    fn from(error: ostler_host::RandomSourceError) -> Self {
+        Self::Machine(io::Error::other(error))
+    }
+}
+
 impl Failure {
     /// A call that brought no result; whose limit it was makes a difference to
     /// the advice, and the time is the one that was typed.

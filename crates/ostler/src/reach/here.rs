@@ -61,13 +61,13 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    pub(super) async fn open(setting: Setting) -> Self {
+    pub(super) async fn open(setting: Setting) -> Result<Self, Failure> {
         let Setting { config, pins, spot, .. } = setting;
         let guard = cfg!(target_os = "linux").then(GuardCommand::this_program);
         let state_dir = folders::state();
         let start_patience = StartPatience::Once;
-        let host =
-            Host::new(HostOptions { guard, state_dir, pins, start_patience, ..HostOptions::of(&config) });
+        let options = HostOptions { guard, state_dir, pins, start_patience, ..HostOptions::of(&config) };
+        let host = Host::try_new(options)?;
         // A machine without a home has no place where anything could be written down.
         let audit = spot.and_then(|spot| Audit::begin(&spot, &config.audit, Stay::Short));
         if let Some(audit) = &audit {
@@ -84,7 +84,7 @@ impl Here {
         }
         let (specs, disabled) = (config.servers, config.disabled);
         let (caller, is_calling) = (workspace::caller_here(Caller::local()), Arc::default());
-        Self { host, caller, operator, specs, disabled, refused, is_calling, audit }
+        Ok(Self { host, caller, operator, specs, disabled, refused, is_calling, audit })
     }
 
     /// Ends every server. Some are slow to leave; then it is said what is waited for.

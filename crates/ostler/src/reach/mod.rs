@@ -246,7 +246,7 @@ pub(crate) fn look<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Fail
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
     let result = runtime.block_on(async {
         let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
-        let reach = Reach::open(way).await;
+        let reach = Reach::open(way).await?;
         let mut result = interrupts.until(work(&reach)).await;
         match &mut result {
             Err(Failure::Interrupted { may_have_run, .. }) => *may_have_run = reach.is_calling(),
@@ -269,11 +269,11 @@ pub(crate) fn look<T>(way: Way, work: impl AsyncFnOnce(&Reach) -> Result<T, Fail
 }
 
 impl Reach {
-    async fn open(way: Way) -> Self {
-        match way {
-            Way::Here(setting) => Self::Here(Box::new(Here::open(*setting).await)),
+    async fn open(way: Way) -> Result<Self, Failure> {
+        Ok(match way {
+            Way::Here(setting) => Self::Here(Box::new(Here::open(*setting).await?)),
             Way::There(there) => Self::There(there),
-        }
+        })
     }
 
     async fn close(&self) -> Result<(), Failure> {

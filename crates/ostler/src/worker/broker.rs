@@ -32,7 +32,7 @@ pub(crate) fn run_relay(
             connected.store(matches!(report, Report::Connected { .. }), Ordering::Relaxed);
             speak(&report.to_string());
         });
-        let host = bare_host();
+        let host = bare_host()?;
         let worker = Worker::start(Arc::new(NatsBroker::new(nats)), options);
         let mirror = worker.mirror(host.clone());
         let telling = tokio::spawn(tell_of_tools(worker.clone(), Arc::clone(&voice), is_connected));

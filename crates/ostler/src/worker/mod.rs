@@ -45,7 +45,7 @@ pub(crate) fn voice(is_quiet: bool) -> Voice {
 /// Serves the tools behind a URL until the agent has gone or a signal comes.
 pub(crate) fn run_bridge(bridge: Bridge, door: Door, voice: Voice) -> Result<(), Failure> {
     run(async move {
-        let host = bare_host();
+        let host = bare_host()?;
         let server = bridge.attach(&host, &voice).await?;
         let options = GatewayOptions {
             hello_patience: bridge::HELLO,
@@ -62,7 +62,7 @@ pub(crate) fn run_bridge(bridge: Bridge, door: Door, voice: Voice) -> Result<(),
 }
 
 /// A host that only carries.
-fn bare_host() -> Host {
+fn bare_host() -> Result<Host, Failure> {
     let start_patience = StartPatience::UntilReached;
     // It may be a server of another host.
     let via = match std::env::var(VIA_VARIABLE) {
@@ -70,7 +70,7 @@ fn bare_host() -> Host {
         Err(_) => Via::random(),
     };
     let via = Arc::new(via);
-    Host::new(HostOptions { cache_bytes: 0, start_patience, via, ..HostOptions::default() })
+    Ok(Host::try_new(HostOptions { cache_bytes: 0, start_patience, via, ..HostOptions::default() })?)
 }
 
 /// Serves until the agent has gone. A signal is a way to end like any other.
