@@ -118,6 +118,12 @@ impl Proc {
         self.status_kib("VmRSS:")
     }
 
+    /// Anonymous memory in use, in KiB; 0 when it is gone. Leaves out pages of files, which
+    /// the kernel drops and reads again as the machine's load has it.
+    pub fn anonymous_kib(self) -> u64 {
+        self.status_kib("RssAnon:")
+    }
+
     /// Memory that it has written to and shares with no other process, in KiB; 0 when it is gone.
     pub fn own_kib(self) -> u64 {
         // Pages of a program that was just linked are dirty too, until they are on the disk.

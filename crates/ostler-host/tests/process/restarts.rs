@@ -24,20 +24,25 @@ async fn a_thousand_restarts_leak_nothing() {
     let settled = || this.descendants().len() == 3 && this.zombies().is_empty();
     eventually("warden, guard and server are all there is", LONG, settled).await;
     let warden = stage.guard("fake").parent().unwrap();
-    let before = [this, warden].map(|proc| (proc.descriptors(), proc.rss_kib()));
+    let before = [this, warden].map(|proc| (proc.descriptors(), proc.anonymous_kib()));
 
     restart(&stage, 1_000).await;
     eventually("warden, guard and server are all there is", LONG, settled).await;
-    for (proc, (descriptors, rss)) in [this, warden].into_iter().zip(before) {
-        let now = (proc.descriptors(), proc.rss_kib());
-        println!("{}: descriptors {descriptors} to {}, KiB {rss} to {}", proc.name(), now.0, now.1);
+    for (proc, (descriptors, memory)) in [this, warden].into_iter().zip(before) {
+        let now = (proc.descriptors(), proc.anonymous_kib());
+        println!(
+            "{}: descriptors {descriptors} to {}, anonymous KiB {memory} to {}",
+            proc.name(),
+            now.0,
+            now.1
+        );
         assert!(
             now.0.abs_diff(descriptors) <= 4,
             "{}: {descriptors} descriptors became {}",
             proc.name(),
             now.0
         );
-        assert!(now.1 <= rss + 5 * 1_024, "{}: {rss} KiB became {}", proc.name(), now.1);
+        assert!(now.1 <= memory + 5 * 1_024, "{}: {memory} KiB became {}", proc.name(), now.1);
     }
     assert_eq!(stage.status("fake").starts_total, 1_051);
     assert_eq!(stage.text("fake", "pid", none()).await, stage.process("fake").pid.to_string());
