@@ -196,6 +196,8 @@ fn what_is_not_for_us_now_is_refused() {
     let table = [
         ("iss", json!("https://id.example/"), Err(Fault::Issuer)),
         ("iss", json!(null), Err(Fault::Issuer)),
+        ("iss", json!(["https://id.example"]), Err(Fault::Issuer)),
+        ("iss", json!(["https://id.example", "https://evil.example"]), Err(Fault::Issuer)),
         ("aud", json!("somebody"), Err(Fault::Audience)),
         ("aud", json!([]), Err(Fault::Audience)),
         ("aud", json!(null), Err(Fault::Audience)),
@@ -258,6 +260,29 @@ fn a_token_without_the_name_of_a_key_gets_the_only_one_there_is() {
     jwks["keys"].as_array_mut().unwrap().push(twin);
     let keys = KeySet::parse(jwks.to_string().as_bytes()).unwrap();
     assert_eq!(claims::read(&rules(), &keys, &token, NOW), Err(Fault::Algorithm));
+}
+
+#[test]
+fn an_entry_that_is_no_key_is_left_out_of_its_set() {
+    let issuer = Issuer::new();
+    let mut jwks = issuer.jwks();
+    jwks["keys"].as_array_mut().unwrap().insert(0, json!(7));
+    assert_eq!(KeySet::parse(jwks.to_string().as_bytes()).unwrap(), issuer.keys());
+}
+
+#[test]
+fn a_short_rsa_key_verifies_nothing() {
+    // A key of 1,024 bits, and its good signature of what is signed here.
+    let n = "tZ4fDYbSM9UYiBF2AZIkJTKulnNlmmIueVkMLl1IE_hpY507_CV92EMkkNepacfVpBtCyT35QklfyhU8KVtdLs\
+             MmE8ruY069uL9Z5WFiVyZrxI2yfj72v1V-spmw4PtcyZrZ29QrbK8e5muncMBvnHVge0Hg4OrCE9Jrd2RUOKs";
+    let signature = "MX1G72ERgE1SN9g_d8DjAlasMZHasUqFXHUEdCWWEg4-\
+             RxJNdoYG1zkn_nRmtDYVlcdXFjnD1_pNoB80A7YUsqeA3fhB6sSolvavs_DOeCyDa_AtI5zq5yKq1KutlDl5xT\
+             f9QYV9n2HtXuTM_oXsJj-Rf7olvqiPD5hJMMWt4bM";
+    let jwks = json!({"keys": [{"kty": "RSA", "kid": "short", "n": n, "e": "AQAB"}]});
+    let keys = KeySet::parse(jwks.to_string().as_bytes()).unwrap();
+    let signed = format!("{}.{}", b64(r#"{"alg":"RS256","kid":"short"}"#), b64("{}"));
+    let read = claims::read(&rules(), &keys, &format!("{signed}.{signature}"), NOW);
+    assert_eq!(read, Err(Fault::Signature));
 }
 
 #[test]
