@@ -7,15 +7,15 @@ use http::HeaderMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{Id, Params, Text};
 
-use crate::face::Face;
 use crate::outlet::Outlet;
 use crate::session::Session;
+use ostler_host::Scope;
 
 /// One request of a client.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) caller: Caller,
-    pub(crate) face: Face,
+    pub(crate) scope: Scope,
     pub(crate) client: Client,
     /// As the client wrote it; only listens put it into what they say.
     pub(crate) id: Id,

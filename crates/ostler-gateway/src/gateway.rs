@@ -8,7 +8,7 @@ use ostler_core::name::ServerName;
 use ostler_host::Host;
 use tokio::sync::watch;
 
-use crate::answer::{Hub, Lot, Names, SubscriptionRoom, Subscriptions};
+use crate::answer::{Hub, Lot, SubscriptionRoom, Subscriptions};
 use crate::http::SseClients;
 use crate::options::GatewayOptions;
 use crate::sessions::Sessions;
@@ -24,7 +24,6 @@ pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) options: GatewayOptions,
     /// Exposed names and URIs.
-    pub(crate) names: Names,
     /// Calls that wait for an answer of a modern client.
     pub(crate) lot: Lot,
     /// What servers say without being asked.
@@ -52,7 +51,6 @@ impl Gateway {
     /// carries the servers' events to clients as long as the gateway lives.
     pub fn new(host: Host, options: GatewayOptions) -> Self {
         let shared = Arc::new(Shared {
-            names: Names::new(),
             lot: Lot::new(options.max_parked),
             hub: Hub::new(),
             subscriptions: Subscriptions::default(),

@@ -19,7 +19,6 @@ mod auth;
 mod calls;
 mod cursor;
 mod exchange;
-mod face;
 mod gateway;
 mod http;
 mod kept;
@@ -38,8 +37,8 @@ mod stream;
 mod streams;
 
 pub use auth::{Admitted, Authenticate, Check, Knock, LocalOnly, Reason, Unauthorized};
-pub use face::Face;
 pub use gateway::Gateway;
 pub use http::{Limits, LongStream, OnRefusal, Privilege, Privileged, Refusal, Site, serve};
 pub use options::{GatewayOptions, Readiness, ResourceMetadata};
+pub use ostler_host::Scope;
 pub use pass::{Pass, Standing};

@@ -12,10 +12,10 @@ use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::calls::Calls;
-use crate::face::Face;
 use crate::opening::Introduction;
 use crate::outlet::Outlet;
 use crate::streams::Streams;
+use ostler_host::Scope;
 
 /// What a legacy client hears of a modern server's log before it has said how
 /// much it wants. Modern servers are silent unless a level is named; legacy
@@ -28,7 +28,7 @@ const UNSAID_LEVEL: &str = "info";
 pub(crate) struct Session {
     /// Knows the id of the session.
     caller: Caller,
-    face: Face,
+    scope: Scope,
     /// What the client said of itself.
     said: Arc<Introduction>,
     /// Whether the client declared that it answers anything.
@@ -67,7 +67,7 @@ struct State {
 pub(crate) struct Opening {
     /// In the session that is opened.
     pub(crate) caller: Caller,
-    pub(crate) face: Face,
+    pub(crate) scope: Scope,
     pub(crate) said: Arc<Introduction>,
 }
 
@@ -87,13 +87,13 @@ impl Session {
     }
 
     fn with_streams(opening: Opening, streams: Streams) -> Arc<Self> {
-        let Opening { caller, face, said } = opening;
+        let Opening { caller, scope, said } = opening;
         let can_be_asked = ["elicitation", "sampling", "roots"]
             .iter()
             .any(|capability| ostler_wire::has_capability(&said.capabilities, capability));
         Arc::new(Self {
             caller,
-            face,
+            scope,
             said,
             can_be_asked,
             meta: ArcSwapOption::empty(),
@@ -116,8 +116,8 @@ impl Session {
         &self.caller
     }
 
-    pub(crate) fn face(&self) -> &Face {
-        &self.face
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     pub(crate) fn version(&self) -> &'static str {
@@ -311,7 +311,7 @@ mod tests {
     fn session() -> Arc<Session> {
         Session::new(Opening {
             caller: Caller::local().in_session("id"),
-            face: Face::All,
+            scope: Scope::All,
             said: Arc::new(Introduction {
                 version: "2025-11-25",
                 capabilities: r#"{"elicitation":{}}"#.into(),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::{Face, Gateway, GatewayOptions};
+use ostler_gateway::{Gateway, GatewayOptions, Scope};
 use ostler_host::{Caller, Host, HostOptions};
 use ostler_testkit::{eventually, fake_spec};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ impl Peer {
     }
 
     fn with(options: GatewayOptions) -> Self {
-        Self::of(Host::new(HostOptions::default()), options, Face::All)
+        Self::of(Host::new(HostOptions::default()), options, Scope::All)
     }
 
     /// A peer of one server, and the host that runs it.
@@ -32,12 +32,12 @@ impl Peer {
         let host = Host::new(HostOptions::default());
         let mut spec = fake_spec("fake", &[]);
         spec.max_in_flight = 4_096;
-        let face = Face::One(spec.name.clone());
+        let face = Scope::Server(spec.name.clone());
         host.spawn(&Caller::local(), spec).await.unwrap();
         (Self::of(host.clone(), GatewayOptions::default(), face), host)
     }
 
-    fn of(host: Host, options: GatewayOptions, face: Face) -> Self {
+    fn of(host: Host, options: GatewayOptions, face: Scope) -> Self {
         let gateway = Gateway::new(host, options);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (reader, writer) = tokio::io::split(theirs);
@@ -147,7 +147,7 @@ async fn a_farewell_stands_between_messages_and_what_follows_is_answered() {
         bytes::Bytes::from_static(b"bye")
     };
     let serving =
-        tokio::spawn(gateway.serve_stream_with(reader, writer, Caller::local(), Face::All, farewell));
+        tokio::spawn(gateway.serve_stream_with(reader, writer, Caller::local(), Scope::All, farewell));
     let (output, input) = tokio::io::split(ours);
     let mut peer = Peer { input, output: BufReader::new(output).lines(), serving };
     assert!(peer.ask(MODERN_LIST).await["result"].is_object());
@@ -352,7 +352,7 @@ async fn large_calls_in_both_directions_do_not_block_each_other() {
 async fn a_connection_is_one_session_for_both_eras_and_its_process_ends_with_it() {
     let host = Host::new(HostOptions::default());
     let spec = fake_spec("fake", &[]).lazy().isolation(ostler_host::Isolation::Session);
-    let face = Face::One(spec.name.clone());
+    let face = Scope::Server(spec.name.clone());
     host.spawn(&Caller::local(), spec).await.unwrap();
     let peer = || Peer::of(host.clone(), GatewayOptions::default(), face.clone());
     let pid = |answer: Value| answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();

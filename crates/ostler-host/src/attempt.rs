@@ -75,7 +75,7 @@ impl Host {
         if !matches!(turn, Turn::Free) {
             now = Instant::now();
         }
-        let caller = request.caller;
+        let caller = request.caller();
         slot.note_user(caller.principal());
         let is_restricted = || self.is_restricted_at(caller, slot.key.server.as_str());
         let has_others = (request.voice.is_some() && is_restricted()).then_some(&slot.has_several_users);
@@ -99,7 +99,7 @@ impl Host {
             let asked = interactive.map(|voice| AskedVoice::wrap(voice, &turn, lease.parking()));
             let is_fit = || self.is_open(slot, request, generation);
             let ask = Ask {
-                method: request.method,
+                method: request.method(),
                 params: &request.params,
                 idempotency_key: Some(key.as_str()),
                 until: clock.until,

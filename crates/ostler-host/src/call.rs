@@ -8,6 +8,7 @@ use ostler_core::fault::Delivery;
 use ostler_wire::{ResultHead, ResultKind};
 
 use crate::answer::Answer;
+use crate::catalog::Target;
 use crate::host::Host;
 use crate::lists::Kind;
 use crate::recall::as_told;
@@ -16,9 +17,6 @@ use crate::request::{Arguments, Request};
 use crate::server::Server;
 use crate::server::slot::Slot;
 use crate::tally::InFlight;
-
-/// A server and the slot of it that a caller uses.
-type Target = (Arc<Server>, Arc<Slot>);
 
 impl Host {
     /// Calls a tool.
@@ -29,28 +27,27 @@ impl Host {
         tool: &str,
         arguments: impl Into<Arguments>,
     ) -> Result<Answer, CallError> {
-        self.send(Request::tool(caller, server, tool, arguments.into())?).await
+        self.ask(server, Request::tool(caller, tool, arguments.into())?).await
     }
 
-    /// Sends any request through the same gates. Dropping the future cancels.
-    pub async fn send(&self, mut request: Request<'_>) -> Result<Answer, CallError> {
-        let (target, rule) = match self.open_request(&mut request) {
-            Ok(()) => self.resolve(&mut request),
-            Err(error) => (Err(error), None),
-        };
+    /// Sends a request to a server of which the caller knows the own names.
+    pub async fn ask(&self, server: &str, request: Request<'_>) -> Result<Answer, CallError> {
+        self.send(self.judge(server, request)?).await
+    }
+
+    /// Sends a resolved request. Dropping the future cancels.
+    pub async fn send(&self, target: Target<'_>) -> Result<Answer, CallError> {
+        let Target { request, server, slot, rule } = target;
         let mut recording = Recording::begin(&request, self.recorder());
         recording.denied(rule);
-        let result = match target {
-            Ok((server, slot)) => self.walk(&server, &slot, &request, &mut recording).await,
-            Err(error) => Err(error),
-        };
+        let result = self.walk(&server, &slot, &request, &mut recording).await;
         let result = result
             .map(|answer| self.seal_answer(&request, answer))
             .map_err(|error| self.hide_missing(&request, error));
         recording.end(&result);
         result
             .map(|answer| self.without_advice(&request, answer))
-            .map_err(|error| self.without_details(request.caller, error))
+            .map_err(|error| self.without_details(request.caller(), error))
     }
 
     async fn walk(
@@ -66,50 +63,29 @@ impl Host {
         if let Some(answer) = self.recall(slot, request) {
             return Ok(answer);
         }
-        let result = self.ask(server, slot, request).await;
+        let result = self.reach(server, slot, request).await;
         if let Err(error @ CallError::InvalidArguments { .. }) = &result {
             recording.detail(|| error.cause().unwrap_or_default());
         }
         if result.as_ref().is_err_and(has_not_left) {
-            self.refund(request.caller, charge);
+            self.refund(request.caller(), charge);
         }
         result
     }
 
-    /// Finds the server and asks every rule about it and what is wanted of it;
-    /// beside it the rule that hides it. What a caller may not use is, to it,
-    /// what does not exist, so the request goes on as one for a missing item.
-    fn resolve(&self, request: &mut Request<'_>) -> (Result<Target, CallError>, Option<String>) {
-        let server = match self.visible_server(request.caller, request.server) {
-            Ok(server) => server,
-            Err(error) => return (Err(error), self.why_hidden(request.caller, request.server, None)),
-        };
-        // A list of tasks would show the tasks of every caller.
-        let lists_all = request.method == "tasks/list" && server.is_shared();
-        if lists_all || changes_session(request.method) {
-            return (Err(CallError::UnknownMethod { method: request.method.to_owned() }), None);
-        }
-        let rule = match self.admit_request(request, &server) {
-            Ok(rule) => rule,
-            Err(error) => return (Err(error), None),
-        };
-        request.is_hidden = rule.is_some();
-        (server.slot(request.caller).map(|slot| (server, slot)), rule)
-    }
-
     /// Asks the server, alone or together with others who ask the same.
-    async fn ask(
+    async fn reach(
         &self,
         server: &Server,
         slot: &Arc<Slot>,
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
-        let in_flight = self.count_in(request.caller, request.errand())?;
-        let known = slot.known_to(request.caller, Kind::Tools);
+        let in_flight = self.count_in(request.caller(), request.errand())?;
+        let known = slot.known_to(request.caller(), Kind::Tools);
         if !self.exists(slot, request).await? {
             return Err(self.unknown(request, server, known.as_deref()));
         }
-        if self.is_restricted(request.caller) {
+        if self.is_restricted(request.caller()) {
             Box::pin(self.check_listed(slot, request)).await?;
         }
         self.check_arguments(slot, request).await?;
@@ -132,7 +108,7 @@ impl Host {
         match depends_on_reader(request, &shared) {
             // Asked in the host's name, asked again in the reader's.
             true => {
-                let _in_flight = self.count_in(request.caller, request.errand())?;
+                let _in_flight = self.count_in(request.caller(), request.errand())?;
                 self.perform_and_remember(slot, request).await
             }
             false => shared,
@@ -149,19 +125,6 @@ impl Host {
         let answer = as_told(slot, self.perform(slot, request).await?);
         Ok(self.remember(slot, request, answer, epoch))
     }
-}
-
-/// Whether a method changes a session for all callers that share it. Callers
-/// have [`Host::want_log_level`] and [`Host::subscribe`] for that.
-fn changes_session(method: &str) -> bool {
-    matches!(
-        method,
-        "initialize"
-            | "logging/setLevel"
-            | "resources/subscribe"
-            | "resources/unsubscribe"
-            | "subscriptions/listen"
-    )
 }
 
 /// The error for a prompt or resource that the rules hide.

@@ -10,19 +10,18 @@ use std::sync::Arc;
 
 use ostler_core::catalog::template;
 use ostler_core::error::CallError;
-use ostler_core::policy::{Subject, Verdict};
 use ostler_wire::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Naming, RESOURCE_NOT_FOUND};
 
 use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::policy::Access;
 use crate::request::{Request, Wanted};
 use crate::server::Server;
 use crate::server::slot::Slot;
 
 impl Host {
-    /// Asks every rule about what a request wants of a server that its caller
-    /// may see; the rule that hides it, if one does. A request that can't be
+    /// Returns the rule that hides what a request wants of a server that its caller may see. A request that can't be
     /// understood is an error, and so is a name that nothing can have.
     pub(crate) fn admit_request(
         &self,
@@ -30,24 +29,21 @@ impl Host {
         server: &Server,
     ) -> Result<Option<String>, CallError> {
         let wanted = request.wanted()?;
-        let subject = match &wanted {
-            _ if !wanted.is_possible() => return Err(self.no_such(request, server, &wanted)),
-            Wanted::Server => return Ok(None),
-            Wanted::Item(kind, name) => kind.subject(name),
-            Wanted::Method(method) => Subject::Method(method),
-        };
-        Ok(match self.decide(request.caller, server, Some(subject)) {
-            Verdict::Allow => None,
-            Verdict::Deny { reason } => Some(reason),
+        if !wanted.is_possible() {
+            return Err(self.no_such(request, server, &wanted));
+        }
+        Ok(match self.access(request.caller(), server, wanted.as_subject()) {
+            Access::Allowed => None,
+            Access::ItemHidden(rule) | Access::ServerHidden(rule) => Some(rule),
         })
     }
 
-    fn no_such(&self, request: &Request<'_>, server: &Server, wanted: &Wanted<'_>) -> CallError {
+    pub(crate) fn no_such(&self, request: &Request<'_>, server: &Server, wanted: &Wanted<'_>) -> CallError {
         match wanted {
             Wanted::Item(Kind::Tools, _) => self.unknown(request, server, None),
             Wanted::Item(kind, name) => unknown_item(*kind, name),
             Wanted::Server | Wanted::Method(_) => {
-                CallError::UnknownMethod { method: request.method.to_owned() }
+                CallError::UnknownMethod { method: request.method().to_owned() }
             }
         }
     }
@@ -83,7 +79,7 @@ impl Host {
         uri: &str,
     ) -> Result<bool, CallError> {
         let fits = |slot: &Slot| {
-            let known = slot.known_to(request.caller, Kind::Templates);
+            let known = slot.known_to(request.caller(), Kind::Templates);
             known.is_some_and(|known| known.items.iter().any(|item| template::fits(&item.name, uri)))
         };
         Ok(self.has_item(slot, request, (Kind::Resources, uri)).await?
@@ -95,6 +91,11 @@ impl Host {
     /// does not list and for a method that it does not have, whatever the
     /// server says of it: a hidden one has no words of a server.
     pub(crate) fn hide_missing(&self, request: &Request<'_>, error: CallError) -> CallError {
+        if request.is_through_all
+            && let Some(uri) = self.hidden_uri(request, &error)
+        {
+            return unknown_item(Kind::Resources, &uri);
+        }
         let CallError::Rpc(answer) = &error else { return error };
         let code = answer.code;
         let Ok(wanted) = request.wanted() else { return error };
@@ -109,22 +110,36 @@ impl Host {
             Wanted::Method(_) => code == METHOD_NOT_FOUND,
             Wanted::Item(..) | Wanted::Server => false,
         };
-        if !is_missing || !(request.is_hidden || self.is_restricted_at(request.caller, request.server)) {
+        if !is_missing || !(request.is_hidden || self.is_restricted_at(request.caller(), request.server())) {
             return error;
         }
         match wanted {
             Wanted::Item(kind, name) => unknown_item(kind, &name),
             Wanted::Server | Wanted::Method(_) => {
-                CallError::UnknownMethod { method: request.method.to_owned() }
+                CallError::UnknownMethod { method: request.method().to_owned() }
             }
         }
+    }
+
+    /// Returns the URI of a request that named no server, if its error would tell a restricted caller which server
+    /// was asked.
+    fn hidden_uri(&self, request: &Request<'_>, error: &CallError) -> Option<String> {
+        let code = error.rpc_code();
+        let (uri, is_telling) = match request.wanted().ok()? {
+            Wanted::Item(Kind::Resources, uri) => {
+                (uri, matches!(code, RESOURCE_NOT_FOUND | INVALID_PARAMS | METHOD_NOT_FOUND))
+            }
+            Wanted::Item(Kind::Templates, uri) => (uri, code == INVALID_PARAMS),
+            _ => return None,
+        };
+        (is_telling && self.is_restricted(request.caller())).then(|| uri.into_owned())
     }
 
     /// Whether the server is known to list a resource.
     fn is_known(&self, request: &Request<'_>, uri: &str) -> bool {
         let registry = self.shared().registry.load();
-        let slot = registry.get(request.server).and_then(|server| server.existing_slot(request.caller));
-        let known = slot.and_then(|slot| slot.known_to(request.caller, Kind::Resources));
+        let slot = registry.get(request.server()).and_then(|server| server.existing_slot(request.caller()));
+        let known = slot.and_then(|slot| slot.known_to(request.caller(), Kind::Resources));
         known.is_some_and(|known| known.has(uri))
     }
 }

@@ -14,6 +14,7 @@ use ostler_core::policy::Hook;
 
 use crate::budgets::Budgets;
 use crate::bus::Bus;
+use crate::catalog::Catalog;
 use crate::guard::client::Warden;
 use crate::happening::Observer;
 use crate::key::IdempotencyKey;
@@ -82,6 +83,7 @@ pub(crate) struct Shared {
     readings: Readings,
     schemas: Schemas,
     seals: Seals,
+    catalog: Catalog,
     /// Tells this host's calls from those of every other.
     instance: u64,
     /// Where its servers' chance comes from.
@@ -133,6 +135,7 @@ impl Host {
             readings: Readings::default(),
             schemas: Schemas::default(),
             seals: Seals::new(&seal_key, instance),
+            catalog: Catalog::default(),
             instance,
             chance: Mutex::new(chance),
             calls: AtomicU64::new(0),
@@ -177,6 +180,10 @@ impl Host {
 
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.0.recorder.load().as_deref().cloned()
+    }
+
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.0.catalog
     }
 
     pub(crate) fn seals(&self) -> &Seals {

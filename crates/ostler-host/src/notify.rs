@@ -86,10 +86,10 @@ impl Host {
             Ok(params) => (params, Ok(())),
             Err(error) => (Params::empty(), Err(refused(error.to_string(), "send an object of parameters"))),
         };
-        let request = Request::new(caller, server.unwrap_or_default(), method, params);
+        let request = Request::new(caller, method, params);
         let mut rule = None;
         let result = readable.and_then(|()| match server {
-            Some(_) => self.notify_one(&request, raw.as_deref(), &mut rule),
+            Some(server) => self.notify_one(server, &request, raw.as_deref(), &mut rule),
             None => self.notify_each(&request, raw.as_deref()),
         });
         // What MCP has is no call; all else that goes somewhere is on record.
@@ -97,7 +97,7 @@ impl Host {
             let wanted = request.wanted();
             let subject = wanted.as_ref().map_or("", |wanted| wanted.subject());
             let outcome = result.as_ref().map_or_else(CallError::code, |()| "ok");
-            let (server, rule) = (request.server, rule.as_deref());
+            let (server, rule) = (server.unwrap_or_default(), rule.as_deref());
             self.record_aside(caller, Aside { server, method, subject, outcome, rule });
         }
         result
@@ -105,15 +105,16 @@ impl Host {
 
     fn notify_one(
         &self,
+        server: &str,
         request: &Request<'_>,
         params: Option<&[u8]>,
         rule: &mut Option<String>,
     ) -> Result<(), CallError> {
-        let caller = request.caller;
-        let notice = Notice::of(request.method).ok_or_else(|| unheard_of(request.method))?;
+        let caller = request.caller();
+        let notice = Notice::of(request.method()).ok_or_else(|| unheard_of(request.method()))?;
         let server = self
-            .visible_server(caller, request.server)
-            .inspect_err(|_| *rule = self.why_hidden(caller, request.server, None))?;
+            .visible_server(caller, server)
+            .inspect_err(|_| *rule = self.why_hidden(caller, server, None))?;
         match notice {
             Notice::Own => {}
             // The session of a shared server is the host's: no caller's roots are its roots, and a flood of
@@ -123,10 +124,10 @@ impl Host {
                 say(&server, request, params);
             }
             Notice::Vendor => {
-                let subject = Subject::Method(request.method);
+                let subject = Subject::Method(request.method());
                 if let Verdict::Deny { reason } = self.decide(caller, &server, Some(subject)) {
                     *rule = Some(reason);
-                    return Err(CallError::UnknownMethod { method: request.method.to_owned() });
+                    return Err(CallError::UnknownMethod { method: request.method().to_owned() });
                 }
                 let charge = self.charge(request)?;
                 if !say(&server, request, params) {
@@ -138,34 +139,34 @@ impl Host {
     }
 
     fn notify_each(&self, request: &Request<'_>, params: Option<&[u8]>) -> Result<(), CallError> {
-        match Notice::of(request.method) {
+        match Notice::of(request.method()) {
             Some(Notice::Own | Notice::OfQuestion) => Ok(()),
             Some(Notice::Roots) => {
                 let is_own = |server: &&Arc<Server>| !server.spec.isolation.has_several_callers();
-                for server in self.visible_servers(request.caller).iter().filter(is_own) {
+                for server in self.visible_servers(request.caller()).iter().filter(is_own) {
                     say(server, request, params);
                 }
                 Ok(())
             }
             Some(Notice::Vendor) => {
-                let subject = Some(Subject::Method(request.method));
-                let may = |server: &Arc<Server>| self.may(request.caller, &server.spec.name, subject);
-                let is_free = !self.is_restricted(request.caller);
-                match is_free || self.visible_servers(request.caller).iter().any(may) {
+                let subject = Some(Subject::Method(request.method()));
+                let may = |server: &Arc<Server>| self.may(request.caller(), &server.spec.name, subject);
+                let is_free = !self.is_restricted(request.caller());
+                match is_free || self.visible_servers(request.caller()).iter().any(may) {
                     true => Ok(()),
-                    false => Err(CallError::UnknownMethod { method: request.method.to_owned() }),
+                    false => Err(CallError::UnknownMethod { method: request.method().to_owned() }),
                 }
             }
-            None => Err(unheard_of(request.method)),
+            None => Err(unheard_of(request.method())),
         }
     }
 }
 
 /// Tells the live session that the caller uses; false if there is none.
 fn say(server: &Server, request: &Request<'_>, params: Option<&[u8]>) -> bool {
-    let live = server.existing_slot(request.caller).and_then(|slot| slot.live());
+    let live = server.existing_slot(request.caller()).and_then(|slot| slot.live());
     live.is_some_and(|live| {
-        live.session.notify(request.method, params);
+        live.session.notify(request.method(), params);
         true
     })
 }

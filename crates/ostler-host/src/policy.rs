@@ -21,6 +21,9 @@ use crate::lists::Kind;
 use crate::server::Server;
 use crate::upstream::Event;
 
+/// Target of the events that tell of each time the rules are asked.
+const VERDICTS: &str = "ostler::policy";
+
 /// The rules of the moment, and what has been found out about them.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
@@ -35,6 +38,7 @@ impl Policy {
 
     /// What the rules say, by a lookup and not by their number.
     fn allows(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> bool {
+        tracing::trace!(target: VERDICTS, server, role = caller.role(), "verdict");
         let standing = self.rules.standing(caller);
         if let Some(answer) = standing.always() {
             return answer;
@@ -56,6 +60,16 @@ impl Policy {
         };
         Verdict::Deny { reason: format!("role `{}`: {ruling}", caller.role()) }
     }
+}
+
+/// Verdict of policy on a use of a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Allowed,
+    /// A rule hides the item, but not its server.
+    ItemHidden(String),
+    /// A rule hides the server and all that it has.
+    ServerHidden(String),
 }
 
 impl Host {
@@ -158,6 +172,47 @@ impl Host {
                 Explanation { is_allowed: false, decider: Decider::Hook { reason } }
             }
             _ => explanation,
+        }
+    }
+
+    /// Decides whether a caller may use something of a server, or see the server. Every request is judged here, once.
+    pub(crate) fn access(&self, caller: &Caller, server: &Server, subject: Option<Subject<'_>>) -> Access {
+        let name = &server.spec.name;
+        let policy = self.shared().policy.load();
+        // A rule that allows an item lets its server be seen, so that one question is enough.
+        if !policy.allows(caller, name.as_str(), subject) {
+            let by_server = policy.decide(caller, name.as_str(), None);
+            return match (by_server, subject) {
+                (Verdict::Deny { reason }, _) => Access::ServerHidden(reason),
+                (Verdict::Allow, Some(subject)) => self.item_access(caller, server, subject),
+                (Verdict::Allow, None) => Access::Allowed,
+            };
+        }
+        if let Verdict::Deny { reason } = self.ask_hook(caller, name, None) {
+            return Access::ServerHidden(reason);
+        }
+        let filtered = match subject {
+            Some(Subject::Tool(tool)) => server.spec.tools.decide(tool),
+            _ => Verdict::Allow,
+        };
+        match (filtered, subject) {
+            (Verdict::Deny { reason }, _) => Access::ItemHidden(reason),
+            (Verdict::Allow, None) => Access::Allowed,
+            (Verdict::Allow, subject) => match self.ask_hook(caller, name, subject) {
+                Verdict::Allow => Access::Allowed,
+                Verdict::Deny { reason } => Access::ItemHidden(reason),
+            },
+        }
+    }
+
+    /// The verdict on an item that the rules hide and whose server they show, with the reason.
+    fn item_access(&self, caller: &Caller, server: &Server, subject: Subject<'_>) -> Access {
+        if let Verdict::Deny { reason } = self.ask_hook(caller, &server.spec.name, None) {
+            return Access::ServerHidden(reason);
+        }
+        match self.decide(caller, server, Some(subject)) {
+            Verdict::Allow => Access::Allowed,
+            Verdict::Deny { reason } => Access::ItemHidden(reason),
         }
     }
 

@@ -29,7 +29,7 @@ impl Host {
             return None;
         }
         let key = cache_key(slot, request)?;
-        let hit = self.cache().lookup(&key, &slot.owner(request.caller), Instant::now().into_std())?;
+        let hit = self.cache().lookup(&key, &slot.owner(request.caller()), Instant::now().into_std())?;
         Some(Answer {
             body: hit.body,
             server: slot.key.server.clone(),
@@ -68,7 +68,7 @@ impl Host {
         // this lock: either the epoch tells, or the purge removes the entry.
         if slot.epoch() == epoch {
             let ticket = cache.ticket(&slot.key.server);
-            cache.store(ticket, key, &slot.owner(request.caller), fresh, Instant::now().into_std());
+            cache.store(ticket, key, &slot.owner(request.caller()), fresh, Instant::now().into_std());
             slot.note_memory();
         }
         answer
@@ -93,7 +93,7 @@ pub(crate) fn as_told(slot: &Slot, mut answer: Answer) -> Answer {
 /// How long an answer may be kept, and who may see it.
 fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration, Scope)> {
     let is_hinted = matches!(
-        request.method,
+        request.method(),
         "tools/call"
             | "tools/list"
             | "resources/list"
@@ -132,7 +132,7 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
 /// the answer may depend on more than that. Arguments that RFC 8785 would change
 /// in value have no canonical form; they are compared byte for byte.
 pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
-    let params = match request.method {
+    let params = match request.method() {
         // Its parameters have no part that could be left out.
         "completion/complete" if request.headers.is_empty() => canonical(request.params.raw()),
         _ if !request.is_plain() => return None,
@@ -145,7 +145,7 @@ pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
     Some(Key {
         server: slot.key.server.clone(),
         spec: slot.key.registration,
-        method: lasting(request.method)?,
+        method: lasting(request.method())?,
         subject: Arc::from(request.wanted().ok()?.subject()),
         params,
     })
@@ -153,8 +153,8 @@ pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<Key> {
 
 /// Whether [`cache_key`] finds a key, which it takes longer to make.
 fn has_key(request: &Request<'_>) -> bool {
-    let is_whole = request.method == "completion/complete" && request.headers.is_empty();
-    lasting(request.method).is_some() && (is_whole || request.is_plain())
+    let is_whole = request.method() == "completion/complete" && request.headers.is_empty();
+    lasting(request.method()).is_some() && (is_whole || request.is_plain())
 }
 
 fn canonical(raw: &[u8]) -> Bytes {

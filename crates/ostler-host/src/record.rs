@@ -108,17 +108,17 @@ impl<'r, 'a> Recording<'r, 'a> {
     }
 
     fn is_tool_error(&self, answer: &Answer) -> bool {
-        self.request.method == "tools/call" && answer.is_error()
+        self.request.method() == "tools/call" && answer.is_error()
     }
 }
 
 impl Drop for Recording<'_, '_> {
     fn drop(&mut self) {
         let took = self.request.asked.elapsed();
-        let Request { server, method, caller, .. } = self.request;
+        let (server, method, caller) = (self.request.server(), self.request.method(), self.request.caller());
         tracing::debug!(server, method, outcome = self.outcome, ?took, "call");
         // Lists are no calls; that a rule refuses one is told all the same.
-        let is_list = Kind::ALL.iter().any(|kind| kind.method() == *method);
+        let is_list = Kind::ALL.iter().any(|kind| kind.method() == method);
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_list || self.denied.is_some()) {
             let wanted = self.request.wanted();
             recorder(&Record {

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use ostler_core::breaker::Origin;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::policy::Subject;
 use ostler_core::repeat::MethodKind;
 use ostler_wire::headers::PARAM_PREFIX;
 use ostler_wire::{Naming, NamingError, Params, SessionMeta, is_name};
@@ -22,17 +24,21 @@ use crate::notify;
 use crate::tally::Errand;
 use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
 
+/// The longest wait for lists unless the request says otherwise: one server must not hold up all others for longer.
+const PATIENCE: Duration = Duration::from_secs(8);
+
 /// Headers that are passed on with one request: more than any tool has marked arguments.
 const MAX_HEADERS: usize = 64;
 /// The longest value; servers commonly take no more in all of their headers.
 const MAX_VALUE: usize = 8 << 10;
 
-/// One request of a caller to one server.
+/// One request of a caller, with names and URIs as its scope shows them.
 #[derive(Clone)]
 pub struct Request<'a> {
-    pub(crate) caller: &'a Caller,
-    pub(crate) server: &'a str,
-    pub(crate) method: &'a str,
+    caller: Cow<'a, Caller>,
+    /// Its server, once it is [resolved](crate::Host::resolve).
+    server: Option<ServerName>,
+    method: Cow<'a, str>,
     pub(crate) params: Params,
     /// The member of `params` that names what it is about.
     naming: Result<Naming, NamingError>,
@@ -55,15 +61,19 @@ pub struct Request<'a> {
     pub(crate) is_passive: bool,
     /// Whether its caller knows tools by their servers' own names, so that errors name them so.
     pub(crate) has_own_names: bool,
+    /// The longest wait for lists where a name or URI is not known.
+    pub(crate) patience: Duration,
+    /// Whether it named no server.
+    pub(crate) is_through_all: bool,
 }
 
 impl<'a> Request<'a> {
     /// Any MCP request, with its parameters as they came.
-    pub fn new(caller: &'a Caller, server: &'a str, method: &'a str, params: Params) -> Self {
+    pub fn new(caller: &'a Caller, method: &'a str, params: Params) -> Self {
         Self {
-            caller,
-            server,
-            method,
+            caller: Cow::Borrowed(caller),
+            server: None,
+            method: Cow::Borrowed(method),
             naming: Naming::check(method, &params),
             params,
             asked: Instant::now(),
@@ -76,23 +86,83 @@ impl<'a> Request<'a> {
             is_hidden: false,
             is_passive: false,
             has_own_names: false,
+            patience: PATIENCE,
+            is_through_all: false,
         }
     }
 
     /// A call of a tool.
-    pub fn tool(
-        caller: &'a Caller,
-        server: &'a str,
-        tool: &str,
-        arguments: Arguments,
-    ) -> Result<Self, CallError> {
+    pub fn tool(caller: &'a Caller, tool: &str, arguments: Arguments) -> Result<Self, CallError> {
         let raw: Option<&RawValue> = match &arguments.0 {
             Form::None => None,
             Form::Checked(raw) => Some(raw),
             Form::Text(text) => Some(serde_json::from_slice(text).map_err(|error| bad_arguments(&error))?),
         };
         let params = Params::tool_call(tool, raw).map_err(|error| bad_arguments(&error))?;
-        Ok(Self::new(caller, server, "tools/call", params))
+        Ok(Self::new(caller, "tools/call", params))
+    }
+
+    /// Returns the caller.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Returns the method.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// Returns the name of its server; empty until it is resolved.
+    pub(crate) fn server(&self) -> &str {
+        self.server.as_ref().map_or("", ServerName::as_str)
+    }
+
+    /// Names its server.
+    pub(crate) fn at(mut self, server: ServerName) -> Self {
+        self.server = Some(server);
+        self
+    }
+
+    /// Gives it the server's own name in place of an exposed one; the member that holds it stays the same.
+    pub(crate) fn with_params(mut self, params: Params) -> Self {
+        self.params = params;
+        self
+    }
+
+    /// Marks it as one that named no server: a restricted caller is not told which one was asked.
+    pub(crate) fn through_all(mut self) -> Self {
+        self.is_through_all = true;
+        self
+    }
+
+    /// Detaches it from its caller, so that it can outlive it.
+    pub(crate) fn into_owned(self) -> Request<'static> {
+        Request {
+            caller: Cow::Owned(self.caller.into_owned()),
+            method: Cow::Owned(self.method.into_owned()),
+            server: self.server,
+            params: self.params,
+            naming: self.naming,
+            asked: self.asked,
+            deadline: self.deadline,
+            voice: self.voice,
+            headers: self.headers,
+            speaker: self.speaker,
+            is_about_own: self.is_about_own,
+            state: self.state,
+            is_hidden: self.is_hidden,
+            is_passive: self.is_passive,
+            has_own_names: self.has_own_names,
+            patience: self.patience,
+            is_through_all: self.is_through_all,
+        }
+    }
+
+    /// Waits at most this long for lists where a name or URI is not known.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Gives up after this long, if the server's own limits don't end it before.
@@ -174,13 +244,13 @@ impl<'a> Request<'a> {
 
     /// Whether sending it twice can do harm.
     pub(crate) fn kind(&self) -> MethodKind {
-        MethodKind::of(self.method)
+        MethodKind::of(&self.method)
     }
 
     /// What it wants: the one value that rules are asked about, that answers
     /// are kept under, that is recorded, and that the server reads.
     pub(crate) fn wanted(&self) -> Result<Wanted<'_>, CallError> {
-        let naming = self.naming.map_err(|error| misnamed(self.method, error))?;
+        let naming = self.naming.map_err(|error| misnamed(&self.method, error))?;
         let text = || naming.text(&self.params).unwrap_or_default();
         Ok(match naming {
             Naming::Name if self.method == "tools/call" => Wanted::Item(Kind::Tools, text()),
@@ -189,9 +259,9 @@ impl<'a> Request<'a> {
             Naming::Ref => self.completed()?,
             // What a list shows is filtered, and the others touch nobody else.
             Naming::Cursor if self.method != "tasks/list" => Wanted::Server,
-            _ if matches!(self.method, "server/discover" | "ping" | "logging/setLevel") => Wanted::Server,
+            _ if matches!(&*self.method, "server/discover" | "ping" | "logging/setLevel") => Wanted::Server,
             _ if self.is_about_own => Wanted::Server,
-            _ => Wanted::Method(self.method),
+            _ => Wanted::Method(&self.method),
         })
     }
 
@@ -223,7 +293,7 @@ impl<'a> Request<'a> {
         let wanted = match (reference.name, reference.uri) {
             (Some(name), None) => Wanted::Item(Kind::Prompts, name.into()),
             (None, Some(uri)) => Wanted::Item(Kind::Templates, uri.into()),
-            (None, None) => Wanted::Method(self.method),
+            (None, None) => Wanted::Method(&self.method),
             (Some(_), Some(_)) => return Err(invalid("`ref` has both `name` and `uri`".into())),
         };
         match (reference.r#type.as_deref(), &wanted) {
@@ -252,7 +322,7 @@ impl<'a> Request<'a> {
 
     /// What the breaker counts failures by: the tool, or the method of a request that calls none.
     pub(crate) fn breaker_tool(&self) -> Cow<'_, str> {
-        self.tool_name().unwrap_or(Cow::Borrowed(self.method))
+        self.tool_name().unwrap_or(Cow::Borrowed(self.method()))
     }
 
     /// Caller and tool for the breaker; `None` for a list, which passes it.
@@ -262,7 +332,7 @@ impl<'a> Request<'a> {
 
     /// Whether it only asks what there is.
     pub(crate) fn is_list(&self) -> bool {
-        self.method == "server/discover" || Kind::ALL.iter().any(|kind| kind.method() == self.method)
+        self.method == "server/discover" || Kind::ALL.iter().any(|kind| kind.method() == self.method())
     }
 
     /// Whether budgets count it. What asks what there is, or to be told of
@@ -270,7 +340,7 @@ impl<'a> Request<'a> {
     /// methods that nobody knows included.
     pub(crate) fn is_counted(&self) -> bool {
         let is_free = matches!(
-            self.method,
+            &*self.method,
             "ping"
                 | "logging/setLevel"
                 | "resources/subscribe"
@@ -306,6 +376,15 @@ impl Wanted<'_> {
         }
     }
 
+    /// Returns how rules are asked about it; `None` where they are asked about the server alone.
+    pub(crate) fn as_subject(&self) -> Option<Subject<'_>> {
+        match self {
+            Self::Server => None,
+            Self::Item(kind, name) => Some(kind.subject(name)),
+            Self::Method(method) => Some(Subject::Method(method)),
+        }
+    }
+
     /// Whether anything can have such a name. Rules are not asked about others.
     pub(crate) fn is_possible(&self) -> bool {
         match self {
@@ -330,7 +409,7 @@ enum Speaker {
 impl std::fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Request")
-            .field("server", &self.server)
+            .field("server", &self.server())
             .field("method", &self.method)
             .field("wanted", &self.wanted())
             .finish_non_exhaustive()

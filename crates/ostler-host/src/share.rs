@@ -77,7 +77,7 @@ impl Host {
             return self.perform_and_remember(slot, request).await;
         };
         let mut in_flight = Some(in_flight);
-        let reading = (key, slot.owner(request.caller).into(), request.is_hidden);
+        let reading = (key, slot.owner(request.caller()).into(), request.is_hidden);
         let shared = self.join_or_begin(reading, slot, request, &mut in_flight);
         match request.deadline {
             Some(deadline) => match timeout_at(deadline, shared.result()).await {
@@ -110,10 +110,10 @@ impl Host {
             result: None,
             in_flight: in_flight.take(),
         };
-        let owned = Owned::of(request);
+        let owned = in_the_hosts_name(slot, request);
         tokio::spawn(async move {
             let mut ending = ending;
-            ending.result = Some(ending.host.perform_and_remember(&ending.slot, &owned.request()).await);
+            ending.result = Some(ending.host.perform_and_remember(&ending.slot, &owned).await);
         });
         shared
     }
@@ -145,28 +145,8 @@ impl Drop for Ending {
 /// A request that outlives whoever made it. It speaks for the host and not for
 /// the client that happened to ask first: what its readers share must not
 /// depend on what one of them can do.
-struct Owned {
-    caller: ostler_core::caller::Caller,
-    server: String,
-    method: String,
-    params: ostler_wire::Params,
-    is_hidden: bool,
-}
-
-impl Owned {
-    fn of(request: &Request<'_>) -> Self {
-        Self {
-            caller: request.caller.clone(),
-            server: request.server.to_owned(),
-            method: request.method.to_owned(),
-            params: request.params.clone(),
-            is_hidden: request.is_hidden,
-        }
-    }
-
-    fn request(&self) -> Request<'_> {
-        let mut request = Request::new(&self.caller, &self.server, &self.method, self.params.clone());
-        request.is_hidden = self.is_hidden;
-        request
-    }
+fn in_the_hosts_name(slot: &Slot, request: &Request<'_>) -> Request<'static> {
+    let mut own = Request::new(request.caller(), request.method(), request.params.clone());
+    own.is_hidden = request.is_hidden;
+    own.at(slot.key.server.clone()).into_owned()
 }

@@ -49,7 +49,8 @@ impl Host {
         let server = self.visible_server(caller, name).inspect_err(|_| {
             self.record_refusal(caller, refused);
         })?;
-        let mut request = Request::new(caller, name, "resources/subscribe", Params::resource_read(uri));
+        let mut request = Request::new(caller, "resources/subscribe", Params::resource_read(uri));
+        request = request.at(server.spec.name.clone());
         request.is_hidden = self.admit_request(&request, &server)?.is_some();
         if request.is_hidden {
             self.record_refusal(caller, refused);

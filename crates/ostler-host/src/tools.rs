@@ -10,13 +10,13 @@ use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
 use ostler_core::pins::Section;
 
+use crate::catalog::Scope;
 use crate::host::Host;
-use crate::lists::Kind;
+use crate::lists::{Kind, ListedItem, Patience, ServerListing};
 use crate::request::Request;
 use crate::server::Server;
 use crate::server::known::Known;
 use crate::server::slot::Slot;
-use crate::tally::Errand;
 
 /// One tool as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,14 +39,47 @@ pub struct ListedTool {
     pub tool: Tool,
 }
 
+/// The tools of one server, or why they are not known.
+#[derive(Debug, Clone)]
+pub struct Discovered {
+    /// The server.
+    pub server: ServerName,
+    /// Its tools, as far as the caller may use them.
+    pub tools: Result<Vec<ListedTool>, CallError>,
+}
+
+fn tools_of(listing: ServerListing) -> Result<Vec<ListedTool>, CallError> {
+    let ServerListing { server, items, error, .. } = listing;
+    if let Some(error) = error {
+        return Err(error);
+    }
+    let tools = items.into_iter().map(|ListedItem { item, .. }| ListedTool {
+        exposed: exposed_name(&server, &item.name),
+        server: server.clone(),
+        tool: Tool { name: item.name.to_string(), definition: item.definition },
+    });
+    Ok(tools.collect())
+}
+
 impl Host {
     /// The tools of one server that the caller may use, in the server's order.
     pub async fn tools(&self, caller: &Caller, server: &str) -> Result<Vec<ListedTool>, CallError> {
-        let server = self.visible_server(caller, server)?;
-        let slot = server.slot(caller)?;
-        let _in_flight = self.count_in(caller, Errand::Look)?;
-        let known = self.current_list(&slot, caller, Kind::Tools).await?;
-        Ok(self.show(caller, &server, &known))
+        let Ok(name) = ServerName::new(server) else { return Err(self.unknown_server(Some(caller), server)) };
+        let mut listings = self.list(caller, &Scope::Server(name), Kind::Tools, Patience::UntilListed).await;
+        match listings.pop() {
+            Some(listing) => tools_of(listing),
+            None => Err(self.unknown_server(Some(caller), server)),
+        }
+    }
+
+    /// The tools of all servers that the caller may see, sorted by server. A sleeping server is not woken if its tools
+    /// are known. One that has to be started is waited for. A sick one is told of in its place and spoils nothing.
+    pub async fn discover(&self, caller: &Caller) -> Vec<Discovered> {
+        let listings = self.list(caller, &Scope::All, Kind::Tools, Patience::UntilListed).await;
+        listings
+            .into_iter()
+            .map(|listing| Discovered { server: listing.server.clone(), tools: tools_of(listing) })
+            .collect()
     }
 
     /// Whether a caller may be told the name of a tool that it did not ask for
@@ -92,7 +125,7 @@ impl Host {
         request: &Request<'_>,
         (kind, name): (Kind, &str),
     ) -> Result<bool, CallError> {
-        match slot.known_to(request.caller, kind) {
+        match slot.known_to(request.caller(), kind) {
             Some(known) if known.has(name) && !request.is_hidden => return Ok(true),
             Some(known) if known.is_definite(slot.desk().supervisor.generation()) => return Ok(false),
             // What somebody else was shown exists; whether it does for this caller, its server says.
@@ -102,7 +135,7 @@ impl Host {
         }
         // A list passes the breaker; a call that would be refused need not wait for one.
         slot.check_calls()?;
-        let fetch = self.fetch_list(slot, request.caller, kind);
+        let fetch = self.fetch_list(slot, request.caller(), kind);
         let known = Box::pin(within(request, slot, fetch)).await?;
         Ok(known.has(name) && !request.is_hidden)
     }
@@ -111,8 +144,8 @@ impl Host {
     /// `known` is what was known before the call: looking for an unknown tool
     /// must not make its error better than that of a hidden one.
     pub(crate) fn unknown(&self, request: &Request<'_>, server: &Server, known: Option<&Known>) -> CallError {
-        let known = known.filter(|known| known.is_for(request.caller));
-        let visible = known.map(|known| self.show(request.caller, server, known)).unwrap_or_default();
+        let known = known.filter(|known| known.is_for(request.caller()));
+        let visible = known.map(|known| self.show(request.caller(), server, known)).unwrap_or_default();
         let name = request.tool_name().unwrap_or_default();
         if request.has_own_names {
             return CallError::unknown_tool(&name, visible.iter().map(|listed| listed.tool.name.as_str()));

@@ -109,7 +109,7 @@ impl Host {
             return Ok(());
         }
         let Some(tool) = request.tool_name() else { return Ok(()) };
-        let Some(known) = slot.known_to(request.caller, Kind::Tools) else { return Ok(()) };
+        let Some(known) = slot.known_to(request.caller(), Kind::Tools) else { return Ok(()) };
         let mistakes = self.mistakes(Defined { slot, tool: &tool, known: &known }, request).await;
         if mistakes.is_empty() {
             return Ok(());
@@ -138,7 +138,7 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<Vec<Mistake>, CallError> {
         slot.check_calls()?;
-        let fetch = self.fetch_list(slot, request.caller, Kind::Tools);
+        let fetch = self.fetch_list(slot, request.caller(), Kind::Tools);
         match within(request, slot, fetch).await {
             Ok(known) => Ok(self.mistakes(Defined { slot, tool, known: &known }, request).await),
             Err(_) => Ok(Vec::new()),

@@ -38,8 +38,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for server in host.servers(&me) {
         println!("{server}: {} tools", host.tools(&me, server.as_str()).await?.len());
     }
-    let request = Request::tool(&me, server, tool, Arguments::raw(arguments.clone()))?;
-    match host.send(request.within(Duration::from_secs(30))).await {
+    let request = Request::tool(&me, tool, Arguments::raw(arguments.clone()))?;
+    match host.ask(server, request.within(Duration::from_secs(30))).await {
         Ok(answer) => println!("{}", answer.text()),
         // Also what could not be found out is said exactly: see `delivery`.
         Err(error) => println!("{}", error.render()),

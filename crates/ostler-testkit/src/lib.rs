@@ -20,6 +20,7 @@
 
 #![expect(clippy::expect_used, reason = "a test that can't be set up fails, and says why")]
 
+mod list;
 mod nats;
 mod parrot;
 mod procs;
@@ -31,6 +32,7 @@ mod session;
 mod stage;
 mod world;
 
+pub use list::list_one;
 pub use nats::{NatsServer, NatsSetup, NatsVersion};
 pub use parrot::Parrot;
 pub use procs::{Proc, adopt_orphans, eventually, forget_peak_rss, lines_in, procs_in};

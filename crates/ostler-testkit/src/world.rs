@@ -119,8 +119,8 @@ impl World {
 
     /// Calls a tool and gives up after a time.
     pub async fn call_within(&self, time: Duration, server: &str, tool: &str) -> Result {
-        let request = Request::tool(&self.me, server, tool, Arguments::none())?;
-        self.host.send(request.within(time)).await
+        let request = Request::tool(&self.me, tool, Arguments::none())?;
+        self.host.ask(server, request.within(time)).await
     }
 
     /// Begins a call and goes on; the call has got as far as it can without time passing.

@@ -52,7 +52,7 @@ impl Wish {
                     .arguments
                     .as_ref()
                     .map_or_else(Arguments::none, |raw| Arguments::raw(raw.get().to_owned()));
-                let request = Request::tool(caller, &self.server, tool, arguments)?;
+                let request = Request::tool(caller, tool, arguments)?;
                 if self.input_responses.is_none() && self.request_state.is_none() {
                     return Ok(self.limited(request));
                 }
@@ -81,7 +81,7 @@ impl Wish {
                 .and_then(|text| Params::parse(text.into()).ok())
                 .ok_or_else(|| invalid("the answers can't be read"))?,
         };
-        Ok(self.limited(Request::new(caller, &self.server, method, params)))
+        Ok(self.limited(Request::new(caller, method, params)))
     }
 
     fn limited<'a>(&self, request: Request<'a>) -> Request<'a> {

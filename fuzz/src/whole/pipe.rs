@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ostler_gateway::{Face, Gateway, GatewayOptions};
+use ostler_gateway::{Gateway, GatewayOptions, Scope};
 use ostler_host::Caller;
 use ostler_wire::{Era, Message};
 use serde_json::Value;
@@ -20,7 +20,7 @@ const MAX_BODY: usize = 2_048;
 pub(super) async fn talk(gateway: Gateway, caller: Caller, said: Vec<u8>) -> Vec<Value> {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let (reader, writer) = tokio::io::split(theirs);
-    let serving = tokio::spawn(gateway.serve_stream(reader, writer, caller, Face::All));
+    let serving = tokio::spawn(gateway.serve_stream(reader, writer, caller, Scope::All));
     let (mut output, mut input) = tokio::io::split(ours);
     let speaking = tokio::spawn(async move {
         // A gateway that hangs up early is seen by what it has not said.

@@ -1,11 +1,10 @@
 //! Headers that repeat arguments of a tool must say the same.
 
 use http::HeaderMap;
-use ostler_host::Kind;
+use ostler_host::Target;
 use ostler_wire::HEADER_MISMATCH;
 use ostler_wire::headers::ParamHeader;
 
-use super::relay::Route;
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::Gateway;
 
@@ -14,27 +13,12 @@ const PREFIX: &str = "mcp-param-";
 
 /// Compares `Mcp-Param-*` headers with the arguments they repeat. A proxy may
 /// have decided by the one what the server does by the other.
-pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, route: &Route) -> Result<(), Reply> {
+pub(crate) async fn check(gateway: &Gateway, exchange: &Exchange, target: &Target<'_>) -> Result<(), Reply> {
     let Some(headers) = exchange.headers.as_ref().filter(|_| exchange.method.as_str() == "tools/call") else {
         return Ok(());
     };
-    let Some(tool) = route.params.name() else { return Ok(()) };
-    let shared = &gateway.0;
-    let may = shared.host.may_use(&exchange.caller, route.server.as_str(), Kind::Tools, &tool);
-    let mut tables = shared.names.tables(&shared.host);
-    if !may || tables.marks(&route.server, &tool).is_none() {
-        let patience = shared.options.list_patience;
-        // Whatever keeps the list from us will keep the call from the server, and be told there.
-        let offer = shared.host.offer(&exchange.caller, route.server.as_str(), Kind::Tools, patience);
-        let _ = Box::pin(offer).await;
-        tables = shared.names.tables(&shared.host);
-    }
-    // What a hidden tool repeats in headers would tell that it exists.
-    if !may {
-        return Ok(());
-    }
-    let arguments = route.params.arguments().unwrap_or(b"{}");
-    let marks = tables.marks(&route.server, &tool).unwrap_or_default();
+    let marks = gateway.0.host.param_headers(target).await;
+    let arguments = target.params().arguments().unwrap_or(b"{}");
     match marks.iter().find(|mark| !agrees(mark, headers, arguments)) {
         None => Ok(()),
         Some(mark) => {

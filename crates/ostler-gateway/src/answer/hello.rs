@@ -10,11 +10,11 @@ use ostler_host::MissingServer;
 use ostler_wire::{Change, Era, Hello, MODERN_VERSION};
 use tokio::time::Instant;
 
-use super::relay::{self, Route};
+use super::forward;
 use super::status;
 use crate::exchange::{Exchange, Reply};
-use crate::face::Face;
 use crate::gateway::Gateway;
+use ostler_host::Scope;
 
 /// What the endpoint over all servers can do. It is the same whatever runs
 /// behind it, so that greeting a client starts no server.
@@ -37,10 +37,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) async fn initialize(
     gateway: &Gateway,
     caller: &Caller,
-    face: &Face,
+    scope: &Scope,
     version: &'static str,
 ) -> Reply {
-    let said = match said(gateway, caller, face).await {
+    let said = match said(gateway, caller, scope).await {
         Ok(said) => said,
         Err(reply) => return reply,
     };
@@ -57,16 +57,15 @@ pub(crate) async fn initialize(
 
 /// `server/discover`. A modern server answers for itself.
 pub(crate) async fn discover(gateway: &Gateway, exchange: &mut Exchange) -> Reply {
-    if let Face::One(server) = &exchange.face
+    if let Scope::Server(server) = &exchange.scope
         && let Ok(hello) = greet(gateway, &exchange.caller, server).await
         && hello.era == Era::Modern
     {
         let is_silent = gateway.0.host.is_restricted_at(&exchange.caller, server.as_str());
-        let route = Route::to(server.clone(), exchange.params.clone());
-        let reply = relay::relay(gateway, exchange, route).await;
+        let reply = forward::forward(gateway, exchange).await;
         return if is_silent { without_instructions(reply) } else { reply };
     }
-    let said = match said(gateway, &exchange.caller, &exchange.face).await {
+    let said = match said(gateway, &exchange.caller, &exchange.scope).await {
         Ok(said) => said,
         Err(reply) => return reply,
     };
@@ -104,14 +103,14 @@ struct Said {
     instructions: Option<Bytes>,
 }
 
-async fn said(gateway: &Gateway, caller: &Caller, face: &Face) -> Result<Said, Reply> {
-    match face {
-        Face::All => Ok(Said {
+async fn said(gateway: &Gateway, caller: &Caller, scope: &Scope) -> Result<Said, Reply> {
+    match scope {
+        Scope::All => Ok(Said {
             capabilities: Bytes::from_static(CAPABILITIES),
             server: identity(gateway),
             instructions: instructions(gateway, caller),
         }),
-        Face::One(server) => {
+        Scope::Server(server) => {
             let hello = greet(gateway, caller, server).await;
             let is_shared = gateway.0.host.is_shared(server.as_str());
             let is_silent = gateway.0.host.is_restricted_at(caller, server.as_str());

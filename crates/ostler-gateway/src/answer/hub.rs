@@ -14,9 +14,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Receiver, Sender};
 use tokio::time::Instant;
 
-use crate::face::Face;
 use crate::gateway::Shared;
 use crate::session::Session;
+use ostler_host::Scope;
 
 /// Events that a listener may be behind before it loses the oldest.
 const BACKLOG: usize = 256;
@@ -187,9 +187,9 @@ fn tell(gateway: &Shared, event: ServerEvent) {
 
 /// Whether a legacy session is told of an event; what can't be read is for none.
 fn is_for(gateway: &Shared, session: &Session, event: &ServerEvent) -> Option<bool> {
-    let is_here = match session.face() {
-        Face::All => true,
-        Face::One(server) => *server == event.server,
+    let is_here = match session.scope() {
+        Scope::All => true,
+        Scope::Server(server) => *server == event.server,
     };
     if !is_here || !gateway.host.may_hear(session.caller(), event) {
         return None;
@@ -206,7 +206,7 @@ fn is_for(gateway: &Shared, session: &Session, event: &ServerEvent) -> Option<bo
         }
         // What becomes of a task is its maker's business.
         Event::Other { method, .. } => {
-            *session.face() != Face::All && !method.as_str().starts_with("notifications/tasks")
+            *session.scope() != Scope::All && !method.as_str().starts_with("notifications/tasks")
         }
         Event::ToolsChanged | Event::PromptsChanged | Event::ResourcesChanged => true,
     })

@@ -9,12 +9,12 @@ use ostler_core::name::ServerName;
 use ostler_host::LogLevel;
 use ostler_wire::Era;
 
-use super::route;
+use super::forward;
 use super::subscribed::{self, Subscribed};
 use crate::exchange::{Client, Exchange, Reply};
-use crate::face::Face;
 use crate::gateway::Gateway;
 use crate::session::Session;
+use ostler_host::Scope;
 
 /// Resources that one session may subscribe to.
 const PER_SESSION: usize = 1_024;
@@ -69,8 +69,8 @@ pub(crate) async fn set_level(gateway: &Gateway, exchange: &Exchange) -> Reply {
         );
     };
     let host = &gateway.0.host;
-    match &exchange.face {
-        Face::One(server) => {
+    match &exchange.scope {
+        Scope::Server(server) => {
             let hello = host.hello(&exchange.caller, server.as_str()).await;
             match hello {
                 Err(error) => return Reply::failed(&error, Era::Legacy),
@@ -80,7 +80,7 @@ pub(crate) async fn set_level(gateway: &Gateway, exchange: &Exchange) -> Reply {
                 Ok(_) => host.want_log_level(&exchange.caller, server.as_str(), level),
             }
         }
-        Face::All => {
+        Scope::All => {
             for server in host.servers(&exchange.caller) {
                 host.want_log_level(&exchange.caller, server.as_str(), level);
             }
@@ -97,11 +97,8 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     let (Some(session), Some(uri)) = (session(exchange), exchange.params.uri()) else {
         return Reply::invalid("`uri` is missing or not a string");
     };
-    let server = match &exchange.face {
-        Face::One(server) => Some(server.clone()),
-        Face::All => route::owner_of(gateway, exchange, &uri).await,
-    };
-    let Some(server) = server else { return route::not_found(&uri, &exchange.client) };
+    let server = forward::owner_of(gateway, exchange, &uri).await;
+    let Some(server) = server else { return forward::not_found(&uri, &exchange.client) };
     let is_full =
         gateway.0.subscriptions.all().get(session.id()).is_some_and(|uris| uris.len() >= PER_SESSION);
     if is_full {
@@ -110,8 +107,8 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &Exchange) -> Reply {
     let subscription = match subscribed::subscribe(gateway, &exchange.caller, server.as_str(), &uri).await {
         Ok(subscription) => subscription,
         // Over all servers nobody can tell who was asked.
-        Err(CallError::UnknownResource { .. }) if exchange.face == Face::All => {
-            return route::not_found(&uri, &exchange.client);
+        Err(CallError::UnknownResource { .. }) if exchange.scope == Scope::All => {
+            return forward::not_found(&uri, &exchange.client);
         }
         Err(error) => return Reply::failed(&error, Era::Legacy),
     };

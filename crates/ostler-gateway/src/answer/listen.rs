@@ -7,12 +7,12 @@ use ostler_host::upstream::Event;
 use ostler_wire::Change;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::forward;
 use super::hub::{self, Told};
-use super::route;
 use super::subscribed::{self, Subscribed};
 use crate::exchange::{Exchange, Reply};
-use crate::face::Face;
 use crate::gateway::Gateway;
+use ostler_host::Scope;
 
 /// The key of `_meta` that names the listen a message belongs to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -73,7 +73,7 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         };
         let frames = match told {
             Ok(Told::Said(event)) => {
-                let is_wanted = listening.wants(&event.server, &event.event, &exchange.face)
+                let is_wanted = listening.wants(&event.server, &event.event, &exchange.scope)
                     && gateway.0.host.may_hear(&exchange.caller, &event);
                 if is_wanted { vec![hub::notification(&event.event, Some(id))] } else { Vec::new() }
             }
@@ -94,10 +94,7 @@ async fn subscribe(gateway: &Gateway, exchange: &Exchange, mut wanted: Wanted) -
     // They are not kept but by their subscriptions.
     let uris = std::mem::take(&mut wanted.resource_subscriptions);
     for uri in &uris {
-        let server = match &exchange.face {
-            Face::One(server) => Some(server.clone()),
-            Face::All => route::owner_of(gateway, exchange, uri).await,
-        };
+        let server = forward::owner_of(gateway, exchange, uri).await;
         let Some(server) = server else { continue };
         // What can't be subscribed to is not acknowledged.
         if let Ok(subscribed) = subscribed::subscribe(gateway, &exchange.caller, server.as_str(), uri).await {
@@ -108,8 +105,8 @@ async fn subscribe(gateway: &Gateway, exchange: &Exchange, mut wanted: Wanted) -
 }
 
 impl Listening {
-    fn wants(&self, server: &ServerName, event: &Event, face: &Face) -> bool {
-        if matches!(face, Face::One(only) if only != server) {
+    fn wants(&self, server: &ServerName, event: &Event, scope: &Scope) -> bool {
+        if matches!(scope, Scope::Server(only) if only != server) {
             return false;
         }
         match event {

@@ -1,23 +1,20 @@
 //! Lists: of one server as it gives them, and in our own pages: those of all servers, and those of one server for
 //! a caller that may not use all of it, whom the server's own pages would tell how much is left out.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{Item as OfferedItem, Kind, Offer};
-use ostler_wire::{Change, Era, Item, ListPage, Scope};
+use ostler_host::{Item as ListedDefinition, Kind, ListedItem, Scope, ServerListing, ShadowedItem};
+use ostler_wire::{Change, Era, Item, ListPage, Scope as CacheScope};
 use serde_json::{Map, Value, json};
 
-use super::names::Tables;
-use super::relay::{self, Route};
+use super::forward;
 use crate::cursor::Cursor;
 use crate::exchange::{Exchange, Reply};
-use crate::face::Face;
 use crate::gateway::Gateway;
 
 /// Under which key of `_meta` a list says whose items are missing or old.
@@ -38,11 +35,10 @@ const MAX_INVALID: usize = 100;
 /// Answers a list.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
     let shared = &gateway.0;
-    if let Face::One(server) = &exchange.face
+    if let Scope::Server(server) = &exchange.scope
         && !shared.host.is_restricted_at(&exchange.caller, server.as_str())
     {
-        let route = Route::to(server.clone(), std::mem::take(&mut exchange.params));
-        let reply = relay::relay(gateway, exchange, route).await;
+        let reply = forward::forward(gateway, exchange).await;
         return filtered(gateway, exchange, kind, reply).await;
     }
     let cursor = match exchange.params.cursor() {
@@ -55,25 +51,17 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
         }
     };
     let patience = shared.options.list_patience;
-    let offers = match &exchange.face {
-        Face::All => shared.host.offers(&exchange.caller, kind, patience).await,
-        Face::One(server) => {
-            match shared.host.offer(&exchange.caller, server.as_str(), kind, patience).await {
-                Ok(offer) => vec![offer],
-                Err(error) => return Reply::failed(&error, exchange.client.era()),
-            }
-        }
-    };
-    if let Some(error) = silence(&offers) {
+    let listings = shared.host.list(&exchange.caller, &exchange.scope, kind, patience).await;
+    if let Some(error) = silence(&listings) {
         return Reply::failed(error, exchange.client.era());
     }
     let task = PageTask {
         gateway: gateway.clone(),
-        face: exchange.face.clone(),
+        scope: exchange.scope.clone(),
         kind,
         principal: exchange.caller.principal().to_owned(),
         era: exchange.client.era(),
-        offers,
+        listings,
         cursor,
     };
     task.run().await
@@ -82,32 +70,33 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
 /// Why there is nothing to show at all. An empty list would be a lie where
 /// every server fails and none was ever known. Where one is still starting, its
 /// list is announced when it is there.
-fn silence(offers: &[Offer]) -> Option<&CallError> {
-    let failed = |offer: &'_ Offer| {
-        offer.items.is_empty() && offer.error.as_ref().is_some_and(|error| !error.is_start_under_way())
+fn silence(listings: &[ServerListing]) -> Option<&CallError> {
+    let failed = |listing: &'_ ServerListing| {
+        let is_starting = listing.error.as_ref().is_some_and(CallError::is_start_under_way);
+        listing.items.is_empty() && listing.error.is_some() && !is_starting
     };
-    if !offers.iter().all(failed) {
+    if !listings.iter().all(failed) {
         return None;
     }
-    offers.first().and_then(|offer| offer.error.as_ref())
+    listings.first().and_then(|listing| listing.error.as_ref())
 }
 
 /// The making of one page of our own.
 struct PageTask {
     gateway: Gateway,
-    face: Face,
+    scope: Scope,
     kind: Kind,
     principal: String,
     era: Era,
-    offers: Vec<Offer>,
+    listings: Vec<ServerListing>,
     cursor: Option<Cursor>,
 }
 
 impl PageTask {
     /// Makes the page, off the runtime's threads if it may be large.
     async fn run(self) -> Reply {
-        let items = self.offers.iter().flat_map(|offer| &offer.items);
-        if items.map(|item| item.definition.len()).sum::<usize>() <= LARGE_PAGE {
+        let items = self.listings.iter().flat_map(|listing| &listing.items);
+        if items.map(|listed| listed.item.definition.len()).sum::<usize>() <= LARGE_PAGE {
             return self.reply();
         }
         let unmade = || Reply::error(ostler_wire::INTERNAL_ERROR, "the list could not be made", None);
@@ -128,8 +117,6 @@ struct Page {
     next: Option<Cursor>,
     /// Bytes of the items.
     size: usize,
-    /// Items that are left out: the URI or template, the server, the owner.
-    shadowed: Vec<(Arc<str>, ServerName, ServerName)>,
     /// Items that the schema of MCP does not allow as they are.
     invalid: Vec<Value>,
 }
@@ -138,72 +125,49 @@ impl Page {
     /// The items behind the cursor. A cursor names the item it stands behind;
     /// should that be gone, its server's items begin anew, and none is left out.
     fn cut(task: &PageTask) -> Self {
-        let PageTask { kind, offers, cursor, era, .. } = task;
-        let (kind, shared) = (*kind, &task.gateway.0);
-        let tables = shared.names.tables(&shared.host);
-        // One server's endpoint has the server's own names and definitions.
-        let is_all = task.face == Face::All;
-        let table = match kind {
-            Kind::Tools if is_all => Some(&tables.tools),
-            Kind::Prompts if is_all => Some(&tables.prompts),
-            _ => None,
-        };
+        let PageTask { listings, cursor, era, .. } = task;
+        let options = &task.gateway.0.options;
+        // One server's endpoint has the server's own definitions.
+        let is_all = task.scope == Scope::All;
         let mut page = Self::default();
         let mut last: Option<Cursor> = None;
-        let owners = owners(&tables, kind, offers);
-        let mut seen = HashSet::new();
-        for offer in offers {
+        for listing in listings {
             let start = match cursor {
-                Some(position) if offer.server < position.server => offer.items.len(),
-                Some(position) if offer.server == position.server => {
-                    offer.items.iter().position(|item| *item.name == *position.item).map_or(0, |at| at + 1)
+                Some(position) if listing.server < position.server => listing.items.len(),
+                Some(position) if listing.server == position.server => {
+                    let is_last = |listed: &ListedItem| *listed.item.name == *position.item;
+                    listing.items.iter().position(is_last).map_or(0, |at| at + 1)
                 }
                 _ => 0,
             };
-            for (at, item) in offer.items.iter().enumerate() {
-                let owner = owners.get(&*item.name).filter(|owner| **owner != offer.server);
-                if owner.is_none() && table.is_none() && !seen.insert(&item.name) {
-                    continue;
-                }
-                if at < start {
-                    continue;
-                }
-                if let Some(owner) = owner {
-                    page.shadowed.push((Arc::clone(&item.name), offer.server.clone(), owner.clone()));
-                    continue;
-                }
+            for ListedItem { exposed, item } in listing.items.iter().skip(start) {
                 let given = if is_all { item.conforming(*era) } else { Some(&item.definition) };
                 let Some(given) = given else {
-                    page.note_invalid(offer, item, true);
+                    page.note_invalid(listing, item, true);
                     continue;
                 };
-                let text = match table.map(|table| table.exposed(&offer.server, &item.name)) {
-                    None => given.clone(),
-                    Some(Some(exposed)) => renamed(given, exposed),
-                    // It is gone since the offer was made, and nobody could call it.
-                    Some(None) => continue,
-                };
-                let is_full = page.items.len() == shared.options.page_size
-                    || page.size + text.len() > shared.options.page_bytes;
+                let text = if *exposed == item.name { given.clone() } else { renamed(given, exposed) };
+                let is_full =
+                    page.items.len() == options.page_size || page.size + text.len() > options.page_bytes;
                 if is_full && let Some(last) = last {
                     page.next = Some(last);
                     return page;
                 }
                 if *given != item.definition {
-                    page.note_invalid(offer, item, false);
+                    page.note_invalid(listing, item, false);
                 }
                 page.size += text.len() + 1;
                 page.items.push(text);
-                last = Some(Cursor { server: offer.server.clone(), item: item.name.to_string() });
+                last = Some(Cursor { server: listing.server.clone(), item: item.name.to_string() });
             }
         }
         page
     }
 
     /// Notes an item whose definition clients get otherwise than the server gives it, or not at all.
-    fn note_invalid(&mut self, offer: &Offer, item: &OfferedItem, is_left_out: bool) {
+    fn note_invalid(&mut self, listing: &ServerListing, item: &ListedDefinition, is_left_out: bool) {
         if self.invalid.len() < MAX_INVALID {
-            let (server, name, problem) = (offer.server.as_str(), &*item.name, item.problem());
+            let (server, name, problem) = (listing.server.as_str(), &*item.name, item.problem());
             let row = json!({"server": server, "name": name, "problem": problem, "leftOut": is_left_out});
             self.invalid.push(row);
         }
@@ -228,32 +192,32 @@ impl Page {
             ostler_wire::push_text(&mut out, &next);
         }
         if task.era == Era::Modern {
-            push_hints(&mut out, &task.offers);
+            push_hints(&mut out, &task.listings);
         }
-        self.push_meta(&mut out, &task.offers);
+        self.push_meta(&mut out, &task.listings);
         out.push(b'}');
         out
     }
 
     /// Says whose items are missing or old, which ones another server owns, and which ones the schema of MCP does
     /// not allow.
-    fn push_meta(self, out: &mut Vec<u8>, offers: &[Offer]) {
-        let sick = offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?)));
+    fn push_meta(self, out: &mut Vec<u8>, listings: &[ServerListing]) {
+        let sick = listings.iter().filter_map(|listing| Some((listing, listing.error.as_ref()?)));
         let sick: Vec<Value> = sick
-            .map(|(offer, error)| {
-                let mut row = json!({"server": offer.server.as_str(), "code": error.code(), "message": error.to_string()});
+            .map(|(listing, error)| {
+                let mut row = json!({"server": listing.server.as_str(), "code": error.code(), "message": error.to_string()});
                 if let CallError::Unavailable(why) = error {
                     row["state"] = why.state.as_str().into();
                 }
                 row
             })
             .collect();
-        let shadowed: Vec<Value> = self
-            .shadowed
-            .iter()
-            .take(MAX_SHADOWED)
-            .map(|(uri, server, owner)| json!({"uri": &**uri, "server": server.as_str(), "owner": owner.as_str()}))
-            .collect();
+        let shadowed = listings.iter().flat_map(|listing| {
+            let server = listing.server.as_str();
+            let row = move |it: &ShadowedItem| json!({"uri": &*it.uri, "server": server, "owner": it.owner.as_str()});
+            listing.shadowed.iter().map(row)
+        });
+        let shadowed: Vec<Value> = shadowed.take(MAX_SHADOWED).collect();
         let mut meta = Map::new();
         for (key, rows) in [(UNAVAILABLE, sick), (SHADOWED, shadowed), (INVALID, self.invalid)] {
             if !rows.is_empty() {
@@ -267,31 +231,10 @@ impl Page {
     }
 }
 
-/// Finds the owners of URIs or templates that several servers offer.
-fn owners<'o>(tables: &Tables, kind: Kind, offers: &'o [Offer]) -> HashMap<&'o str, ServerName> {
-    let mut offered: HashMap<&str, Vec<&ServerName>> = HashMap::new();
-    if matches!(kind, Kind::Resources | Kind::Templates) {
-        for (offer, item) in offers.iter().flat_map(|offer| offer.items.iter().map(move |item| (offer, item)))
-        {
-            offered.entry(&*item.name).or_default().push(&offer.server);
-        }
-    }
-    let contested = offered.into_iter().filter(|(_, servers)| servers.len() > 1);
-    let owned = contested.filter_map(|(uri, servers)| {
-        let may = |server: &ServerName| servers.contains(&server);
-        let owner = match kind {
-            Kind::Templates => tables.resources.owner_of_template(uri, may),
-            _ => tables.resources.owner_of_listed(uri, may),
-        };
-        Some((uri, owner?.clone()))
-    });
-    owned.collect()
-}
-
 /// A list is good for as long as every part of it is. It is the caller's own:
 /// what it shows depends on what the caller may see.
-fn push_hints(out: &mut Vec<u8>, offers: &[Offer]) {
-    let ttl = offers.iter().map(|offer| offer.ttl).min().unwrap_or(Duration::ZERO);
+fn push_hints(out: &mut Vec<u8>, listings: &[ServerListing]) {
+    let ttl = listings.iter().map(|listing| listing.ttl).min().unwrap_or(Duration::ZERO);
     out.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
     out.extend_from_slice(ttl.as_millis().to_string().as_bytes());
     out.extend_from_slice(b",\"cacheScope\":\"private\"");
@@ -309,7 +252,7 @@ const LARGE_PAGE: usize = 256 << 10;
 
 /// Filters the page that one server has given.
 async fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
-    let (Reply::Result(body), Face::One(server)) = (&reply, &exchange.face) else { return reply };
+    let (Reply::Result(body), Scope::Server(server)) = (&reply, &exchange.scope) else { return reply };
     let page = ServerPage {
         gateway: gateway.clone(),
         kind,
@@ -360,7 +303,7 @@ impl ServerPage {
         let is_modern = self.era == Era::Modern;
         let private = ("cacheScope", Change::Set(b"\"private\""));
         if page.dropped_count + page.beyond == 0 && page.items.iter().all(may) {
-            let is_too_open = is_modern && page.head.scope == Scope::Public && host.has_restrictions();
+            let is_too_open = is_modern && page.head.scope == CacheScope::Public && host.has_restrictions();
             let changed = is_too_open.then(|| ostler_wire::edit(body, &[private])).flatten();
             return changed.map_or_else(|| Reply::Result(body.clone()), Reply::result);
         }

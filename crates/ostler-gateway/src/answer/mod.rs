@@ -3,10 +3,8 @@
 //! ```text
 //! mod.rs      the table of methods
 //! hello.rs    initialize, server/discover
-//! names.rs    exposed names and URIs → servers
 //! lists.rs    lists of all servers, and of one
-//! route.rs    whose request it is: tools, prompts, resources, completion, tasks
-//! relay.rs    through the host and back, era to era
+//! forward.rs  requests to one server: resolved and sent by the host
 //!   voice.rs    what the client hears meanwhile
 //!   rounds.rs   a modern server asks a legacy client
 //!   parked.rs   a legacy server asks a modern client
@@ -19,22 +17,19 @@
 //! ```
 
 mod first_root;
+mod forward;
 mod headers;
 mod hello;
 mod hub;
 mod legacy;
 mod listen;
 mod lists;
-mod names;
 mod parked;
-mod relay;
 mod reply;
 mod rounds;
-mod route;
 mod state;
 mod status;
 mod subscribed;
-mod sweep;
 mod voice;
 
 use bytes::Bytes;
@@ -42,16 +37,15 @@ use ostler_core::caller::Caller;
 use ostler_host::Kind;
 
 use crate::exchange::{Client, Exchange, Reply};
-use crate::face::Face;
 use crate::gateway::Gateway;
 use crate::session::Session;
+use ostler_host::Scope;
 
 pub(crate) use first_root::in_first_root;
 pub(crate) use hello::initialize;
 pub(crate) use hub::{Hub, follow_events};
 pub(crate) use legacy::Subscriptions;
 pub(crate) use listen::{LISTEN, closed};
-pub(crate) use names::Names;
 pub(crate) use parked::Lot;
 pub(crate) use subscribed::SubscriptionRoom;
 
@@ -69,11 +63,11 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         return Reply::failed(&error, exchange.client.era());
     }
     if let Err(error) = ostler_host::check_naming(exchange.method.as_str(), &exchange.params) {
-        return route::refused(gateway, exchange, &error);
+        return forward::refused(gateway, exchange, &error);
     }
     match exchange.method.as_str() {
         "tools/call" | "prompts/get" | "resources/read" | "completion/complete" => {
-            route::answer(gateway, exchange).await
+            forward::answer(gateway, exchange).await
         }
         "tools/list" => Box::pin(lists::answer(gateway, exchange, Kind::Tools)).await,
         "prompts/list" => Box::pin(lists::answer(gateway, exchange, Kind::Prompts)).await,
@@ -92,8 +86,8 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
         | "resources/subscribe"
         | "resources/unsubscribe"
         | "server/discover"
-        | LISTEN => route::no_method(gateway, exchange),
-        _ => Box::pin(route::answer_other(gateway, exchange)).await,
+        | LISTEN => forward::no_method(gateway, exchange),
+        _ => Box::pin(forward::forward(gateway, exchange)).await,
     }
 }
 
@@ -106,14 +100,14 @@ fn wants_servers(method: &str) -> bool {
 pub(crate) fn notified(
     gateway: &Gateway,
     caller: &Caller,
-    face: &Face,
+    scope: &Scope,
     method: &str,
     params: Option<&Bytes>,
 ) -> Result<(), Reply> {
     let host = &gateway.0.host;
-    let taken = match face {
-        Face::One(server) => host.notify(caller, server.as_str(), method, params.cloned()),
-        Face::All => host.notify_all(caller, method, params.cloned()),
+    let taken = match scope {
+        Scope::Server(server) => host.notify(caller, server.as_str(), method, params.cloned()),
+        Scope::All => host.notify_all(caller, method, params.cloned()),
     };
     taken.map_err(|error| Reply::of_table(&error))
 }

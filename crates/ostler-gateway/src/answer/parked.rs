@@ -21,14 +21,14 @@ use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::upstream::Question;
-use ostler_host::{Answer, STATE_LIFE, request_digest};
-use ostler_wire::{Era, Outcome};
+use ostler_host::{Answer, STATE_LIFE, Target, request_digest};
+use ostler_wire::{Era, Outcome, Params};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::relay::{Route, finish_modern};
-use super::voice::{ClientVoice, Questions};
-use super::{headers, state};
+use super::forward::finish_modern;
+use super::state;
+use super::voice::Questions;
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::{Gateway, Shared};
 use crate::shares::{Share, Shares};
@@ -114,12 +114,26 @@ impl Lot {
     }
 }
 
+/// What stays the same when a call is parked and goes on.
+struct Asked {
+    server: ServerName,
+    tool: Option<String>,
+    digest: [u8; 32],
+}
+
+impl Asked {
+    fn of(target: &Target<'_>) -> Self {
+        let params = target.params();
+        let tool = params.name().map(|name| name.into_owned());
+        Self { server: target.server().clone(), tool, digest: request_digest(params) }
+    }
+}
+
 /// Sends a request whose server may ask its client.
 pub(crate) async fn run(
     gateway: &Gateway,
     exchange: &Exchange,
-    route: Route,
-    voice: Arc<ClientVoice>,
+    target: Target<'_>,
     mut questions: Questions,
 ) -> Reply {
     let Some(place) = gateway.0.lot.take(&exchange.caller) else {
@@ -128,40 +142,41 @@ pub(crate) async fn run(
         return Reply::failed(&error, Era::Modern);
     };
     let host = gateway.0.host.clone();
-    let (caller, method) = (exchange.caller.clone(), exchange.method.clone());
-    let sent = route.clone();
-    let said = headers::said(exchange);
-    let mut work = Box::pin(async move {
-        let request = sent.request(&caller, method.as_str(), sent.params.clone());
-        host.send(request.from_modern_client().with_headers(said).with_voice(voice)).await
-    });
+    let asked = Asked::of(&target);
+    let target = target.into_owned();
+    let mut work = Box::pin(async move { host.send(target).await });
     // A call that asks nothing needs no task of its own.
     let question = tokio::select! {
         biased;
-        result = &mut work => return finish_modern(exchange, result),
+        result = &mut work => return finish_modern(gateway, exchange, result),
         Some(question) = questions.recv() => question,
     };
     let call = Running { task: tokio::spawn(work), questions, asked: 0, _place: place };
-    park(gateway, exchange, &route, call, vec![question])
+    park(gateway, exchange, asked, call, vec![question])
 }
 
 /// Goes on with a parked call.
-pub(crate) async fn resume(gateway: &Gateway, exchange: &Exchange, route: &Route, ticket: [u8; 16]) -> Reply {
-    let Some(responses) = route.params.input_responses().and_then(ostler_wire::all_members) else {
+pub(crate) async fn resume(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    (target, params): (Target<'_>, &Params),
+    ticket: [u8; 16],
+) -> Reply {
+    let Some(responses) = params.input_responses().and_then(ostler_wire::all_members) else {
         return Reply::invalid("`inputResponses` is missing");
     };
-    let digest = request_digest(&route.params);
+    let asked = Asked::of(&target);
     let parked = {
         let mut calls = gateway.0.lot.calls();
         match calls.get(&ticket) {
-            None => return lost(route),
-            Some(parked) if parked.digest != digest => {
+            None => return lost(&asked),
+            Some(parked) if parked.digest != asked.digest => {
                 return Reply::invalid("the request is not the one that `requestState` was given for");
             }
             Some(_) => calls.remove(&ticket),
         }
     };
-    let Some(Parked { mut call, open, .. }) = parked else { return lost(route) };
+    let Some(Parked { mut call, open, .. }) = parked else { return lost(&asked) };
     let mut unanswered = Vec::new();
     for (key, question) in open {
         match responses.iter().find(|(name, _)| *name == key) {
@@ -172,24 +187,24 @@ pub(crate) async fn resume(gateway: &Gateway, exchange: &Exchange, route: &Route
         }
     }
     if !unanswered.is_empty() {
-        return park(gateway, exchange, route, call, unanswered);
+        return park(gateway, exchange, asked, call, unanswered);
     }
     let question = tokio::select! {
         biased;
         result = &mut call.task => {
-            let result = result.unwrap_or_else(|_| Err(gone(route)));
-            return finish_modern(exchange, result);
+            let result = result.unwrap_or_else(|_| Err(gone(&asked)));
+            return finish_modern(gateway, exchange, result);
         }
         Some(question) = call.questions.recv() => question,
     };
-    park(gateway, exchange, route, call, vec![question])
+    park(gateway, exchange, asked, call, vec![question])
 }
 
 /// Puts a call aside until its client comes back with answers.
 fn park(
     gateway: &Gateway,
     exchange: &Exchange,
-    route: &Route,
+    asked: Asked,
     mut call: Running,
     mut questions: Vec<Question>,
 ) -> Reply {
@@ -205,11 +220,11 @@ fn park(
     if getrandom::fill(&mut ticket).is_err() {
         return Reply::error(ostler_wire::INTERNAL_ERROR, "no source of chance", None);
     }
-    let body = input_required(&open, &state::seal(gateway, exchange, &route.server, ticket));
+    let body = input_required(&open, &state::seal(gateway, exchange, &asked.server, ticket));
     {
         let mut calls = gateway.0.lot.calls();
         let expiry = forget_later(Arc::downgrade(&gateway.0), ticket);
-        let (caller, digest) = (exchange.caller.clone(), request_digest(&route.params));
+        let (caller, digest) = (exchange.caller.clone(), asked.digest);
         calls.insert(ticket, Parked { caller, call, open, digest, _expiry: expiry });
     }
     Reply::Result(body.into())
@@ -247,16 +262,15 @@ fn input_required(open: &[(String, Question)], state: &str) -> Vec<u8> {
     body
 }
 
-fn gone(route: &Route) -> CallError {
-    let (server, tool): (ServerName, _) = (route.server.clone(), route.params.name());
+fn gone(asked: &Asked) -> CallError {
     CallError::OutcomeUnknown {
-        server,
-        tool: tool.map(|name| name.into_owned()),
+        server: asked.server.clone(),
+        tool: asked.tool.clone(),
         cause: "the call that waited for this answer is gone: it took too long, or the gateway was restarted"
             .into(),
     }
 }
 
-fn lost(route: &Route) -> Reply {
-    Reply::failed(&gone(route), Era::Modern)
+fn lost(asked: &Asked) -> Reply {
+    Reply::failed(&gone(asked), Era::Modern)
 }

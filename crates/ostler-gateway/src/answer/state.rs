@@ -29,6 +29,6 @@ pub(crate) fn open(
     let server = ServerName::new(std::str::from_utf8(&server).ok()?).ok()?;
     let fits = method == exchange.method.as_str().as_bytes()
         && caller == exchange.caller.principal().as_bytes()
-        && exchange.face.shows(&server);
+        && exchange.scope.has(&server);
     fits.then_some((server, number.try_into().ok()?))
 }

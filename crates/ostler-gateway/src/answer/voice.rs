@@ -1,16 +1,15 @@
 //! What a client hears while its request is under way, and how it is asked.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use ostler_host::LogLevel;
+use ostler_core::name::ServerName;
 use ostler_host::upstream::{Question, Voice};
-use ostler_wire::{MetaKey, Progress};
+use ostler_host::{Host, LogLevel};
+use ostler_wire::{MetaKey, Params, Progress};
 use tokio::sync::mpsc;
 
-use super::relay::Route;
 use crate::exchange::{Client, Exchange};
-use crate::gateway::Gateway;
 use crate::outlet::Outlet;
 use crate::session::Session;
 
@@ -24,6 +23,8 @@ pub(crate) struct ClientVoice {
     token: Option<Bytes>,
     /// How much of the log the client wants; `None` is nothing.
     logs: Option<LogLevel>,
+    /// The same for a legacy client that set no level, once its server is known.
+    unsaid: OnceLock<LogLevel>,
     asks: Asks,
 }
 
@@ -45,12 +46,8 @@ pub(crate) type Questions = mpsc::Receiver<Question>;
 impl ClientVoice {
     /// The voice of a request, if its client wants to hear or can answer
     /// anything. Most don't, and cost nothing here.
-    pub(crate) fn of(
-        gateway: &Gateway,
-        exchange: &Exchange,
-        route: &Route,
-    ) -> Option<(Arc<Self>, Option<Questions>)> {
-        let params = &route.params;
+    pub(crate) fn of(exchange: &Exchange, params: &Params) -> Option<(Arc<Self>, Option<Questions>)> {
+        let mut is_call = false;
         let token = params.progress_token();
         let (logs, asks, questions) = match &exchange.client {
             Client::Modern => {
@@ -70,17 +67,27 @@ impl ClientVoice {
                     false => Asks::Nobody,
                 };
                 let level = session.log_level().and_then(|level| LogLevel::parse(&level));
-                let is_call = exchange.method.as_str() == "tools/call";
-                let unsaid = || unsaid_level(gateway, route.server.as_str());
-                (level.or_else(|| is_call.then(unsaid)), asks, None)
+                is_call = exchange.method.as_str() == "tools/call";
+                (level, asks, None)
             }
         };
-        if token.is_none() && logs.is_none() && matches!(asks, Asks::Nobody) {
+        if token.is_none() && logs.is_none() && !is_call && matches!(asks, Asks::Nobody) {
             return None;
         }
         let token = token.map(Bytes::copy_from_slice);
-        let voice = Self { outlet: exchange.outlet.clone(), token, logs, asks };
+        let voice = Self { outlet: exchange.outlet.clone(), token, logs, unsaid: OnceLock::new(), asks };
         Some((Arc::new(voice), questions))
+    }
+
+    /// Takes the level for a legacy client that set none: what the server says by itself, until another client had
+    /// the server say more.
+    pub(crate) fn follow_level_of(&self, host: &Host, server: &ServerName) {
+        let level = match host.asked_log_level(server.as_str()) {
+            None => LogLevel::Debug,
+            Some(_) => LogLevel::Info,
+        };
+        // A call goes on with the level that it began with.
+        let _ = self.unsaid.set(level);
     }
 
     fn send(&self, method: &str, params: Option<&[u8]>) {
@@ -88,15 +95,6 @@ impl ClientVoice {
         ostler_wire::write_notification(&mut frame, method, params);
         frame.pop();
         self.outlet.send(frame);
-    }
-}
-
-/// The level of a legacy client that set none: what the server says by itself,
-/// until another client had the server say more.
-fn unsaid_level(gateway: &Gateway, server: &str) -> LogLevel {
-    match gateway.0.host.asked_log_level(server) {
-        None => LogLevel::Debug,
-        Some(_) => LogLevel::Info,
     }
 }
 
@@ -140,7 +138,7 @@ impl Voice for ClientVoice {
         if method == "notifications/message" {
             let level = params.and_then(|params| level_of(ostler_wire::member(params, "level")?));
             let level = level.unwrap_or(LogLevel::Info);
-            if self.logs.is_none_or(|wanted| level < wanted) {
+            if self.logs.or_else(|| self.unsaid.get().copied()).is_none_or(|wanted| level < wanted) {
                 return;
             }
         }

@@ -110,7 +110,7 @@ fn exchange(visit: &Visit, session: &InUse, ask: Ask) -> Exchange {
     let (outlet, _) = Outlet::new();
     Exchange {
         caller: visit.caller_of(session),
-        face: session.face().clone(),
+        scope: session.scope().clone(),
         client: Client::Legacy(Arc::clone(session)),
         id: ask.id,
         method: ask.method,

@@ -35,8 +35,8 @@ pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
         Ok(introduction) => introduction,
         Err(refusal) => return json(StatusCode::BAD_REQUEST, &refusal, Some(&id)),
     };
-    let Visit { gateway, caller, face, .. } = visit;
-    let reply = answer::initialize(&gateway, &caller, &face, introduction.version).await;
+    let Visit { gateway, caller, scope, .. } = visit;
+    let reply = answer::initialize(&gateway, &caller, &scope, introduction.version).await;
     if matches!(reply, Reply::Error { .. }) {
         return json(StatusCode::OK, &reply, Some(&id));
     }
@@ -47,7 +47,7 @@ pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "the session id is no header");
     };
     let said = gateway.0.sessions.share(introduction);
-    let session = Session::new(Opening { caller: caller.in_session(session_id), face, said });
+    let session = Session::new(Opening { caller: caller.in_session(session_id), scope, said });
     if gateway.0.sessions.add(&gateway, &session).is_err() {
         return overloaded("too many sessions are in use", Some(&id));
     }
@@ -63,7 +63,7 @@ pub(super) fn notified(
     method: &str,
     params: Option<&Bytes>,
 ) -> Result<(), Reply> {
-    answer::notified(&visit.gateway, &visit.caller_of(session), session.face(), method, params)?;
+    answer::notified(&visit.gateway, &visit.caller_of(session), session.scope(), method, params)?;
     if method == "notifications/cancelled"
         && let Some(id) = cancelled_id(params)
     {
@@ -127,7 +127,7 @@ impl Run {
     fn new(visit: &Visit, session: InUse, ask: Ask, queue: Arc<Queue>) -> Self {
         let mut exchange = Exchange {
             caller: visit.caller_of(&session),
-            face: session.face().clone(),
+            scope: session.scope().clone(),
             client: Client::Legacy(Arc::clone(&session)),
             id: ask.id.clone(),
             method: ask.method,

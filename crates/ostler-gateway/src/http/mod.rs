@@ -1,7 +1,7 @@
 //! MCP over HTTP: both eras on the same paths.
 //!
 //! ```text
-//! request ─ gate.rs ─ enter.rs ─ face ─┬─ POST ─ body.rs ─ post.rs ─┬─ modern.rs
+//! request ─ gate.rs ─ enter.rs ─ scope ─┬─ POST ─ body.rs ─ post.rs ─┬─ modern.rs
 //!                                          ├─ GET, DELETE ─ get.rs      ├─ legacy.rs ─ events.rs
 //!                                          └─ 405                       └─ batch.rs
 //! ```
@@ -47,11 +47,11 @@ use self::connection::ClientConnection;
 use self::payload::{Payload, Response};
 use self::refuse::{PROTOCOL_VERSION, SESSION_ID, refuse};
 use crate::auth::Admitted;
-use crate::face::Face;
 use crate::gateway::Gateway;
 use crate::pass::Pass;
 use crate::session::{InUse, Session};
 use crate::shares::Share;
+use ostler_host::Scope;
 
 pub use self::long::LongStream;
 pub use self::refuse::Refusal;
@@ -144,7 +144,7 @@ struct Visit {
     caller: Caller,
     /// Ends with the caller's credential.
     pass: Option<Pass>,
-    face: Face,
+    scope: Scope,
     transport: Transport,
     method: Method,
     headers: HeaderMap,
@@ -244,22 +244,22 @@ async fn begin(
 ) -> Result<(Visit, Share), Box<Response>> {
     let Admitted { caller, pass } = enter::enter(&gateway, (server, transport), peer, &parts).await?;
     let share = hold::place(&gateway, &caller)?;
-    let Some(face) = face(&gateway, &caller, server) else {
+    let Some(scope) = scope(&gateway, &caller, server) else {
         record_unfound(&gateway, &caller, (server.unwrap_or_default(), transport), &parts.method);
         return Err(Box::new(refuse(StatusCode::NOT_FOUND, "there is no such server here")));
     };
     let accepts = Accepts::of(&parts.headers);
     let (method, headers) = (parts.method, parts.headers);
-    Ok((Visit { gateway, connection, caller, pass, face, transport, method, headers, accepts }, share))
+    Ok((Visit { gateway, connection, caller, pass, scope, transport, method, headers, accepts }, share))
 }
 
 /// What the path shows. A server that the caller may not see looks like none.
-fn face(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Face> {
+fn scope(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Scope> {
     let Some(server) = server else {
-        return Some(gateway.0.options.only.clone().map_or(Face::All, Face::One));
+        return Some(gateway.0.options.only.clone().map_or(Scope::All, Scope::Server));
     };
     let name = ServerName::new(server).ok()?;
-    gateway.may_see(caller, &name).then_some(Face::One(name))
+    gateway.may_see(caller, &name).then_some(Scope::Server(name))
 }
 
 /// Lets the record know of a server that was not found: because a rule hides
@@ -300,7 +300,7 @@ impl Visit {
         let sessions = &self.gateway.0.sessions;
         let found = id.to_str().ok().and_then(|id| sessions.find(id));
         let is_ours = |session: &Arc<Session>| {
-            session.caller().principal() == self.caller.principal() && *session.face() == self.face
+            session.caller().principal() == self.caller.principal() && *session.scope() == self.scope
         };
         let Some(session) = found.filter(is_ours) else {
             self.record_unknown_session();
@@ -324,7 +324,7 @@ impl Visit {
     /// Lets the record know of a session that is none of the caller's. Its id
     /// may be somebody else's, and stays out.
     fn record_unknown_session(&self) {
-        let server = self.face.server().map(ServerName::as_str);
+        let server = self.scope.server().map(ServerName::as_str);
         let what = format!("{} {}", self.method, self.transport.path(server));
         let server = server.unwrap_or_default();
         let unknown = Unknown { server, method: &what, subject: "", outcome: "unknown-session" };

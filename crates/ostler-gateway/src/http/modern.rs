@@ -47,12 +47,12 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         },
     };
     let (outlet, mut frames) = Outlet::new();
-    let Visit { gateway, connection, caller, pass, face, headers, accepts, .. } = visit;
+    let Visit { gateway, connection, caller, pass, scope, headers, accepts, .. } = visit;
     let caller = ClientConnection::session_of(connection.as_ref(), &gateway, caller);
     let keep_alive = gateway.0.options.keep_alive;
     let mut exchange = Exchange {
         caller,
-        face,
+        scope,
         client: Client::Modern,
         id: id.clone(),
         method,

@@ -67,7 +67,7 @@ fn notification(visit: &Visit, method: &str, params: Option<Bytes>) -> Response 
         params.clone().and_then(|raw| Params::parse(raw).ok()).is_some_and(|params| params.has_modern_meta())
     };
     let taken = match claims_modern(visit) || is_modern() {
-        true => answer::notified(&visit.gateway, &visit.caller, &visit.face, method, params.as_ref()),
+        true => answer::notified(&visit.gateway, &visit.caller, &visit.scope, method, params.as_ref()),
         false => match visit.session() {
             Ok(session) => legacy::notified(visit, &session, method, params.as_ref()),
             Err(refusal) => return *refusal,

@@ -28,11 +28,11 @@ use super::payload::{Payload, Response};
 use super::refuse::{overloaded, refuse};
 use super::sse::{self, KeepAlive};
 use super::{Visit, body};
-use crate::face::Face;
 use crate::gateway::{Gateway, Shared};
 use crate::pass::Over;
 use crate::sessions;
 use crate::stream::Link;
+use ostler_host::Scope;
 
 /// Frames that wait for a client that reads slowly. Answers wait for room, notifications are dropped.
 const LINE: usize = 64;
@@ -61,7 +61,7 @@ pub(crate) struct SseClients(Mutex<HashMap<Box<str>, Arc<Inbox>>>);
 struct Inbox {
     /// Whose connection it is: only requests of this caller are taken.
     caller: Caller,
-    face: Face,
+    scope: Scope,
     messages: mpsc::Sender<Bytes>,
     /// Bytes of the messages that wait.
     waiting: Arc<AtomicUsize>,
@@ -108,17 +108,18 @@ pub(super) fn open(visit: Visit, path: &str) -> Response {
     let Some(id) = sessions::fresh_id() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "this machine has no source of chance");
     };
-    let Visit { gateway, caller, face, pass, .. } = visit;
+    let Visit { gateway, caller, scope, pass, .. } = visit;
     let (messages, inbox) = mpsc::channel(INBOX);
     let waiting = Arc::<AtomicUsize>::default();
-    let known = Inbox { caller: caller.clone(), face: face.clone(), messages, waiting: Arc::clone(&waiting) };
+    let known =
+        Inbox { caller: caller.clone(), scope: scope.clone(), messages, waiting: Arc::clone(&waiting) };
     gateway.0.sse_clients.lock().insert(id.clone(), Arc::new(known));
     let opening = format!("event: endpoint\ndata: {path}?{SESSION}={id}\n\n");
     let connected = Connected { gateway: Arc::clone(&gateway.0), id };
     let keep_alive = KeepAlive::new(gateway.0.options.keep_alive);
     let (pipe, frames) = mpsc::channel(PIPE);
     let mut running = JoinSet::new();
-    running.spawn(converse(gateway, (caller, face), Received { inbox, waiting }, pipe));
+    running.spawn(converse(gateway, (caller, scope), Received { inbox, waiting }, pipe));
     sse::respond(Stream {
         opening: Some(opening.into()),
         frames,
@@ -141,7 +142,7 @@ where
     let is_ours = |inbox: &Arc<Inbox>| {
         inbox.caller.principal() == visit.caller.principal()
             && inbox.caller.role() == visit.caller.role()
-            && inbox.face == visit.face
+            && inbox.scope == visit.scope
     };
     let Some(inbox) = found.filter(is_ours) else {
         visit.record_unknown_session();
@@ -215,14 +216,14 @@ impl Received {
 /// Speaks with a client until the gateway winds up or the client does not read. Dropped when the stream is.
 async fn converse(
     gateway: Gateway,
-    (caller, face): (Caller, Face),
+    (caller, scope): (Caller, Scope),
     received: Received,
     pipe: mpsc::Sender<Bytes>,
 ) {
     let winding_up = gateway.0.is_draining.subscribe();
     let (line, frames) = mpsc::channel(LINE);
     let principal = caller.principal().to_owned();
-    let mut link = Link::new(gateway, caller, face, line);
+    let mut link = Link::new(gateway, caller, scope, line);
     let mut pumping = JoinSet::new();
     pumping.spawn(pump(frames, pipe));
     tokio::select! {
@@ -348,7 +349,8 @@ mod tests {
     fn an_inbox_takes_one_message_of_any_size_and_then_so_many_bytes() {
         let (messages, mut inbox) = mpsc::channel(2);
         let waiting = Arc::<AtomicUsize>::default();
-        let put = Inbox { caller: Caller::local(), face: Face::All, messages, waiting: Arc::clone(&waiting) };
+        let put =
+            Inbox { caller: Caller::local(), scope: Scope::All, messages, waiting: Arc::clone(&waiting) };
         assert!(put.put(Bytes::from_static(b"123456789"), 8));
         assert!(!put.put(Bytes::from_static(b"1"), 8), "too many bytes");
         let taken = inbox.try_recv().unwrap();

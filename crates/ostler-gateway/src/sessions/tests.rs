@@ -3,10 +3,10 @@
 use ostler_wire::ClientIdentity;
 
 use super::*;
-use crate::face::Face;
 use crate::kept::MAX_KEPT;
 use crate::queue::Bounds;
 use crate::session::Opening;
+use ostler_host::Scope;
 
 fn introduction(name: &str) -> Introduction {
     Introduction {
@@ -21,7 +21,7 @@ fn session(sessions: &Sessions, principal: &str, used: u64) -> Arc<Session> {
     let id = fresh_id().unwrap();
     let said = sessions.share(introduction(&id));
     let caller = Caller::new(principal, "all");
-    let session = Session::new(Opening { caller: caller.in_session(id), face: Face::All, said });
+    let session = Session::new(Opening { caller: caller.in_session(id), scope: Scope::All, said });
     session.used_at(used);
     session
 }

@@ -13,7 +13,6 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use crate::answer::{self, answer};
 use crate::calls::MAX_CALLS;
 use crate::exchange::{Client, Exchange, Reply};
-use crate::face::Face;
 use crate::gateway::Gateway;
 use crate::http::batch;
 use crate::modern;
@@ -21,6 +20,7 @@ use crate::opening::{Introduction, cancelled_id};
 use crate::outlet::Outlet;
 use crate::session::{Opening, Session};
 use crate::sessions;
+use ostler_host::Scope;
 
 /// How long the answers of the edge itself wait for a client that does not
 /// read. Nothing is read meanwhile, which slows down a client that asks faster
@@ -32,7 +32,7 @@ pub(crate) struct Link {
     gateway: Gateway,
     /// In a session that lasts as long as the connection, for both eras.
     caller: Caller,
-    face: Face,
+    scope: Scope,
     line: mpsc::Sender<Bytes>,
     /// Opened by `initialize`.
     session: Option<Arc<Session>>,
@@ -58,13 +58,13 @@ enum Over {
 }
 
 impl Link {
-    pub(crate) fn new(gateway: Gateway, caller: Caller, face: Face, line: mpsc::Sender<Bytes>) -> Self {
+    pub(crate) fn new(gateway: Gateway, caller: Caller, scope: Scope, line: mpsc::Sender<Bytes>) -> Self {
         // Only tells sessions apart here; nobody can use it from elsewhere.
         let id = sessions::fresh_id().unwrap_or_default();
         Self {
             gateway,
             caller: caller.in_session(id),
-            face,
+            scope,
             line,
             session: None,
             opening: None,
@@ -235,7 +235,7 @@ impl Link {
         };
         Exchange {
             caller,
-            face: self.face.clone(),
+            scope: self.scope.clone(),
             client,
             id,
             method,
@@ -281,17 +281,17 @@ impl Link {
             Ok(introduction) => introduction,
             Err(refusal) => return self.say(&refusal, Some(&id)).await,
         };
-        let (gateway, caller, face) = (self.gateway.clone(), self.caller.clone(), self.face.clone());
+        let (gateway, caller, scope) = (self.gateway.clone(), self.caller.clone(), self.scope.clone());
         let line = self.line.clone();
         let key = id.detached();
         self.opening = Some(key.clone());
         let running = self.running.spawn({
             let key = key.clone();
             async move {
-                let reply = answer::initialize(&gateway, &caller, &face, introduction.version).await;
+                let reply = answer::initialize(&gateway, &caller, &scope, introduction.version).await;
                 let _ = line.send(reply.frame(Some(&id)).into()).await;
                 let Reply::Result(_) = reply else { return Over::Answered(key) };
-                Over::Opened(key, Opening { caller, face, said: Arc::new(introduction) })
+                Over::Opened(key, Opening { caller, scope, said: Arc::new(introduction) })
             }
         });
         self.under_way.insert(key, running);
@@ -311,7 +311,7 @@ impl Link {
     /// answer to it.
     fn notified(&mut self, method: &str, params: Option<&Bytes>) {
         let caller = self.session.as_ref().map_or(&self.caller, |session| session.caller());
-        let is_taken = answer::notified(&self.gateway, caller, &self.face, method, params).is_ok();
+        let is_taken = answer::notified(&self.gateway, caller, &self.scope, method, params).is_ok();
         if let ("notifications/roots/list_changed", Some(session)) = (method, &self.session) {
             session.forget_first_root();
         }

@@ -26,8 +26,8 @@ use tokio::time::Instant;
 
 pub(crate) use self::link::Link;
 use crate::exchange::Reply;
-use crate::face::Face;
 use crate::gateway::Gateway;
+use ostler_host::Scope;
 
 /// Frames that wait for a client that reads slowly. Answers wait for room,
 /// notifications are dropped.
@@ -61,13 +61,13 @@ impl Gateway {
         reader: R,
         writer: W,
         caller: Caller,
-        face: Face,
+        scope: Scope,
     ) -> impl Future<Output = ()> + Send + use<R, W>
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_stream_with(reader, writer, caller, face, std::future::pending())
+        self.serve_stream_with(reader, writer, caller, scope, std::future::pending())
     }
 
     /// The same, for a client that understands one line more: when `farewell` is ready its line is sent between
@@ -77,7 +77,7 @@ impl Gateway {
         reader: R,
         writer: W,
         caller: Caller,
-        face: Face,
+        scope: Scope,
         farewell: F,
     ) -> impl Future<Output = ()> + Send + use<R, W, F>
     where
@@ -91,7 +91,7 @@ impl Gateway {
             // In a set of its own so that dropping the future ends it as well.
             let mut writing = JoinSet::new();
             writing.spawn(write(writer, frames));
-            let mut link = Link::new(gateway, caller, face, line);
+            let mut link = Link::new(gateway, caller, scope, line);
             tokio::select! {
                 () = read(reader, &mut link, farewell) => {}
                 _ = writing.join_next() => {}

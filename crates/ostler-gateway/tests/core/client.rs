@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::{Face, Gateway, GatewayOptions};
+use ostler_gateway::{Gateway, GatewayOptions, Scope};
 use ostler_host::{Caller, ServerName};
 use ostler_testkit::World;
 use ostler_wire::Era;
@@ -32,11 +32,11 @@ pub(crate) fn gateway(world: &World, change: impl FnOnce(&mut GatewayOptions)) -
 }
 
 impl Client {
-    fn connect(gateway: &Gateway, face: Face, meta: Option<Value>) -> Self {
+    fn connect(gateway: &Gateway, face: Scope, meta: Option<Value>) -> Self {
         Self::connect_as(Caller::local(), gateway, face, meta)
     }
 
-    fn connect_as(caller: Caller, gateway: &Gateway, face: Face, meta: Option<Value>) -> Self {
+    fn connect_as(caller: Caller, gateway: &Gateway, face: Scope, meta: Option<Value>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let gateway = gateway.clone();
         let serving = tokio::spawn(async move {
@@ -49,7 +49,7 @@ impl Client {
     }
 
     /// A legacy client that has not said anything yet.
-    pub(crate) fn unopened(gateway: &Gateway, face: Face) -> Self {
+    pub(crate) fn unopened(gateway: &Gateway, face: Scope) -> Self {
         Self::connect(gateway, face, None)
     }
 
@@ -64,7 +64,7 @@ impl Client {
     }
 
     /// A modern client that declares these capabilities.
-    pub(crate) fn modern(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
+    pub(crate) fn modern(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": capabilities,
@@ -74,7 +74,7 @@ impl Client {
     }
 
     /// A client of this caller and era, with its session open if it has one.
-    pub(crate) async fn of(caller: Caller, gateway: &Gateway, face: Face, era: Era) -> Self {
+    pub(crate) async fn of(caller: Caller, gateway: &Gateway, face: Scope, era: Era) -> Self {
         match era {
             Era::Modern => {
                 let meta = Self::modern(gateway, face.clone(), json!({})).meta.take();
@@ -85,7 +85,7 @@ impl Client {
     }
 
     /// The same client, but somebody else's.
-    pub(crate) fn of_somebody_else(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
+    pub(crate) fn of_somebody_else(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
         let mut client = Self::modern(gateway, face.clone(), capabilities);
         let stranger = Caller::new("stranger", Caller::local().role());
         let meta = client.meta.take();
@@ -93,12 +93,12 @@ impl Client {
     }
 
     /// A legacy client that has opened its session.
-    pub(crate) async fn legacy(gateway: &Gateway, face: Face, capabilities: Value) -> Self {
+    pub(crate) async fn legacy(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
         Self::connect(gateway, face, None).opened(capabilities).await
     }
 
     /// What a legacy client of this caller is told when it opens a session.
-    pub(crate) async fn opening(caller: Caller, gateway: &Gateway, face: Face) -> String {
+    pub(crate) async fn opening(caller: Caller, gateway: &Gateway, face: Scope) -> String {
         let mut client = Self::connect_as(caller, gateway, face, None);
         client.begin("initialize", hello(json!({}))).await;
         client.line().await
@@ -198,6 +198,6 @@ fn hello(capabilities: Value) -> Value {
     })
 }
 
-pub(crate) fn one(server: &str) -> Face {
-    Face::One(ServerName::new(server).unwrap())
+pub(crate) fn one(server: &str) -> Scope {
+    Scope::Server(ServerName::new(server).unwrap())
 }

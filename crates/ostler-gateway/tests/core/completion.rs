@@ -1,6 +1,6 @@
 //! Completions: what they are for says whose they are.
 
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn asked(world: &World, server: &str) -> Vec<Value> {
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_completed_by_its_server_under_its_own_name() {
     let (world, gateway) = world().await;
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     let answer = complete(&mut client, json!({"type": "ref/prompt", "name": "b__p", "title": "t"})).await;
     assert_eq!(answer["result"]["completion"]["values"], json!(["x"]), "{answer}");
     let there = &asked(&world, "b")[0];
@@ -49,7 +49,7 @@ async fn a_prompt_is_completed_by_its_server_under_its_own_name() {
 #[tokio::test(start_paused = true)]
 async fn a_template_is_completed_by_its_server() {
     let (world, gateway) = world().await;
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
     // The templates of the servers are not known before they are asked for.
     let answer = complete(&mut client, json!({"type": "ref/resource", "uri": "b://{id}"})).await;
     assert_eq!(answer["result"]["completion"]["values"], json!(["x"]), "{answer}");
@@ -69,7 +69,7 @@ async fn one_server_completes_under_its_own_names() {
 #[tokio::test(start_paused = true)]
 async fn what_nobody_has_is_not_completed() {
     let (world, gateway) = world().await;
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     for reference in [
         json!({"type": "ref/prompt", "name": "c__p"}),
         json!({"type": "ref/resource", "uri": "nobody://{id}"}),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::caller::Window;
 use ostler_core::config::PinMode;
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Limits, RoleLimits, ServerName};
 use ostler_testkit::{Reply, World};
 use ostler_wire::Era;
@@ -75,7 +75,7 @@ impl State {
         world.host.set_rules(rules(&["aa/*"], &["*hush*"]));
         let gateway = gateway(&world, |_| {});
         if !matches!(self, Self::Cold | Self::NeverStarts) {
-            let mut me = Client::modern(&gateway, Face::All, json!({}));
+            let mut me = Client::modern(&gateway, Scope::All, json!({}));
             for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
                 me.ask(list, json!({})).await;
             }
@@ -123,7 +123,7 @@ impl State {
 /// What a request came to: the answer, calls charged and starts of the server.
 async fn outcome(
     state: State,
-    face: &Face,
+    face: &Scope,
     eras: (Era, Era),
     (method, params): (&str, &Value),
 ) -> (String, u64, u64) {
@@ -154,14 +154,14 @@ async fn check(eras: (Era, Era)) {
     for state in State::ALL {
         // A session can't be opened at a server that does not run.
         let is_down = matches!(state, State::Stopped | State::NeverStarts | State::BreakerOpen);
-        for face in [Face::All, one("aa")] {
-            if is_down && eras.0 == Era::Legacy && face != Face::All {
+        for face in [Scope::All, one("aa")] {
+            if is_down && eras.0 == Era::Legacy && face != Scope::All {
                 continue;
             }
             let mut pairs: Vec<(String, String, Value, Value)> = Vec::new();
             for (hidden, missing) in methods("hush").into_iter().zip(methods("none")) {
                 let pick =
-                    |(_, at_one, at_all): (_, Value, Value)| if face == Face::All { at_all } else { at_one };
+                    |(_, at_one, at_all): (_, Value, Value)| if face == Scope::All { at_all } else { at_one };
                 pairs.push((hidden.0.to_owned(), missing.0.to_owned(), pick(hidden), pick(missing)));
             }
             pairs.push(("vendor/hush".into(), "vendor/none".into(), json!({}), json!({})));
@@ -260,7 +260,7 @@ async fn pages_of_a_restricted_caller_are_our_own() {
 
 /// What a caller is told of a tool that nobody has listed.
 async fn told(gateway: &Gateway, caller: &Caller, tool: &str) -> Value {
-    let mut client = Client::of(caller.clone(), gateway, Face::All, Era::Modern).await;
+    let mut client = Client::of(caller.clone(), gateway, Scope::All, Era::Modern).await;
     client.ask("tools/call", json!({"name": format!("aa__{tool}"), "arguments": {}})).await
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Rules};
 use ostler_testkit::{Asked, Reply, Script, World};
 use ostler_wire::Era;
@@ -77,7 +77,7 @@ async fn world(is_rich: bool, rules: Rules, era: Era) -> (World, Gateway) {
     world.host.set_rules(rules);
     let gateway = gateway(&world, |options| options.page_size = 1);
     // Everything is known before anybody asks.
-    let mut me = Client::modern(&gateway, Face::All, json!({}));
+    let mut me = Client::modern(&gateway, Scope::All, json!({}));
     for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
         me.ask(list, json!({})).await;
     }
@@ -130,7 +130,7 @@ fn others() -> Vec<(&'static str, Value)> {
 }
 
 /// The first line that comes of a request.
-async fn line(gateway: &Gateway, face: &Face, era: Era, (method, params): (&str, &Value)) -> String {
+async fn line(gateway: &Gateway, face: &Scope, era: Era, (method, params): (&str, &Value)) -> String {
     let mut client = Client::of(Caller::new("ann", "r"), gateway, face.clone(), era).await;
     client.begin(method, params.clone()).await;
     client.line().await
@@ -140,9 +140,9 @@ async fn check(rules: Rules, (client, server): (Era, Era)) {
     let (_rich_world, rich) = world(true, rules.clone(), server).await;
     let (_poor_world, poor) = world(false, rules, server).await;
     let [_, hush, none] = NAMES.map(methods);
-    for face in [Face::All, one("aa")] {
+    for face in [Scope::All, one("aa")] {
         let pick = |(method, at_one, at_all): &(&'static str, Value, Value)| {
-            (*method, if face == Face::All { at_all.clone() } else { at_one.clone() })
+            (*method, if face == Scope::All { at_all.clone() } else { at_one.clone() })
         };
         for (hidden, unknown) in hush.iter().map(pick).zip(none.iter().map(pick)) {
             let of_hidden = line(&rich, &face, client, (hidden.0, &hidden.1)).await;
@@ -185,9 +185,9 @@ async fn what_is_not_hidden_can_be_used() {
     for rules in both() {
         for era in [Era::Modern, Era::Legacy] {
             let (_world, gateway) = world(true, rules.clone(), era).await;
-            for face in [Face::All, one("aa")] {
+            for face in [Scope::All, one("aa")] {
                 for (method, at_one, at_all) in methods(NAMES[0]).into_iter().take(4) {
-                    let params = if face == Face::All { at_all } else { at_one };
+                    let params = if face == Scope::All { at_all } else { at_one };
                     let line = line(&gateway, &face, era, (method, &params)).await;
                     assert!(line.contains("\"result\""), "{method} {params} {face:?}: {line}");
                 }
@@ -204,8 +204,8 @@ async fn the_same_uri_on_a_hidden_server_hides_nobody_elses() {
     let world = world.open().await;
     world.host.set_rules(rules(&["bb/*"], &[]));
     let gateway = gateway(&world, |_| {});
-    Client::modern(&gateway, Face::All, json!({})).ask("resources/list", json!({})).await;
-    let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Face::All, Era::Modern).await;
+    Client::modern(&gateway, Scope::All, json!({})).ask("resources/list", json!({})).await;
+    let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Scope::All, Era::Modern).await;
     let read = ann.ask("resources/read", json!({"uri": "x://plan"})).await;
     assert!(read.get("result").is_some(), "{read}");
     assert_eq!(
@@ -235,9 +235,9 @@ async fn a_list_swept_for_one_caller_is_still_swept_for_another() {
     let world = world.open().await;
     world.host.set_rules(rules(&["aa/*"], &[]));
     let gateway = gateway(&world, |_| {});
-    let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Face::All, Era::Modern).await;
+    let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Scope::All, Era::Modern).await;
     assert!(ann.ask("resources/read", json!({"uri": "x://hush"})).await.get("error").is_some());
-    let mut me = Client::modern(&gateway, Face::All, json!({}));
+    let mut me = Client::modern(&gateway, Scope::All, json!({}));
     let read = me.ask("resources/read", json!({"uri": "x://hush"})).await;
     assert!(read.get("result").is_some(), "{read}");
 }
@@ -251,7 +251,7 @@ async fn what_the_gateway_refuses_is_recorded_with_the_rule() {
         let (server, denied) = (record.server.to_owned(), record.denied.map(str::to_owned));
         book.lock().unwrap().extend(denied.map(|rule| (server, record.method.to_owned(), rule)));
     })));
-    let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Face::All, Era::Modern).await;
+    let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Scope::All, Era::Modern).await;
     ann.call("aa__hush", json!({})).await;
     ann.call("zz__anything", json!({})).await;
     ann.call("aa__none", json!({})).await;
@@ -279,8 +279,8 @@ async fn nobody_is_pointed_to_a_tool_that_only_somebody_else_was_shown() {
     });
     let world = World::new().server("a", script).open().await;
     let gateway = gateway(&world, |_| {});
-    let mut ada = Client::of(Caller::new("ada", "x"), &gateway, Face::All, Era::Modern).await;
-    let mut bob = Client::of(Caller::new("bob", "x"), &gateway, Face::All, Era::Modern).await;
+    let mut ada = Client::of(Caller::new("ada", "x"), &gateway, Scope::All, Era::Modern).await;
+    let mut bob = Client::of(Caller::new("bob", "x"), &gateway, Scope::All, Era::Modern).await;
     ada.ask("tools/list", json!({})).await;
     bob.ask("tools/list", json!({})).await;
     let typo = "a__payroll_of_adam";
@@ -296,7 +296,7 @@ async fn the_words_of_a_server_are_only_for_those_who_may_use_all_of_it() {
         let script = || script(&["plan", "hush"], era).instructions(WORDS);
         let world = World::new().server("aa", script()).open().await;
         let gateway = gateway(&world, |_| {});
-        let mut me = Client::modern(&gateway, Face::All, json!({}));
+        let mut me = Client::modern(&gateway, Scope::All, json!({}));
         me.ask("tools/list", json!({})).await;
         let table = [
             (rules(&["*"], &[]), true),
@@ -306,7 +306,7 @@ async fn the_words_of_a_server_are_only_for_those_who_may_use_all_of_it() {
         ];
         for (rules, is_told) in table {
             world.host.set_rules(rules);
-            for face in [Face::All, one("aa")] {
+            for face in [Scope::All, one("aa")] {
                 let discovered = line(&gateway, &face, Era::Modern, ("server/discover", &json!({}))).await;
                 assert!(discovered.contains("\"result\""), "{discovered}");
                 assert_eq!(discovered.contains(WORDS), is_told, "{era:?} {face:?}: {discovered}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::config::{PinMode, Role};
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_host::{Caller, Rules, ServerName};
 use ostler_testkit::{Reply, Script, World};
 use ostler_wire::Era;
@@ -34,8 +34,8 @@ fn named<'a>(answer: &'a Value, name: &str) -> Option<&'a Value> {
 async fn an_odd_tool_is_completed_or_left_out_and_a_good_one_stays_byte_for_byte() {
     let world = World::new().server("a", script()).open().await;
     let gateway = gateway(&world, |_| {});
-    let mut modern = Client::modern(&gateway, Face::All, json!({}));
-    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut modern = Client::modern(&gateway, Scope::All, json!({}));
+    let mut legacy = Client::legacy(&gateway, Scope::All, json!({})).await;
     for (client, is_modern) in [(&mut modern, true), (&mut legacy, false)] {
         client.begin("tools/list", json!({})).await;
         let line = client.line().await;
@@ -67,7 +67,7 @@ async fn the_endpoint_of_one_server_gives_what_the_server_gives() {
 #[tokio::test(start_paused = true)]
 async fn a_completed_tool_and_one_that_is_left_out_can_be_called() {
     let world = World::new().server("a", script()).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     for tool in ["a__bare", "a__odd"] {
         let answer = client.ask("tools/call", json!({"name": tool, "arguments": {}})).await;
         assert!(answer["result"].is_object(), "{answer}");
@@ -85,7 +85,7 @@ async fn pins_compare_what_the_server_gives_and_not_what_was_completed() {
         let servers = [(ServerName::new("a").unwrap(), locked)].into();
         Some(Pins::new(PinMode::Enforce, Lock { servers }))
     };
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let call = json!({"name": "a__bare", "arguments": {}});
     world.host.set_pins(pins(pin(bare)));
     let answer = client.ask("tools/call", call.clone()).await;
@@ -102,7 +102,7 @@ async fn pins_compare_what_the_server_gives_and_not_what_was_completed() {
 #[tokio::test(start_paused = true)]
 async fn the_status_counts_and_names_invalid_definitions() {
     let world = World::new().server("a", script()).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     client.ask("tools/list", json!({})).await;
     let status = serde_json::to_value(world.host.status_of("a").unwrap()).unwrap();
     let invalid = &status["invalid_definitions"];
@@ -124,7 +124,7 @@ async fn resources_prompts_and_templates_are_completed_too() {
         script.on(method, move |_| Reply::result(format!(r#"{{"{member}":{items}}}"#)))
     });
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let expected = [
         json!([{"uri": "a:b", "name": "a:b"}]),
         json!([{"name": "a__p"}]),
@@ -144,7 +144,7 @@ async fn one_page_holds_thousands_of_tools_and_is_cut_by_bytes_alone() {
     let many = (0..1_500).fold(Script::new(), |script, n| script.definition(tool(n)));
     let world =
         World::new().server("a", many.clone()).server("b", many.clone()).server("c", many).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let first = client.ask("tools/list", json!({})).await;
     let tools = first["result"]["tools"].as_array().unwrap();
     let size: usize = tools.iter().map(|tool| tool.to_string().len()).sum();
@@ -170,7 +170,7 @@ async fn a_definition_above_the_page_limit_has_a_page_of_its_own() {
     let script = (0..3).fold(Script::new(), |script, n| script.definition(tool(n)));
     let world = World::new().server("a", script).open().await;
     let mut client =
-        Client::modern(&gateway(&world, |options| options.page_bytes = 100), Face::All, json!({}));
+        Client::modern(&gateway(&world, |options| options.page_bytes = 100), Scope::All, json!({}));
     let mut cursor = json!(null);
     for page in 0..3 {
         let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
@@ -188,8 +188,8 @@ async fn the_status_resource_tells_what_a_client_misses_and_nothing_that_is_hidd
     let read = json!({"uri": "ostler://status"});
     for is_modern in [true, false] {
         let mut client = match is_modern {
-            true => Client::modern(&gateway, Face::All, json!({})),
-            false => Client::legacy(&gateway, Face::All, json!({})).await,
+            true => Client::modern(&gateway, Scope::All, json!({})),
+            false => Client::legacy(&gateway, Scope::All, json!({})).await,
         };
         client.ask("tools/list", json!({})).await;
         let answer = client.ask("resources/read", read.clone()).await;
@@ -206,7 +206,7 @@ async fn the_status_resource_tells_what_a_client_misses_and_nothing_that_is_hidd
     let some = Role { allow: vec!["a/good".into()], deny: Vec::new(), budget: None, max_in_flight: None };
     world.host.set_rules(Rules::of(&BTreeMap::from([("some".to_owned(), some)])));
     for (role, seen) in [("some", json!([{"name": "a", "state": "ready"}])), ("none", json!([]))] {
-        let mut client = Client::of(Caller::new("x", role), &gateway, Face::All, Era::Modern).await;
+        let mut client = Client::of(Caller::new("x", role), &gateway, Scope::All, Era::Modern).await;
         let answer = client.ask("resources/read", read.clone()).await;
         let text = answer["result"]["contents"][0]["text"].as_str().unwrap();
         assert_eq!(serde_json::from_str::<Value>(text).unwrap()["servers"], seen, "{role}");
@@ -221,7 +221,7 @@ async fn what_is_gone_while_a_list_waits_is_not_listed_under_a_bare_name() {
     });
     let world = World::new().server("gone", Script::echo()).server("slow", slow).open().await;
     let gateway = gateway(&world, |_| {});
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     client.begin("tools/list", json!({})).await;
     world.advance(Duration::from_secs(1)).await;
     world.host.remove("gone").await.unwrap();

@@ -1,7 +1,7 @@
 //! What only legacy clients ask for: a log level and subscriptions.
 
 use bytes::Bytes;
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_host::Caller;
 use ostler_host::upstream::Event;
 use ostler_testkit::{Reply, Script, World, settle};
@@ -45,8 +45,8 @@ fn updated(uri: &str) -> Event {
 #[tokio::test(start_paused = true)]
 async fn a_level_is_asked_of_the_server_and_kept_for_the_session() {
     let (world, gateway) = world().await;
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
-    let mut other = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
+    let mut other = Client::legacy(&gateway, Scope::All, json!({})).await;
     let set = client.ask("logging/setLevel", json!({"level": "warning"})).await;
     assert_eq!(set["result"], json!({}), "{set}");
     settle().await;
@@ -67,7 +67,7 @@ async fn what_one_client_sets_neither_adds_to_nor_takes_from_what_another_hears(
     let script = script.on("logging/setLevel", |_| Reply::result("{}"));
     let world = World::new().server_with("a", script, |spec| spec.lazy = false).open().await;
     let gateway = gateway(&world, |_| {});
-    let mut other = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut other = Client::legacy(&gateway, Scope::All, json!({})).await;
     let mut levels = async || -> Vec<String> {
         other.heard.clear();
         other.call("a__t", json!({})).await;
@@ -76,7 +76,7 @@ async fn what_one_client_sets_neither_adds_to_nor_takes_from_what_another_hears(
     };
     assert_eq!(levels().await, ["debug", "info", "error"], "the server decides");
     for (set, asked) in [("error", r#"{"level":"info"}"#), ("debug", r#"{"level":"debug"}"#)] {
-        let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+        let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
         client.ask("logging/setLevel", json!({"level": set})).await;
         settle().await;
         assert_eq!(world.stage("a").asked_for("logging/setLevel").last().unwrap().params, asked);
@@ -87,7 +87,7 @@ async fn what_one_client_sets_neither_adds_to_nor_takes_from_what_another_hears(
 #[tokio::test(start_paused = true)]
 async fn a_level_that_does_not_exist_is_refused() {
     let (_world, gateway) = world().await;
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
     let refused = client.ask("logging/setLevel", json!({"level": "loud"})).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
 }
@@ -95,7 +95,7 @@ async fn a_level_that_does_not_exist_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn updates_go_to_subscribers_only() {
     let (world, gateway) = world().await;
-    for face in [Face::All, one("a")] {
+    for face in [Scope::All, one("a")] {
         let mut client = Client::legacy(&gateway, face.clone(), json!({})).await;
         let mut other = Client::legacy(&gateway, face, json!({})).await;
         let done = client.ask("resources/subscribe", json!({"uri": "a:1"})).await;
@@ -117,7 +117,7 @@ async fn the_end_of_a_session_unsubscribes_once_nobody_is_left() {
     let (world, gateway) = world().await;
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+        let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
         client.ask("resources/subscribe", json!({"uri": "a:1"})).await;
         clients.push(client);
     }
@@ -134,7 +134,7 @@ async fn the_end_of_a_session_unsubscribes_once_nobody_is_left() {
 #[tokio::test(start_paused = true)]
 async fn a_resource_that_nobody_has_can_not_be_subscribed_to() {
     let (_world, gateway) = world().await;
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
     let refused = client.ask("resources/subscribe", json!({"uri": "nobody:1"})).await;
     assert_eq!(refused["error"]["code"], -32002, "{refused}");
 }
@@ -142,7 +142,7 @@ async fn a_resource_that_nobody_has_can_not_be_subscribed_to() {
 #[tokio::test(start_paused = true)]
 async fn sessions_that_lost_events_are_told_that_lists_may_have_changed() {
     let (world, gateway) = world().await;
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
     client.ask("resources/subscribe", json!({"uri": "a:1"})).await;
     for _ in 0..3_000 {
         world.stage("a").announce(updated("a:2"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_host::upstream::Event;
 use ostler_testkit::{Reply, Script, World, settle};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ async fn world() -> (World, Gateway) {
 }
 
 /// A client that listens, the id of its listen, and the acknowledgement.
-async fn listening(gateway: &Gateway, face: Face, notifications: Value) -> (Client, u64, Value) {
+async fn listening(gateway: &Gateway, face: Scope, notifications: Value) -> (Client, u64, Value) {
     let mut client = Client::modern(gateway, face, json!({}));
     let id = client.begin("subscriptions/listen", json!({"notifications": notifications})).await;
     let acknowledged = client.hear().await;
@@ -60,7 +60,7 @@ async fn heard(client: &mut Client) -> Vec<Value> {
 async fn a_listen_is_acknowledged_first_and_every_message_says_whose_it_is() {
     let (world, gateway) = world().await;
     let wanted = json!({"toolsListChanged": true, "promptsListChanged": false});
-    let (mut client, id, acknowledged) = listening(&gateway, Face::All, wanted).await;
+    let (mut client, id, acknowledged) = listening(&gateway, Scope::All, wanted).await;
     assert_eq!(acknowledged["params"]["notifications"], json!({"toolsListChanged": true}));
     world.stage("a").announce(Event::ToolsChanged);
     world.stage("a").announce(Event::PromptsChanged);
@@ -72,7 +72,7 @@ async fn a_listen_is_acknowledged_first_and_every_message_says_whose_it_is() {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_changes_all_the_time_is_said_to_once_a_second() {
     let (world, gateway) = world().await;
-    let (mut client, ..) = listening(&gateway, Face::All, json!({"toolsListChanged": true})).await;
+    let (mut client, ..) = listening(&gateway, Scope::All, json!({"toolsListChanged": true})).await;
     for _ in 0..50 {
         world.stage("a").announce(Event::ToolsChanged);
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -87,7 +87,7 @@ async fn a_listener_that_lost_events_is_told_of_everything() {
     let (world, gateway) = world().await;
     let wanted =
         json!({"toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["a:1"]});
-    let (mut client, id, _) = listening(&gateway, Face::All, wanted).await;
+    let (mut client, id, _) = listening(&gateway, Scope::All, wanted).await;
     // More at once than anybody can be behind.
     for _ in 0..3_000 {
         world.stage("a").announce(updated("a:2"));
@@ -104,10 +104,10 @@ async fn a_listener_that_lost_events_is_told_of_everything() {
 #[tokio::test(start_paused = true)]
 async fn only_subscribed_resources_are_told_of() {
     let (world, gateway) = world().await;
-    for face in [Face::All, one("a")] {
+    for face in [Scope::All, one("a")] {
         let wanted = json!({"resourceSubscriptions": ["a:1", "nobody:1"]});
         let (mut client, id, acknowledged) = listening(&gateway, face.clone(), wanted).await;
-        if face == Face::All {
+        if face == Scope::All {
             let held = &acknowledged["params"]["notifications"]["resourceSubscriptions"];
             assert_eq!(*held, json!(["a:1"]), "what nobody has is not acknowledged");
         }
@@ -144,7 +144,7 @@ async fn a_listen_of_one_server_hears_nothing_of_another() {
 #[tokio::test(start_paused = true)]
 async fn a_drained_gateway_ends_its_listens_with_a_result() {
     let (_world, gateway) = world().await;
-    let (mut client, id, _) = listening(&gateway, Face::All, json!({"toolsListChanged": true})).await;
+    let (mut client, id, _) = listening(&gateway, Scope::All, json!({"toolsListChanged": true})).await;
     gateway.drain();
     let ended = client.answer_to(id).await;
     assert_eq!(ended["result"]["resultType"], "complete", "{ended}");
@@ -155,7 +155,7 @@ async fn a_drained_gateway_ends_its_listens_with_a_result() {
 #[tokio::test(start_paused = true)]
 async fn a_listen_that_names_nothing_readable_is_refused() {
     let (_world, gateway) = world().await;
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     let many: Vec<String> = (0..1_025).map(|n| format!("a:{n}")).collect();
     let bad =
         [json!({}), json!({"notifications": 1}), json!({"notifications": {"resourceSubscriptions": many}})];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_testkit::{Reply, Script, World};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::client::{Client, gateway, one};
 async fn a_list_comes_in_pages_and_every_tool_comes_once() {
     let many = (0..7).fold(Script::new(), |script, n| script.tool(&format!("t{n}")));
     let world = World::new().server("a", many).server("b", Script::new().tool("x").tool("y")).open().await;
-    let mut client = Client::modern(&gateway(&world, |options| options.page_size = 3), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |options| options.page_size = 3), Scope::All, json!({}));
     let (mut found, mut cursor) = (Vec::new(), json!(null));
     let mut pages = 0;
     loop {
@@ -37,7 +37,7 @@ async fn a_list_comes_in_pages_and_every_tool_comes_once() {
 #[tokio::test(start_paused = true)]
 async fn a_cursor_that_is_none_of_ours_is_refused() {
     let world = World::new().server("a", Script::echo()).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let answer = client.ask("tools/list", json!({"cursor": "o1.AAAA"})).await;
     assert_eq!(answer["error"]["code"], -32602);
 }
@@ -49,7 +49,7 @@ async fn a_dead_and_a_slow_server_spoil_nothing() {
     let world =
         World::new().server("dead", dead).server("good", Script::echo()).server("slow", slow).open().await;
     let gateway = gateway(&world, |options| options.list_patience = Duration::from_secs(5));
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     let began = tokio::time::Instant::now();
     let answer = client.ask("tools/list", json!({})).await;
     assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
@@ -63,7 +63,7 @@ async fn a_dead_and_a_slow_server_spoil_nothing() {
 #[tokio::test(start_paused = true)]
 async fn no_empty_list_when_every_server_fails() {
     let world = World::new().server("dead", Script::echo().failing_starts(|_| true)).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let answer = client.ask("tools/list", json!({})).await;
     assert_eq!(answer["error"]["data"]["code"], "server-unavailable", "{answer}");
 }
@@ -84,7 +84,7 @@ async fn a_malformed_tool_is_left_out_alone() {
     let script = Script::new().tool("good").definition(json!({"title": "no name"})).tool("better");
     let world = World::new().server("a", script).open().await;
     let gateway = gateway(&world, |_| {});
-    for (face, expected) in [(Face::All, ["a__good", "a__better"]), (one("a"), ["good", "better"])] {
+    for (face, expected) in [(Scope::All, ["a__good", "a__better"]), (one("a"), ["good", "better"])] {
         let mut client = Client::modern(&gateway, face, json!({}));
         let answer = client.ask("tools/list", json!({})).await;
         let tools = answer["result"]["tools"].as_array().unwrap();
@@ -99,7 +99,7 @@ async fn a_server_that_is_ready_after_a_reload_is_listed_and_called_at_once() {
     let broken = Arc::clone(&is_broken);
     let script = Script::echo().failing_starts(move |_| broken.load(Ordering::Relaxed));
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let call = json!({"name": "a__echo", "arguments": {}});
     let answer = client.ask("tools/call", call.clone()).await;
     assert_eq!(answer["error"]["data"]["code"], "server-unavailable", "{answer}");
@@ -120,7 +120,7 @@ async fn a_reload_brings_the_new_list_whatever_the_old_one_was_good_for() {
         Reply::result(json!({"tools": [tool], "ttlMs": 3_600_000, "cacheScope": "public"}).to_string())
     });
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let answer = client.ask("tools/list", json!({})).await;
     assert_eq!(answer["result"]["tools"][0]["name"], "a__one", "{answer}");
     world.host.reload("a").await.unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ostler_core::caller::Caller;
 use ostler_core::config::Role;
 use ostler_core::policy::Rules;
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_testkit::{Script, World};
 use serde_json::{Value, json};
 
@@ -26,9 +26,9 @@ async fn world(broken: &[&str]) -> World {
 
 /// The instructions that a caller reads in each era.
 async fn instructions(gateway: &Gateway, caller: &Caller) -> Vec<String> {
-    let opened = Client::opening(caller.clone(), gateway, Face::All).await;
+    let opened = Client::opening(caller.clone(), gateway, Scope::All).await;
     let opened: Value = serde_json::from_str(&opened).unwrap();
-    let mut client = Client::of(caller.clone(), gateway, Face::All, ostler_wire::Era::Modern).await;
+    let mut client = Client::of(caller.clone(), gateway, Scope::All, ostler_wire::Era::Modern).await;
     let discovered = client.ask("server/discover", json!({})).await;
     [opened, discovered]
         .iter()
@@ -90,7 +90,7 @@ async fn many_missing_servers_are_counted_and_leave_the_advice_of_others_alone()
 #[tokio::test(start_paused = true)]
 async fn a_call_of_a_server_that_is_down_says_why() {
     let world = world(&["broken"]).await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let answer = client.call("broken__echo", json!({})).await;
     assert_eq!(answer["error"]["data"]["code"], "server-unavailable", "{answer}");
     let message = answer["error"]["message"].as_str().unwrap();

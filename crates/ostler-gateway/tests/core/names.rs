@@ -1,6 +1,6 @@
 //! Names of many servers on one endpoint.
 
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_testkit::{Script, World};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn names(answer: &Value) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn equal_tools_of_two_servers_are_called_apart() {
     let world = World::new().server("a", Script::echo()).server("b", Script::echo()).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     assert_eq!(names(&client.ask("tools/list", json!({})).await), ["a__echo", "b__echo"]);
     client.call("b__echo", json!({"x": 1})).await;
     assert_eq!((world.stage("a").count("echo"), world.stage("b").count("echo")), (0, 1));
@@ -24,7 +24,7 @@ async fn equal_tools_of_two_servers_are_called_apart() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_found_without_listing_first() {
     let world = World::new().server("a", Script::echo()).open().await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({})).await;
     let answer = client.call("a__echo", json!({})).await;
     assert!(answer.get("result").is_some(), "{answer}");
 }
@@ -42,7 +42,7 @@ async fn names_beyond_64_characters_and_names_that_collide_are_short_and_stable(
     let mut lists = Vec::new();
     for _ in 0..2 {
         let world = open().open().await;
-        let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+        let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
         let found = names(&client.ask("tools/list", json!({})).await);
         for name in &found {
             assert!(name.len() <= 64, "{name}");
@@ -58,7 +58,7 @@ async fn names_beyond_64_characters_and_names_that_collide_are_short_and_stable(
 #[tokio::test(start_paused = true)]
 async fn an_unknown_tool_is_said_to_be_unknown_with_what_may_be_meant() {
     let world = World::new().server("time", Script::new().tool("now")).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let answer = client.call("time__nov", json!({})).await;
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     assert_eq!(answer["error"]["data"]["code"], "unknown-tool");
@@ -68,7 +68,7 @@ async fn an_unknown_tool_is_said_to_be_unknown_with_what_may_be_meant() {
 #[tokio::test(start_paused = true)]
 async fn the_endpoint_of_one_server_tells_an_unknown_tool_by_its_own_name() {
     let world = World::new().server("time", Script::new().tool("now")).open().await;
-    let face = Face::One(ostler_core::name::ServerName::new("time").unwrap());
+    let face = Scope::Server(ostler_core::name::ServerName::new("time").unwrap());
     let gateway = gateway(&world, |_| {});
     let mut modern = Client::modern(&gateway, face.clone(), json!({}));
     let mut legacy = Client::legacy(&gateway, face, json!({})).await;
@@ -83,7 +83,7 @@ async fn the_endpoint_of_one_server_tells_an_unknown_tool_by_its_own_name() {
 async fn many_unknown_names_do_not_make_servers_list_again_and_again() {
     let silent = Script::new().tool("now").unannounced();
     let world = World::new().server("time", silent).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     for n in 0..50 {
         client.call(&format!("no{n}"), json!({})).await;
     }
@@ -94,7 +94,7 @@ async fn many_unknown_names_do_not_make_servers_list_again_and_again() {
 async fn a_name_asks_only_the_server_it_may_belong_to() {
     let hung = Script::echo().on("tools/list", |_| ostler_testkit::Reply::never());
     let world = World::new().server("good", Script::echo()).server("hung", hung).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let began = tokio::time::Instant::now();
     assert!(client.call("good__echo", json!({})).await.get("result").is_some());
     assert_eq!(client.call("good__none", json!({})).await["error"]["data"]["code"], "unknown-tool");
@@ -106,7 +106,7 @@ async fn a_name_asks_only_the_server_it_may_belong_to() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_of_a_server_that_can_not_start_fails_with_the_reason() {
     let world = World::new().server("dead", Script::echo().failing_starts(|_| true)).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let answer = client.call("dead__echo", json!({})).await;
     assert_ne!(answer["error"]["data"]["code"], "unknown-tool", "{answer}");
     assert_eq!(answer["error"]["data"]["server"], "dead", "{answer}");
@@ -116,7 +116,7 @@ async fn a_tool_of_a_server_that_can_not_start_fails_with_the_reason() {
 async fn arguments_that_are_no_object_do_not_reach_the_server() {
     let world = World::new().server("a", Script::echo()).open().await;
     let gateway = gateway(&world, |_| {});
-    for (face, name) in [(Face::All, "a__echo"), (crate::client::one("a"), "echo")] {
+    for (face, name) in [(Scope::All, "a__echo"), (crate::client::one("a"), "echo")] {
         let mut client = Client::modern(&gateway, face, json!({}));
         for arguments in [json!(5), json!([]), json!("x")] {
             let answer = client.call(name, arguments).await;
@@ -129,7 +129,7 @@ async fn arguments_that_are_no_object_do_not_reach_the_server() {
 #[tokio::test(start_paused = true)]
 async fn clients_hear_of_servers_that_come_and_go() {
     let mut world = World::new().server("a", Script::echo()).open().await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({})).await;
     world.spawn(World::spec("b").lazy(), Script::echo()).await.unwrap();
     while client.hear().await["method"] != "notifications/tools/list_changed" {}
     assert_eq!(names(&client.ask("tools/list", json!({})).await), ["a__echo", "b__echo"]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_testkit::{Reply, Script, World, settle};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ async fn world(reply: Reply) -> (World, Gateway) {
 }
 
 fn client(gateway: &Gateway) -> Client {
-    Client::modern(gateway, Face::All, json!({"elicitation": {}}))
+    Client::modern(gateway, Scope::All, json!({"elicitation": {}}))
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn a_ticket_is_for_its_caller_and_its_parameters() {
     let (world, gateway) = world(Reply::text("done").asking(ASK, form())).await;
     let mut client = client(&gateway);
     let asked = client.call("a__t", json!({})).await;
-    let mut stranger = Client::of_somebody_else(&gateway, Face::All, json!({"elicitation": {}}));
+    let mut stranger = Client::of_somebody_else(&gateway, Scope::All, json!({"elicitation": {}}));
     let refused = stranger.retry("a__t", &asked, json!({"q1": yes()})).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let state = &asked["result"]["requestState"];
@@ -114,7 +114,7 @@ async fn a_server_may_ask_twice() {
     let roots = json!({"roots": []});
     let (world, gateway) =
         world(Reply::text("done").asking(ASK, form()).asking("roots/list", json!({}))).await;
-    let mut client = Client::modern(&gateway, Face::All, json!({"elicitation": {}, "roots": {}}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({"elicitation": {}, "roots": {}}));
     let first = client.call("a__t", json!({})).await;
     let second = client.retry("a__t", &first, json!({"q1": yes()})).await;
     assert_eq!(second["result"]["inputRequests"]["q2"]["method"], "roots/list", "{second}");
@@ -151,7 +151,7 @@ async fn only_so_many_calls_wait() {
     assert_eq!(refused["error"]["data"]["code"], "overloaded", "{refused}");
     settle().await;
     assert_eq!((gateway.parked(), world.stage("a").in_flight()), (2, 2), "the third is cancelled");
-    let mut other = Client::of_somebody_else(&gateway, Face::All, json!({"elicitation": {}}));
+    let mut other = Client::of_somebody_else(&gateway, Scope::All, json!({"elicitation": {}}));
     let others = other.call("a__t", json!({})).await;
     assert_eq!(
         others["result"]["resultType"], "input_required",
@@ -166,7 +166,7 @@ async fn only_so_many_calls_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_can_not_answer_is_not_asked() {
     let (world, gateway) = world(Reply::text("done").asking(ASK, form())).await;
-    let mut client = Client::modern(&gateway, Face::All, json!({"roots": {}}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({"roots": {}}));
     let done = client.call("a__t", json!({})).await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
     assert_eq!(world.stage("a").told(), [None]);

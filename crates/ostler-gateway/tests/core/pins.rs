@@ -2,7 +2,7 @@
 
 use ostler_core::config::PinMode;
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_host::ServerName;
 use ostler_testkit::{Script, World};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ async fn a_changed_and_a_new_tool_are_hidden_and_refused_until_they_are_approved
     let (good, old) = (json!({"name": "good"}), json!({"name": "evil", "description": "kind"}));
     let evil = json!({"name": "evil", "description": "kind\u{200b}"});
     let new = json!({"name": "new"});
-    for (face, prefix) in [(Face::All, "a__"), (one("a"), "")] {
+    for (face, prefix) in [(Scope::All, "a__"), (one("a"), "")] {
         let offered = [good.clone(), evil.clone(), new.clone()];
         let script = offered.iter().fold(Script::new(), |script, tool| script.definition(tool.clone()));
         let world = World::new().server("a", script).open().await;
@@ -73,7 +73,7 @@ async fn a_changed_and_a_new_tool_are_hidden_and_refused_until_they_are_approved
 async fn a_tool_that_is_listed_twice_is_hidden_also_where_pages_are_passed_on() {
     let tool = json!({"name": "t"});
     let script = Script::new().definition(tool.clone()).definition(json!({"name": "t", "title": "x"}));
-    for (face, exposed) in [(Face::All, "a__t"), (one("a"), "t")] {
+    for (face, exposed) in [(Scope::All, "a__t"), (one("a"), "t")] {
         let world = World::new().server("a", script.clone()).open().await;
         world.host.set_pins(pins(std::slice::from_ref(&tool)));
         let mut client = Client::modern(&gateway(&world, |_| {}), face, json!({}));
@@ -86,7 +86,7 @@ async fn a_tool_that_is_listed_twice_is_hidden_also_where_pages_are_passed_on() 
 async fn an_unknown_name_is_not_answered_with_one_that_is_hidden() {
     let world = World::new().server("a", Script::new().tool("sens")).open().await;
     world.host.set_pins(pins(&[]));
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     names(&mut client).await;
     let answer = client.ask("tools/call", json!({"name": "a__senx", "arguments": {}})).await;
     assert_eq!(answer["error"]["code"], -32602);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::error::CallError;
-use ostler_gateway::{Face, GatewayOptions, Readiness};
+use ostler_gateway::{GatewayOptions, Readiness, Scope};
 use ostler_host::ServerName;
 use ostler_testkit::{Script, World};
 use serde_json::json;
@@ -35,7 +35,7 @@ async fn a_list_waits_until_it_is_known_what_there_is() {
     let world = World::new().server("a", Script::echo()).open().await;
     let (tell, known) = watch::channel(false);
     let gateway = gateway(&world, |options| options.readiness = Some(readiness(known)));
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
     let began = Instant::now();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -55,7 +55,7 @@ async fn what_never_becomes_known_is_an_error_and_no_empty_list() {
     let world = World::new().open().await;
     let (_tell, known) = watch::channel(false);
     let gateway = gateway(&world, |options| options.readiness = Some(readiness(known)));
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
     for method in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
         let answer = client.ask(method, json!({})).await;
         assert_eq!(answer["error"]["data"]["code"], "overloaded", "{method}: {answer}");
@@ -70,9 +70,9 @@ async fn who_only_says_hello_waits_for_nobody() {
     let (_tell, known) = watch::channel(false);
     let gateway = gateway(&world, |options| options.readiness = Some(readiness(known)));
     let began = Instant::now();
-    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut legacy = Client::legacy(&gateway, Scope::All, json!({})).await;
     legacy.ask("ping", json!({})).await;
-    let mut modern = Client::modern(&gateway, Face::All, json!({}));
+    let mut modern = Client::modern(&gateway, Scope::All, json!({}));
     let answer = modern.ask("server/discover", json!({})).await;
     assert!(answer.get("result").is_some(), "{answer}");
     assert_eq!(began.elapsed(), Duration::ZERO);
@@ -87,8 +87,8 @@ async fn late_world() -> World {
     World::new().server_with("a", Script::echo().failing_starts(|start| start <= 3), lazy).open().await
 }
 
-fn face() -> Face {
-    Face::One(ServerName::new("a").unwrap())
+fn face() -> Scope {
+    Scope::Server(ServerName::new("a").unwrap())
 }
 
 #[tokio::test(start_paused = true)]

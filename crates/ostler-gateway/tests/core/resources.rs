@@ -1,6 +1,6 @@
 //! Resources of many servers on one endpoint: their URIs stay as they are.
 
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ async fn read(client: &mut Client, uri: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_resource_is_read_from_the_server_that_lists_it() {
     let (world, gateway) = world().await;
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     for (uri, server) in [("file:///1", "a"), ("file:///2", "b")] {
         let answer = read(&mut client, uri).await;
         assert_eq!(answer["result"]["contents"][0]["text"], server, "{uri}: {answer}");
@@ -54,7 +54,7 @@ async fn a_resource_is_read_from_the_server_that_lists_it() {
 #[tokio::test(start_paused = true)]
 async fn a_template_tells_whose_resource_it_is() {
     let (_world, gateway) = world().await;
-    let mut client = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
     for (uri, server) in [("item://7/text", "a"), ("page://x/y/z", "b")] {
         let answer = read(&mut client, uri).await;
         assert_eq!(answer["result"]["contents"][0]["text"], server, "{uri}: {answer}");
@@ -64,7 +64,7 @@ async fn a_template_tells_whose_resource_it_is() {
 #[tokio::test(start_paused = true)]
 async fn the_first_server_wins_a_uri_that_two_have() {
     let (world, gateway) = world().await;
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     let list = client.ask("resources/list", json!({})).await;
     let uris: Vec<_> = list["result"]["resources"]
         .as_array()
@@ -81,8 +81,8 @@ async fn the_first_server_wins_a_uri_that_two_have() {
 #[tokio::test(start_paused = true)]
 async fn a_resource_that_nobody_has_is_not_found_in_the_words_of_the_era() {
     let (world, gateway) = world().await;
-    let mut modern = Client::modern(&gateway, Face::All, json!({}));
-    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut modern = Client::modern(&gateway, Scope::All, json!({}));
+    let mut legacy = Client::legacy(&gateway, Scope::All, json!({})).await;
     assert_eq!(read(&mut modern, "nobody:1").await["error"]["code"], -32602);
     assert_eq!(read(&mut legacy, "nobody:1").await["error"]["code"], -32002);
     assert_eq!(world.stage("a").count("resources/read") + world.stage("b").count("resources/read"), 0);
@@ -104,7 +104,7 @@ async fn a_resource_that_nobody_has_is_not_found_in_the_words_of_the_era() {
 async fn a_hostile_template_costs_nobody_anything() {
     let template = format!("x:{}", "{+a}-".repeat(40));
     let world = World::new().server("a", script("a", &[], &[&template])).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let began = std::time::Instant::now();
     read(&mut client, &format!("x:{}!", "-".repeat(1_000))).await;
     assert!(began.elapsed() < std::time::Duration::from_secs(5));

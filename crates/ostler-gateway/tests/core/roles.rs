@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_core::config::Role;
 use ostler_core::policy::glob;
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Rules};
 use ostler_testkit::{Script, World};
 use ostler_wire::Era;
@@ -38,7 +38,7 @@ fn may(roles: &BTreeMap<String, Role>, role: &str, server: &str, tool: &str) -> 
     any(&role.allow) && !any(&role.deny)
 }
 
-async fn listed(gateway: &Gateway, role: &str, face: Face, era: Era) -> BTreeSet<String> {
+async fn listed(gateway: &Gateway, role: &str, face: Scope, era: Era) -> BTreeSet<String> {
     let mut client = Client::of(Caller::new("x", role), gateway, face, era).await;
     let answer = client.ask("tools/list", json!({})).await;
     let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -52,7 +52,7 @@ async fn check(roles: BTreeMap<String, Role>) {
     world.host.set_rules(Rules::of(&roles));
     let gateway = gateway(&world, |_| {});
     for role in ROLES {
-        let mut client = Client::of(Caller::new("x", role), &gateway, Face::All, Era::Modern).await;
+        let mut client = Client::of(Caller::new("x", role), &gateway, Scope::All, Era::Modern).await;
         let mut callable = BTreeSet::new();
         for (server, tool) in SERVERS.iter().flat_map(|server| TOOLS.iter().map(move |tool| (server, tool))) {
             let exposed = format!("{server}__{tool}");
@@ -61,7 +61,7 @@ async fn check(roles: BTreeMap<String, Role>) {
             callable.extend(is_called.then_some(exposed));
         }
         for era in [Era::Modern, Era::Legacy] {
-            assert_eq!(listed(&gateway, role, Face::All, era).await, callable, "{role} by {roles:?}");
+            assert_eq!(listed(&gateway, role, Scope::All, era).await, callable, "{role} by {roles:?}");
         }
         for server in SERVERS {
             let prefix = format!("{server}__");

@@ -1,6 +1,6 @@
 //! A modern server asks a legacy client.
 
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn params_of(world: &World, nth: usize) -> Value {
 #[tokio::test(start_paused = true)]
 async fn questions_become_requests_on_the_stream_of_the_call() {
     let world = world(2).await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({"elicitation": {}})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({"elicitation": {}})).await;
     let id = client.begin("tools/call", json!({"name": "a__t", "arguments": {"x": 1}})).await;
     for round in 1..=2 {
         let question = client.question().await;
@@ -57,7 +57,7 @@ async fn questions_become_requests_on_the_stream_of_the_call() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_stops_asking_is_given_up_after_ten_rounds() {
     let world = world(usize::MAX).await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({"elicitation": {}})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({"elicitation": {}})).await;
     let id = client.begin("tools/call", json!({"name": "a__t"})).await;
     for _ in 0..10 {
         let question = client.question().await;
@@ -71,7 +71,7 @@ async fn a_server_that_never_stops_asking_is_given_up_after_ten_rounds() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_fails_to_elicit_has_cancelled() {
     let world = world(1).await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({"elicitation": {}})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({"elicitation": {}})).await;
     let id = client.begin("tools/call", json!({"name": "a__t"})).await;
     let question = client.question().await;
     let error = json!({"code": -32603, "message": "the window is gone"});
@@ -83,7 +83,7 @@ async fn a_client_that_fails_to_elicit_has_cancelled() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_did_not_offer_it_is_not_asked() {
     let world = world(1).await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({"roots": {}})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({"roots": {}})).await;
     let refused = client.call("a__t", json!({})).await;
     assert_eq!(refused["error"]["data"]["code"], "upstream-protocol", "{refused}");
     assert!(client.heard.is_empty(), "{:?}", client.heard);
@@ -97,7 +97,7 @@ async fn a_server_that_only_wants_to_be_asked_again_is_asked_again() {
         _ => Reply::text("done"),
     });
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({})).await;
     let done = client.call("a__t", json!({})).await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
     assert!(params_of(&world, 1).get("inputResponses").is_none());
@@ -106,7 +106,7 @@ async fn a_server_that_only_wants_to_be_asked_again_is_asked_again() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_call_takes_its_question_back() {
     let world = world(1).await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({"elicitation": {}})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({"elicitation": {}})).await;
     let id = client.begin("tools/call", json!({"name": "a__t"})).await;
     let question = client.question().await;
     let params = json!({"requestId": id});

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_host::upstream::Event;
 use ostler_host::{Caller, Rules};
 use ostler_testkit::{Reply, Script, World, settle};
@@ -69,7 +69,7 @@ async fn the_server_that_was_registered_first_answers_for_a_uri_that_both_list()
     let both = Lists::of(&["docs://board"], &["page://{id}"]);
     let (world, gateway) = world(&both, &both).await;
     for era in [Era::Modern, Era::Legacy] {
-        let mut client = Client::of(Caller::local(), &gateway, Face::All, era).await;
+        let mut client = Client::of(Caller::local(), &gateway, Scope::All, era).await;
         assert_eq!(read(&mut client, "docs://board").await, "docs");
         assert_eq!(read(&mut client, "page://7").await, "docs");
         let reference = json!({"type": "ref/resource", "uri": "page://{id}"});
@@ -90,7 +90,7 @@ async fn a_template_takes_no_uri_that_another_server_lists_and_a_listing_none_th
         (Lists::of(&[], &["docs://{id}"]), Lists::of(&["docs://board"], &[])),
     ] {
         let (world, gateway) = world(&docs, &aaa).await;
-        let mut client = Client::modern(&gateway, Face::All, json!({}));
+        let mut client = Client::modern(&gateway, Scope::All, json!({}));
         assert_eq!(read(&mut client, "docs://board").await, "docs");
         assert_eq!(told(&world, "aaa"), 0);
     }
@@ -102,7 +102,7 @@ async fn a_server_takes_nothing_over_that_another_one_had_first() {
     let world = World::new().server("first", first.script("first")).server("later", later.script("later"));
     let world = world.open().await;
     let gateway = gateway(&world, |_| {});
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     assert_eq!(read(&mut client, "docs://board").await, "later");
     first.0.lock().unwrap()[0].push("docs://board");
     first.0.lock().unwrap()[1].push("docs://{id}");
@@ -119,7 +119,7 @@ async fn a_server_takes_nothing_over_that_another_one_had_first() {
 async fn a_server_that_is_replaced_keeps_its_place() {
     let both = Lists::of(&["docs://board"], &[]);
     let (mut world, gateway) = world(&both, &both).await;
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     assert_eq!(read(&mut client, "docs://board").await, "docs");
     let mut spec = World::spec("docs");
     spec.keep_alive = std::time::Duration::from_secs(77);
@@ -133,8 +133,8 @@ async fn a_server_that_is_replaced_keeps_its_place() {
 async fn a_uri_that_no_server_offers_is_told_to_none() {
     let (docs, aaa) = (Lists::of(&["docs://board"], &[]), Lists::of(&["docs://other"], &["docs://x/{id}"]));
     let (world, gateway) = world(&docs, &aaa).await;
-    let mut modern = Client::modern(&gateway, Face::All, json!({}));
-    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut modern = Client::modern(&gateway, Scope::All, json!({}));
+    let mut legacy = Client::legacy(&gateway, Scope::All, json!({})).await;
     assert_eq!(read(&mut modern, "docs://unlisted").await, -32602);
     assert_eq!(read(&mut legacy, "docs://unlisted").await, -32002);
     let refused = legacy.ask("resources/subscribe", json!({"uri": "docs://unlisted"})).await;
@@ -150,7 +150,7 @@ async fn a_uri_that_no_server_offers_is_told_to_none() {
 async fn the_only_server_there_is_is_asked_for_what_it_does_not_list() {
     let docs = Lists::of(&[], &[]);
     let world = World::new().server("docs", docs.script("docs")).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     assert_eq!(read(&mut client, "docs://unlisted").await, "docs");
 }
 
@@ -158,7 +158,7 @@ async fn the_only_server_there_is_is_asked_for_what_it_does_not_list() {
 async fn a_list_shows_a_uri_once_and_names_the_servers_that_claim_it_too() {
     let both = Lists::of(&["docs://board", "docs://plan"], &["page://{id}"]);
     let (_world, gateway) = world(&both, &both).await;
-    let mut client = Client::modern(&gateway, Face::All, json!({}));
+    let mut client = Client::modern(&gateway, Scope::All, json!({}));
     for (method, member, first) in [
         ("resources/list", "resources", "docs://board"),
         ("resources/templates/list", "resourceTemplates", "page://{id}"),
@@ -178,7 +178,7 @@ async fn for_a_caller_that_may_not_use_the_first_servers_item_the_second_ones_is
     let (world, gateway) = world(&both, &both).await;
     let role = Role { allow: vec!["aaa/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
     world.host.set_rules(Rules::of(&BTreeMap::from([("r".to_owned(), role)])));
-    let mut client = Client::of(Caller::new("x", "r"), &gateway, Face::All, Era::Modern).await;
+    let mut client = Client::of(Caller::new("x", "r"), &gateway, Scope::All, Era::Modern).await;
     assert_eq!(read(&mut client, "docs://board").await, "aaa");
     let list = client.ask("resources/list", json!({})).await;
     assert_eq!(list["result"]["_meta"], Value::Null, "it does not learn of the other: {list}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ async fn world() -> (World, Gateway) {
     (world, gateway)
 }
 
-fn client(gateway: &Gateway, face: Face) -> Client {
+fn client(gateway: &Gateway, face: Scope) -> Client {
     Client::modern(gateway, face, json!({"roots": {}}))
 }
 
@@ -64,7 +64,7 @@ async fn a_state_continues_its_request_once_and_reaches_the_server_byte_for_byte
         ("prompts/get", json!({"name": "a__p"})),
         ("resources/read", json!({"uri": "r://1"})),
     ] {
-        let mut client = client(&gateway, Face::All);
+        let mut client = client(&gateway, Scope::All);
         let asked = client.ask(method, params.clone()).await;
         let continued = continued(params, &asked);
         let done = client.ask(method, continued.clone()).await;
@@ -80,7 +80,7 @@ async fn a_state_continues_its_request_once_and_reaches_the_server_byte_for_byte
 #[tokio::test(start_paused = true)]
 async fn a_state_is_for_its_tool_and_its_arguments() {
     let (world, gateway) = world().await;
-    let mut client = client(&gateway, Face::All);
+    let mut client = client(&gateway, Scope::All);
     let params = json!({"name": "a__t", "arguments": {"to": "ada", "amount": 1}});
     let asked = client.ask("tools/call", params.clone()).await;
     for other in [
@@ -105,7 +105,7 @@ async fn a_state_is_for_its_tool_and_its_arguments() {
 #[tokio::test(start_paused = true)]
 async fn a_state_expires_after_ten_minutes() {
     let (world, gateway) = world().await;
-    let mut client = client(&gateway, Face::All);
+    let mut client = client(&gateway, Scope::All);
     let params = json!({"name": "a__t", "arguments": {}});
     let early = client.ask("tools/call", params.clone()).await;
     world.advance(Duration::from_secs(9 * 60)).await;

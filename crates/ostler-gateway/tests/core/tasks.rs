@@ -1,6 +1,6 @@
 //! Tasks of servers whose ids collide.
 
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ async fn world() -> (World, Gateway) {
     (world, gateway)
 }
 
-fn client(gateway: &Gateway, face: Face) -> Client {
+fn client(gateway: &Gateway, face: Scope) -> Client {
     Client::modern(gateway, face, json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}))
 }
 
@@ -34,7 +34,7 @@ fn id_of(answer: &Value) -> String {
 #[tokio::test(start_paused = true)]
 async fn equal_task_ids_of_two_servers_stay_apart() {
     let (world, gateway) = world().await;
-    let mut client = client(&gateway, Face::All);
+    let mut client = client(&gateway, Scope::All);
     let a = id_of(&client.call("a__t", json!({})).await);
     let b = id_of(&client.call("b__t", json!({})).await);
     assert_ne!(a, b);
@@ -51,8 +51,8 @@ async fn equal_task_ids_of_two_servers_stay_apart() {
 #[tokio::test(start_paused = true)]
 async fn a_task_is_its_callers_alone() {
     let (world, gateway) = world().await;
-    let a = id_of(&client(&gateway, Face::All).call("a__t", json!({})).await);
-    let mut stranger = Client::of_somebody_else(&gateway, Face::All, json!({}));
+    let a = id_of(&client(&gateway, Scope::All).call("a__t", json!({})).await);
+    let mut stranger = Client::of_somebody_else(&gateway, Scope::All, json!({}));
     let refused = stranger.ask("tasks/get", json!({"taskId": a})).await;
     let unknown = stranger.ask("tasks/get", json!({"taskId": "1"})).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
@@ -68,7 +68,7 @@ async fn a_task_is_its_callers_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_task_is_not_found_at_the_endpoint_of_another_server() {
     let (world, gateway) = world().await;
-    let a = id_of(&client(&gateway, Face::All).call("a__t", json!({})).await);
+    let a = id_of(&client(&gateway, Scope::All).call("a__t", json!({})).await);
     let refused = client(&gateway, one("b")).ask("tasks/get", json!({"taskId": a})).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let got = client(&gateway, one("a")).ask("tasks/get", json!({"taskId": a})).await;

@@ -1,6 +1,6 @@
 //! Wrong arguments are told as a result, which models see.
 
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_host::Caller;
 use ostler_testkit::{Script, World};
 use ostler_wire::Era;
@@ -15,7 +15,7 @@ async fn wrong_arguments_are_a_result_with_is_error_in_both_eras_and_at_every_en
     let world = World::new().server("a", script).open().await;
     let gateway = gateway(&world, |_| {});
     for era in [Era::Legacy, Era::Modern] {
-        for (face, name) in [(Face::All, "a__t"), (one("a"), "t")] {
+        for (face, name) in [(Scope::All, "a__t"), (one("a"), "t")] {
             let mut client = Client::of(Caller::local(), &gateway, face, era).await;
             let answer = client.call(name, json!({"n": "x"})).await;
             let result = &answer["result"];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ async fn a_progress_token_comes_back_byte_for_byte() {
     let world = World::new().server("a", script()).open().await;
     let gateway = gateway(&world, |_| {});
     for token in [r#""t\u00e9 1""#, "7", "123456789012345678901234567890"] {
-        let mut client = Client::modern(&gateway, Face::All, json!({}));
+        let mut client = Client::modern(&gateway, Scope::All, json!({}));
         let meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
         let line = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"a__t","_meta":{{"progressToken":{token},{meta}}}}}}}"#
@@ -45,7 +45,7 @@ async fn a_progress_token_comes_back_byte_for_byte() {
 async fn a_call_that_waits_for_a_server_of_unknown_tools_hears_how_far_it_has_come() {
     let script = Script::new().tool_that("t", Reply::text("done")).start_after(Duration::from_secs(40));
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let meta = json!({"progressToken": "p"});
     let answer = client.ask("tools/call", json!({"name": "a__t", "_meta": meta})).await;
     assert_eq!(answer["result"]["content"][0]["text"], "done");
@@ -58,7 +58,7 @@ async fn a_call_that_waits_for_a_server_of_unknown_tools_hears_how_far_it_has_co
 #[tokio::test(start_paused = true)]
 async fn without_a_token_there_is_no_progress() {
     let world = World::new().server("a", script()).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     client.call("a__t", json!({})).await;
     assert!(client.heard.is_empty(), "{:?}", client.heard);
 }
@@ -68,7 +68,7 @@ async fn a_modern_client_hears_the_log_it_names_a_level_for() {
     let world = World::new().server("a", script()).open().await;
     let gateway = gateway(&world, |_| {});
     for (level, expected) in [("debug", &["low", "high"][..]), ("warning", &["high"]), ("alert", &[])] {
-        let mut client = Client::modern(&gateway, Face::All, json!({}));
+        let mut client = Client::modern(&gateway, Scope::All, json!({}));
         let meta = json!({"io.modelcontextprotocol/logLevel": level});
         client.ask("tools/call", json!({"name": "a__t", "_meta": meta})).await;
         assert_eq!(logged(&client.heard), expected, "{level}");
@@ -80,7 +80,7 @@ async fn a_legacy_client_hears_the_log_of_the_level_it_set() {
     let script =
         script().capabilities(r#"{"tools":{},"logging":{}}"#).on("logging/setLevel", |_| Reply::result("{}"));
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({})).await;
     client.call("a__t", json!({})).await;
     assert_eq!(logged(&client.heard), ["low", "high"], "a client that set nothing leaves it to the server");
     client.heard.clear();
@@ -102,8 +102,8 @@ async fn equal_ids_and_equal_tokens_of_two_clients_never_mix() {
     });
     let world = World::new().server("a", script).open().await;
     let gateway = gateway(&world, |_| {});
-    let mut modern = Client::modern(&gateway, Face::All, json!({}));
-    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut modern = Client::modern(&gateway, Scope::All, json!({}));
+    let mut legacy = Client::legacy(&gateway, Scope::All, json!({})).await;
     let params = |who: u32| json!({"name": "a__t", "arguments": {"who": who}, "_meta": {"progressToken": 5}});
     modern.ask("tools/list", json!({})).await;
     let (first, second) =

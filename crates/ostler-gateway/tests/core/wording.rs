@@ -1,7 +1,7 @@
 //! What clients of each era are told by servers of the other.
 
 use ostler_core::caller::Caller;
-use ostler_gateway::Face;
+use ostler_gateway::Scope;
 use ostler_testkit::{Reply, Script, World};
 use serde_json::json;
 
@@ -26,7 +26,7 @@ async fn a_legacy_client_reads_nothing_modern() {
         Reply::result(r#"{"content":[],"resultType":"complete","ttlMs":5,"cacheScope":"public"}"#),
     );
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::legacy(&gateway(&world, |_| {}), Face::All, json!({})).await;
+    let mut client = Client::legacy(&gateway(&world, |_| {}), Scope::All, json!({})).await;
     let answer = client.call("a__t", json!({})).await;
     assert_eq!(answer["result"], json!({"content": []}));
 }
@@ -35,7 +35,7 @@ async fn a_legacy_client_reads_nothing_modern() {
 async fn a_servers_own_error_passes_unchanged() {
     let script = Script::new().tool_that("t", Reply::error(-32042, "not today"));
     let world = World::new().server("a", script).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let answer = client.call("a__t", json!({})).await;
     assert_eq!(answer["error"], json!({"code": -32042, "message": "not today"}));
 }
@@ -54,7 +54,7 @@ async fn a_missing_resource_has_the_code_of_the_clients_era() {
 #[tokio::test(start_paused = true)]
 async fn what_the_modern_era_has_done_away_with_does_not_exist_in_it() {
     let world = World::new().server("a", Script::echo()).open().await;
-    let mut client = Client::modern(&gateway(&world, |_| {}), Face::All, json!({}));
+    let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe"] {
         assert_eq!(client.ask(method, json!({})).await["error"]["code"], -32601, "{method}");
     }
@@ -64,8 +64,8 @@ async fn what_the_modern_era_has_done_away_with_does_not_exist_in_it() {
 async fn what_the_gateway_does_not_know_has_the_code_of_the_table() {
     let world = World::new().server("a", Script::echo()).open().await;
     let gateway = gateway(&world, |_| {});
-    let mut modern = Client::modern(&gateway, Face::All, json!({}));
-    let mut legacy = Client::legacy(&gateway, Face::All, json!({})).await;
+    let mut modern = Client::modern(&gateway, Scope::All, json!({}));
+    let mut legacy = Client::legacy(&gateway, Scope::All, json!({})).await;
     let prompt = json!({"name": "a__none"});
     let complete = json!({"ref": {"type": "ref/prompt", "name": "a__none"}, "argument": {}});
     let table = [
@@ -98,7 +98,7 @@ async fn instructions_pass_byte_for_byte() {
         let opened = Client::opening(Caller::local(), &gateway, one("a")).await;
         assert!(opened.contains(&format!(r#""instructions":{written}"#)), "{opened}");
         // Among the words of others they stand as they were written.
-        let opened = Client::opening(Caller::local(), &gateway, Face::All).await;
+        let opened = Client::opening(Caller::local(), &gateway, Scope::All).await;
         assert!(opened.contains(&format!(r#"\n\na: {words}""#)), "{opened}");
     }
 }

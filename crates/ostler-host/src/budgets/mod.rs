@@ -255,7 +255,7 @@ impl Host {
     /// Takes a request from every budget of its caller, or from none.
     /// Remembered answers count; what is refused or never sent is given back.
     pub(crate) fn charge(&self, request: &Request<'_>) -> Result<Charge, CallError> {
-        let caller = request.caller;
+        let caller = request.caller();
         caller.spend().map_err(|_| CallError::OverBudget { of: BudgetOf::Dispatch, reset_after: None })?;
         if !request.is_counted() {
             return Ok(Charge::default());
@@ -267,7 +267,7 @@ impl Host {
     /// Which budget is used up, for the record.
     pub(crate) fn whose_budget(&self, request: &Request<'_>, error: &CallError) -> String {
         let CallError::OverBudget { of, .. } = error else { return String::new() };
-        let caller = request.caller;
+        let caller = request.caller();
         let (whose, window) = match of {
             BudgetOf::Role => {
                 let window = self.limits().of(caller).and_then(|role| role.budget);

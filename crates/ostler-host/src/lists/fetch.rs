@@ -191,7 +191,7 @@ impl Host {
         let mut pages = Pages::new(kind, kind.cap(&slot.spec));
         loop {
             let params = Params::list(pages.cursor());
-            let mut request = Request::new(caller, server.as_str(), kind.method(), params);
+            let mut request = Request::new(caller, kind.method(), params).at(server.clone());
             request.is_passive = demand == Demand::Passive;
             let answer = match self.perform(slot, &request).await {
                 Ok(answer) => answer,

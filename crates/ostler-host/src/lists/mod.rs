@@ -1,7 +1,7 @@
 //! What servers offer: lists of four kinds, fetched, remembered and filtered.
 //!
 //! ```text
-//! offer, offers ─▶ known and fresh? ─no─▶ fetch: all pages, shared by whoever asks
+//! list ─────────▶ known and fresh? ─no─▶ fetch: all pages, shared by whoever asks
 //!       ▲                 │yes                  │
 //!       └──── filter ◀────┴───────── learn ◀────┘──▶ kept on disk, changes told
 //! ```
@@ -10,9 +10,9 @@ mod fetch;
 pub(crate) mod flaw;
 mod keep;
 mod kind;
-mod offer;
+mod listing;
 mod pages;
 
 pub use keep::{kept_items, kept_names};
 pub use kind::Kind;
-pub use offer::Offer;
+pub use listing::{ListedItem, Patience, ServerListing, ShadowedItem};

@@ -91,7 +91,7 @@ impl Host {
             return self.gate_listed(&look, Kind::Tools, &tool);
         }
         if !matches!(
-            request.method,
+            request.method(),
             "prompts/get" | "resources/read" | "resources/subscribe" | "completion/complete"
         ) {
             return Gate::Open;
@@ -142,7 +142,7 @@ impl Host {
         until: Instant,
     ) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
-            match timeout_at(until, self.fetch_list(slot, request.caller, kind)).await {
+            match timeout_at(until, self.fetch_list(slot, request.caller(), kind)).await {
                 Ok(fetched) => fetched.map(drop),
                 Err(_) => Err(slot.out_of_time(request, Delivery::NotSent)),
             }
@@ -153,7 +153,7 @@ impl Host {
     /// trusts the server, and what was approved says that repeating is harmless.
     pub(crate) fn is_trusted_idempotent(&self, slot: &Slot, request: &Request<'_>) -> bool {
         let (true, Some(tool)) = (slot.spec.trust, request.tool_name()) else { return false };
-        let (Some(pins), Some(known)) = (self.pins(), slot.known_to(request.caller, Kind::Tools)) else {
+        let (Some(pins), Some(known)) = (self.pins(), slot.known_to(request.caller(), Kind::Tools)) else {
             return false;
         };
         let (server, section) = (&slot.key.server, Section::Tools);
@@ -175,7 +175,7 @@ impl Look<'_, '_> {
     /// Finds an item in what this very session lists to the caller.
     fn see(&self, kind: Kind, name: &str) -> Seen {
         let of = (&self.slot.key.server, kind.section());
-        if let Some(known) = self.slot.list_of_session(self.request.caller, (kind, self.generation)) {
+        if let Some(known) = self.slot.list_of_session(self.request.caller(), (kind, self.generation)) {
             return match known.standing(self.pins, of, name) {
                 Some(standing) => Seen::Standing(standing),
                 None => Seen::Absent(Some(known)),
@@ -215,7 +215,7 @@ fn gate_resource(look: &Look<'_, '_>, uri: &str) -> Gate {
     if !look.pins.covers(server, Section::Templates) {
         return if is_new { refused() } else { Gate::Open };
     }
-    let Some(known) = look.slot.list_of_session(look.request.caller, (Kind::Templates, look.generation))
+    let Some(known) = look.slot.list_of_session(look.request.caller(), (Kind::Templates, look.generation))
     else {
         return Gate::Unseen(Kind::Templates);
     };

@@ -58,15 +58,15 @@ impl Host {
 
     /// Leaves instructions that the pins keep back out of an answer to `server/discover`.
     pub(crate) fn without_advice(&self, request: &Request<'_>, mut answer: Answer) -> Answer {
-        let covers = |pins: &Arc<Pins>| pins.covers(request.server, Section::Instructions);
-        if request.method != "server/discover" || self.enforced().filter(covers).is_none() {
+        let covers = |pins: &Arc<Pins>| pins.covers(request.server(), Section::Instructions);
+        if request.method() != "server/discover" || self.enforced().filter(covers).is_none() {
             return answer;
         }
         let advice = ostler_wire::member(&answer.body, INSTRUCTIONS);
         let text = advice.and_then(|advice| serde_json::from_slice::<String>(advice).ok());
         let change = match (advice, text) {
             // A key that occurs twice is left once.
-            (Some(advice), Some(text)) if self.may_instruct(request.server, &text) => Change::Set(advice),
+            (Some(advice), Some(text)) if self.may_instruct(request.server(), &text) => Change::Set(advice),
             _ => Change::Remove,
         };
         if let Some(body) = ostler_wire::edit(&answer.body, &[(INSTRUCTIONS, change)]) {

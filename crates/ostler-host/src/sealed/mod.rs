@@ -79,7 +79,7 @@ impl Seals {
 
     /// Seals the raw JSON text of a server's request state for one request.
     fn seal_state(&self, request: &Request<'_>, server: &ServerName, raw: &[u8]) -> String {
-        let principal = request.caller.principal();
+        let principal = request.caller().principal();
         let now = Instant::now().into_std();
         let number = self.states.lock().unwrap_or_else(PoisonError::into_inner).issue(principal, now);
         self.sealer.seal(
@@ -87,7 +87,7 @@ impl Seals {
             &[
                 server.as_str().as_bytes(),
                 principal.as_bytes(),
-                request.method.as_bytes(),
+                request.method().as_bytes(),
                 &request_digest(&request.params),
                 &self.instance.to_be_bytes(),
                 &number.to_be_bytes(),
@@ -133,7 +133,7 @@ impl Host {
 
     /// Opens the task ids and the request state of a request.
     pub(crate) fn open_request(&self, request: &mut Request<'_>) -> Result<(), CallError> {
-        if request.method.starts_with("tasks/") {
+        if request.method().starts_with("tasks/") {
             self.open_task_id(request)?;
         }
         if request.params.meta_entry(MetaKey::RelatedTask).is_some() {
@@ -148,10 +148,10 @@ impl Host {
     fn open_state(&self, request: &mut Request<'_>) -> Result<(), CallError> {
         let seals = self.seals();
         let params = &request.params;
-        let state = params.request_state().and_then(|text| seals.open_state(request.caller, text));
+        let state = params.request_state().and_then(|text| seals.open_state(request.caller(), text));
         let state = state.filter(|state| {
-            state.server.as_str() == request.server
-                && state.method == request.method.as_bytes()
+            state.server.as_str() == request.server()
+                && state.method == request.method().as_bytes()
                 && state.digest == request_digest(params)
         });
         let state = state.ok_or_else(not_given)?;
@@ -195,8 +195,8 @@ impl Host {
     }
 
     fn open_own_task(&self, request: &Request<'_>, id: &str) -> Option<String> {
-        let (server, id) = self.seals().open_task(request.caller, id)?;
-        (server.as_str() == request.server).then_some(id)
+        let (server, id) = self.seals().open_task(request.caller(), id)?;
+        (server.as_str() == request.server()).then_some(id)
     }
 
     /// Uses up the request state of an opened request. Of several requests with
@@ -206,7 +206,7 @@ impl Host {
         let Some(number) = request.state.filter(|_| !request.is_hidden) else { return Ok(()) };
         let now = Instant::now().into_std();
         let mut states = self.seals().states.lock().unwrap_or_else(PoisonError::into_inner);
-        match states.redeem(request.caller.principal(), number, now) {
+        match states.redeem(request.caller().principal(), number, now) {
             true => Ok(()),
             false => Err(not_open()),
         }
@@ -216,10 +216,10 @@ impl Host {
     pub(crate) fn seal_answer(&self, request: &Request<'_>, mut answer: Answer) -> Answer {
         static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"requestState\""));
         let seals = self.seals();
-        if tasks::may_name(request.method, &answer.body) {
+        if tasks::may_name(request.method(), &answer.body) {
             let body = std::mem::take(&mut answer.body);
-            let seal = |id: &str| seals.seal_task(request.caller, &answer.server, id);
-            answer.body = tasks::seal_ids(request.method, body, seal);
+            let seal = |id: &str| seals.seal_task(request.caller(), &answer.server, id);
+            answer.body = tasks::seal_ids(request.method(), body, seal);
         }
         if KEY.find(&answer.body).is_some()
             && ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired)

@@ -159,7 +159,7 @@ impl Slot {
         let tool = request.breaker_tool();
         let origin = request.origin(&tool);
         let mut visitor = Visitor { slot: self, origin, permit: None, is_waiting: false };
-        let (mut now, principal) = (now, request.caller.principal());
+        let (mut now, principal) = (now, request.caller().principal());
         let place = match self.places.try_take(principal) {
             Some(place) => place,
             None => {
@@ -178,7 +178,7 @@ impl Slot {
         let (live, since) = match found {
             Some(live) => (live, now),
             None => {
-                let news = StartNews::new(self, request.caller, request.voice.as_ref());
+                let news = StartNews::new(self, request.caller(), request.voice.as_ref());
                 let waiting = self.wait_for_session(&mut visitor, news, patience);
                 (Box::pin(waiting).await?, Instant::now())
             }
@@ -191,7 +191,7 @@ impl Slot {
     /// there together. Calls of servers that never asked in vain pass, and so
     /// do requests that can't cause a question.
     pub(crate) async fn take_turn(&self, request: &Request<'_>, until: Instant) -> Turn {
-        if !self.connector.takes_turns() || !whose::can_cause(request.method) {
+        if !self.connector.takes_turns() || !whose::can_cause(request.method()) {
             return Turn::Free;
         }
         let door = Arc::clone(&self.turn);

@@ -83,13 +83,12 @@ impl Scene {
     fn begin(&self, voice: Option<Arc<Person>>) -> JoinHandle<Answer> {
         let (host, me) = (self.stage.host.clone(), self.stage.me.clone());
         tokio::spawn(async move {
-            let request =
-                ostler_host::Request::tool(&me, "remote", "ask", json!({}).into()).unwrap().within(LONG);
+            let request = ostler_host::Request::tool(&me, "ask", json!({}).into()).unwrap().within(LONG);
             let request = match voice {
                 Some(voice) => request.with_voice(voice),
                 None => request,
             };
-            host.send(request).await.unwrap()
+            host.ask("remote", request).await.unwrap()
         })
     }
 
@@ -239,7 +238,7 @@ async fn what_comes_on_a_calls_own_stream_is_for_its_caller_alone() {
     let stage = Stage::of(&remote).await;
     let mut events = stage.host.events();
     let sink: ProgressSink = Arc::new(|_| {});
-    stage.host.send(stage.request("ask").on_progress(sink)).await.unwrap();
+    stage.host.ask("remote", stage.request("ask").on_progress(sink)).await.unwrap();
     // The answer came behind the line, so the line would be here.
     assert!(events.try_recv().is_err());
 }

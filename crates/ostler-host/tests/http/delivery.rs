@@ -159,7 +159,7 @@ async fn a_call_that_is_given_up_closes_its_request() {
     // Whatever comes before the call is not what takes its time.
     stage.host.tools(&stage.me, "remote").await.unwrap();
     let request = stage.request("slow").within(std::time::Duration::from_secs(1));
-    assert_eq!(code(&stage.host.send(request).await), "timed-out");
+    assert_eq!(code(&stage.host.ask("remote", request).await), "timed-out");
     tokio::time::timeout(LONG, closed.recv()).await.unwrap().unwrap();
     assert_eq!(remote.of("notifications/cancelled").len(), 0, "closing says it in the modern era");
 }
@@ -175,7 +175,7 @@ async fn an_endpoint_that_is_not_there_is_told_and_not_ejected() {
     let error = stage.host.start("remote").await.unwrap_err();
     assert!(error.to_string().contains("connection refused"), "{error:?}");
     let request = stage.request("echo").within(std::time::Duration::from_millis(500));
-    assert!(stage.host.send(request).await.is_err());
+    assert!(stage.host.ask("remote", request).await.is_err());
     assert!(!stage.status().ejected);
     assert_eq!(stage.status().restarts.used, 0);
 }

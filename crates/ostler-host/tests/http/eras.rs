@@ -91,7 +91,7 @@ async fn a_legacy_server_is_told_when_a_call_is_given_up() {
     // Whatever comes before the call is not what takes its time.
     stage.host.tools(&stage.me, "remote").await.unwrap();
     let request = stage.request("slow").within(std::time::Duration::from_secs(1));
-    assert_eq!(code(&stage.host.send(request).await), "timed-out");
+    assert_eq!(code(&stage.host.ask("remote", request).await), "timed-out");
     ostler_testkit::eventually("it is told", LONG, || remote.of("notifications/cancelled").len() == 1).await;
     let (call, told) = (&remote.of("tools/call")[0], &remote.of("notifications/cancelled")[0]);
     assert_eq!(told.body["params"]["requestId"], call.body["id"]);

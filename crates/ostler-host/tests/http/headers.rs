@@ -27,7 +27,7 @@ async fn version_method_and_name_are_in_the_headers() {
     stage.text("größe").await;
     stage
         .host
-        .send(Request::new(&stage.me, "remote", "resources/read", Params::resource_read("file:///ä")))
+        .ask("remote", Request::new(&stage.me, "resources/read", Params::resource_read("file:///ä")))
         .await
         .unwrap();
     let got = remote.got();
@@ -125,8 +125,8 @@ async fn what_a_client_says_of_other_arguments_is_passed_on() {
     ];
     let said = said.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let arguments = json!({"region": "west", "new": "x"}).into();
-    let request = Request::tool(&stage.me, "remote", "route", arguments).unwrap();
-    stage.host.send(request.with_headers(said)).await.unwrap();
+    let request = Request::tool(&stage.me, "route", arguments).unwrap();
+    stage.host.ask("remote", request.with_headers(said)).await.unwrap();
     let call = &remote.of("tools/call")[0];
     assert_eq!(call.header("mcp-param-new"), Some("=?base64?S8O2bG4=?="));
     assert_eq!(call.header("mcp-param-region"), Some("west"));
@@ -144,7 +144,7 @@ async fn no_more_of_a_clients_headers_is_passed_on_than_fits() {
     let long = ("Mcp-Param-Long".to_owned(), "x".repeat((8 << 10) + 1));
     let many = (0..100).map(|n| (format!("Mcp-Param-{n}"), n.to_string()));
     let request = stage.request("echo").with_headers(std::iter::once(long).chain(many).collect());
-    stage.host.send(request).await.unwrap();
+    stage.host.ask("remote", request).await.unwrap();
     let call = &remote.of("tools/call")[0];
     let passed = call.headers.keys().filter(|name| name.as_str().starts_with("mcp-param-")).count();
     assert_eq!((passed, call.header("mcp-param-63"), call.header("mcp-param-long")), (64, Some("63"), None));

@@ -107,7 +107,7 @@ async fn progress_gives_a_call_more_time_and_silence_does_not() {
     let (heard, beats) = std::sync::mpsc::channel();
     let sink = move |_| heard.send(()).unwrap();
     let request = stage.request("slow").on_progress(std::sync::Arc::new(sink));
-    assert_eq!(stage.host.send(request).await.unwrap().text(), "done");
+    assert_eq!(stage.host.ask("remote", request).await.unwrap().text(), "done");
     assert_eq!(beats.try_iter().count(), 8);
     assert_eq!(code(&stage.call("echo").await), "timed-out");
 }

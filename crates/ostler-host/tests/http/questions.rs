@@ -59,7 +59,7 @@ async fn a_question_on_a_calls_stream_is_answered_by_its_caller() {
     let remote = curious("elicitation/create");
     let stage = Stage::of(&remote).await;
     let talker = Arc::new(Talker::default());
-    let answer = stage.host.send(stage.request("ask").with_voice(talker.clone())).await.unwrap();
+    let answer = stage.host.ask("remote", stage.request("ask").with_voice(talker.clone())).await.unwrap();
     assert_eq!(answer.text(), json!({"action": "accept", "content": {"name": "Ada"}}).to_string());
     assert_eq!(*talker.notices.lock().unwrap(), ["notifications/message"]);
     let answers: Vec<_> = remote.got().into_iter().filter(|got| got.body.get("result").is_some()).collect();
@@ -71,7 +71,7 @@ async fn a_question_that_nobody_can_answer_is_refused() {
     let remote = curious("sampling/createMessage");
     let stage = Stage::of(&remote).await;
     let talker = Arc::new(Talker::default());
-    let answer = stage.host.send(stage.request("ask").with_voice(talker)).await.unwrap();
+    let answer = stage.host.ask("remote", stage.request("ask").with_voice(talker)).await.unwrap();
     assert_eq!(answer.text(), "-32601");
     assert_eq!(stage.text("ask").await, "-32601", "a caller without a voice has no answer either");
 }

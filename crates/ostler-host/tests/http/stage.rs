@@ -59,7 +59,7 @@ impl Stage {
     }
 
     pub(crate) fn request(&self, tool: &str) -> Request<'_> {
-        Request::tool(&self.me, "remote", tool, json!({}).into()).unwrap()
+        Request::tool(&self.me, tool, json!({}).into()).unwrap()
     }
 
     pub(crate) fn status(&self) -> ServerStatus {

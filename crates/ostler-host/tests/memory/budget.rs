@@ -51,7 +51,7 @@ async fn a_read_that_was_sent_and_lost_is_not_free() {
     let world = World::new().server("a", script).open().await;
     let ada = Caller::new("ada", "researcher").with_budget(1);
     let read =
-        || world.host.send(Request::new(&ada, "a", "resources/read", Params::resource_read("file:///x")));
+        || world.host.ask("a", Request::new(&ada, "resources/read", Params::resource_read("file:///x")));
     assert_eq!(read().await.unwrap_err().code(), "server-unavailable");
     assert_eq!(read().await.unwrap_err().code(), "over-budget");
 }
@@ -171,7 +171,7 @@ async fn asking_what_there_is_is_free_and_whatever_makes_a_server_work_is_not() 
             Naming::Ref => Params::parse(r#"{"ref":{"type":"ref/prompt","name":"x"}}"#.into()).unwrap(),
             _ => Params::empty(),
         };
-        let _ = world.host.send(Request::new(&ada, "a", method, params)).await;
+        let _ = world.host.ask("a", Request::new(&ada, method, params)).await;
         assert_eq!(world.host.budgets()[0].used, u64::from(is_counted), "{method}");
     }
 }

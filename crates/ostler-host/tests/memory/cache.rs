@@ -171,7 +171,7 @@ async fn stop_reload_and_respawn_forget_everything() {
 }
 
 fn read<'a>(caller: &'a Caller, uri: &str) -> Request<'a> {
-    Request::new(caller, "a", "resources/read", Params::resource_read(uri))
+    Request::new(caller, "resources/read", Params::resource_read(uri))
 }
 
 /// A server whose resources take five seconds to read.
@@ -184,7 +184,7 @@ fn library() -> Script {
 async fn identical_concurrent_reads_share_one_request() {
     let world = World::new().server("a", library()).open().await;
     let (me, ada) = (Caller::local(), ada());
-    let send = |caller, uri| world.host.send(read(caller, uri));
+    let send = |caller, uri| world.host.ask("a", read(caller, uri));
     let (a, b, other, hers) =
         tokio::join!(send(&me, "x:1"), send(&me, "x:1"), send(&me, "x:2"), send(&ada, "x:1"));
     assert_eq!(a.unwrap().body, b.unwrap().body);
@@ -201,7 +201,7 @@ async fn a_shared_read_goes_on_when_the_caller_that_began_it_leaves() {
     let world = World::new().server("a", library()).open().await;
     let begin = || {
         let (host, me) = (world.host.clone(), world.me.clone());
-        tokio::spawn(async move { host.send(read(&me, "x:1")).await })
+        tokio::spawn(async move { host.ask("a", read(&me, "x:1")).await })
     };
     let first = begin();
     world.advance(secs(1)).await;
@@ -216,7 +216,7 @@ async fn a_shared_read_goes_on_when_the_caller_that_began_it_leaves() {
 async fn reads_one_after_the_other_are_not_shared() {
     let world = World::new().server("a", library()).open().await;
     for _ in 0..2 {
-        world.host.send(read(&world.me, "x:1")).await.unwrap();
+        world.host.ask("a", read(&world.me, "x:1")).await.unwrap();
     }
     assert_eq!(world.stage("a").count("resources/read"), 2);
 }
@@ -227,8 +227,8 @@ type Make = fn() -> Params;
 /// What each of two callers gets of a request, one after the other.
 async fn both(world: &World, method: &str, params: Make) -> (Answer, Answer) {
     let (me, ada) = (Caller::local(), ada());
-    let mine = world.host.send(Request::new(&me, "a", method, params())).await.unwrap();
-    let hers = world.host.send(Request::new(&ada, "a", method, params())).await.unwrap();
+    let mine = world.host.ask("a", Request::new(&me, method, params())).await.unwrap();
+    let hers = world.host.ask("a", Request::new(&ada, method, params())).await.unwrap();
     (mine, hers)
 }
 
@@ -320,8 +320,8 @@ async fn a_list_that_a_server_calls_private_is_shown_to_nobody_else() {
     for (what, script, is_shared) in table {
         let world = World::new().server("a", script).open().await;
         let names = async |caller: &Caller| {
-            let offers = world.host.offers(caller, Kind::Tools, secs(1)).await;
-            offers[0].items.iter().map(|item| item.name.to_string()).collect::<Vec<_>>()
+            let offers = world.host.list(caller, &ostler_host::Scope::All, Kind::Tools, secs(1)).await;
+            offers[0].items.iter().map(|item| item.item.name.to_string()).collect::<Vec<_>>()
         };
         let mine = names(&world.me).await;
         assert_eq!(names(&world.me).await, mine, "{what}: it is good for a minute");

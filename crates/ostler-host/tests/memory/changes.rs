@@ -2,7 +2,7 @@
 
 use ostler_core::config::Role;
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, LogLevel, Request, Rules, ServerEvent};
+use ostler_host::{Arguments, Caller, LogLevel, Request, Rules, Scope, ServerEvent};
 use ostler_testkit::{Reply, Script, World, settle};
 use ostler_wire::Params;
 use serde_json::json;
@@ -137,10 +137,12 @@ async fn what_is_known_of_an_isolated_server_is_known_over_all_its_sessions() {
     for caller in [Caller::new("ann", "r"), Caller::new("bob", "r")] {
         world.host.tools(&caller, "a").await.unwrap();
     }
-    let known = world.host.known_items(Kind::Tools);
-    let mut names: Vec<_> = known[0].1.iter().map(|item| item.name.to_string()).collect();
-    names.sort();
-    assert_eq!(names, ["n1", "n2", "shared"]);
+    let ann = Caller::new("ann", "r");
+    for tool in ["a__n1", "a__n2", "a__shared"] {
+        let request = Request::tool(&ann, tool, Arguments::none()).unwrap();
+        assert!(world.host.resolve(&Scope::All, request).await.is_ok(), "{tool}");
+    }
+    assert_eq!(world.stage("a").count("tools/list"), 2, "no list was asked for again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,8 +210,8 @@ async fn what_changes_a_session_for_all_of_its_callers_is_no_request() {
     let world = World::new().server("a", methods.into_iter().fold(Script::echo(), answer)).open().await;
     for method in methods {
         let params = Params::parse(r#"{"level":"debug","uri":"a:1"}"#.into()).unwrap();
-        let request = Request::new(&world.me, "a", method, params);
-        let error = world.host.send(request).await.unwrap_err();
+        let request = Request::new(&world.me, method, params);
+        let error = world.host.ask("a", request).await.unwrap_err();
         assert_eq!(error.code(), "unknown-method", "{method}");
         assert!(world.stage("a").asked_for(method).is_empty(), "{method}");
     }

@@ -96,7 +96,7 @@ async fn a_shared_read_is_counted_until_it_ends_and_so_is_everybody_who_waits_fo
     let read = |uri: &'static str| {
         let (host, me) = (world.host.clone(), world.me.clone());
         tokio::spawn(async move {
-            host.send(Request::new(&me, "a", "resources/read", Params::resource_read(uri))).await
+            host.ask("a", Request::new(&me, "resources/read", Params::resource_read(uri))).await
         })
     };
     let (first, second) = (read("x:1"), read("x:1"));
@@ -119,7 +119,8 @@ async fn who_stops_waiting_for_the_list_of_somebody_else_leaves_nothing_behind()
     let world = World::new().options(|options| options.max_in_flight = 2).server("a", script).open().await;
     world.call("a", "echo").await.unwrap();
     for _ in 0..10 {
-        let late = world.host.offer(&world.me, "a", Kind::Prompts, secs(1)).await.unwrap_err();
+        let late =
+            ostler_testkit::list_one(&world.host, &world.me, "a", Kind::Prompts, secs(1)).await.unwrap_err();
         assert_eq!(late.code(), "timed-out");
     }
     assert_eq!(world.stage("a").count("prompts/list"), 1);
@@ -133,7 +134,8 @@ async fn a_list_without_end_is_given_up_in_time() {
     });
     let world = World::new().server("a", script).open().await;
     let began = tokio::time::Instant::now();
-    let endless = world.host.offer(&world.me, "a", Kind::Prompts, secs(4_000)).await.unwrap_err();
+    let endless =
+        ostler_testkit::list_one(&world.host, &world.me, "a", Kind::Prompts, secs(4_000)).await.unwrap_err();
     assert_eq!(endless.code(), "timed-out");
     assert!(began.elapsed() <= secs(125), "{:?}", began.elapsed());
 }

@@ -90,8 +90,8 @@ async fn a_call_has_its_time_once_from_the_moment_that_its_server_is_up() {
     let script = Script::new().start_after(secs(15)).on("resources/read", |_| Reply::never());
     let world = World::new().server("a", script).open().await;
     let began = tokio::time::Instant::now();
-    let request = Request::new(&world.me, "a", "resources/read", Params::resource_read("file:///x"));
-    assert_eq!(world.host.send(request).await.unwrap_err().code(), "timed-out");
+    let request = Request::new(&world.me, "resources/read", Params::resource_read("file:///x"));
+    assert_eq!(world.host.ask("a", request).await.unwrap_err().code(), "timed-out");
     assert_eq!((began.elapsed(), world.stage("a").count("resources/read")), (secs(15 + 60), 1));
 }
 
@@ -101,7 +101,7 @@ async fn a_call_that_spent_its_time_on_waiting_says_nothing_about_the_server() {
     let one_place = |spec: &mut ostler_host::ServerSpec| spec.max_in_flight = 1;
     let world = World::new().server_with("a", script, one_place).open().await;
     let read =
-        |uri| world.host.send(Request::new(&world.me, "a", "resources/read", Params::resource_read(uri)));
+        |uri| world.host.ask("a", Request::new(&world.me, "resources/read", Params::resource_read(uri)));
     let late = async {
         world.advance(secs(1)).await;
         read("file:///y").await
@@ -121,8 +121,8 @@ async fn a_read_is_repeated_once() {
     };
     for (deaths, outcome, requests) in [(1, "ok", 2), (2, "server-unavailable", 2)] {
         let world = World::new().server("a", read(deaths)).open().await;
-        let request = Request::new(&world.me, "a", "resources/read", Params::resource_read("file:///x"));
-        let result = world.host.send(request).await;
+        let request = Request::new(&world.me, "resources/read", Params::resource_read("file:///x"));
+        let result = world.host.ask("a", request).await;
         assert_eq!(result.map_or_else(|error| error.code(), |_| "ok"), outcome);
         assert_eq!(world.stage("a").count("resources/read"), requests);
     }
@@ -134,7 +134,7 @@ async fn a_continuation_is_never_repeated() {
         let world = World::new().server_with("a", dies_once(death), safe).open().await;
         let raw = r#"{"name":"work","arguments":{},"inputResponses":{}}"#;
         let params = Params::parse(Bytes::from_static(raw.as_bytes())).unwrap();
-        world.host.send(Request::new(&world.me, "a", "tools/call", params)).await.unwrap_err();
+        world.host.ask("a", Request::new(&world.me, "tools/call", params)).await.unwrap_err();
         world.advance(secs(60)).await;
         assert_eq!(world.stage("a").count("work"), 1);
     }

@@ -115,7 +115,7 @@ async fn a_role_bounds_the_calls_of_each_of_its_callers_and_no_lists() {
         (flood(&world, &ada(), 5).await, flood(&world, &Caller::new("bob", "researcher"), 5).await);
     let mine = flood(&world, &world.me, 5).await;
     world.host.tools(&ada(), "a").await.unwrap();
-    assert!(world.host.offers(&ada(), Kind::Tools, secs(1)).await[0].error.is_none());
+    assert!(world.host.list(&ada(), &ostler_host::Scope::All, Kind::Tools, secs(1)).await[0].error.is_none());
     for calls in [hers, his] {
         assert_eq!(codes(&calls.join_all().await), [("ok", 2), ("overloaded", 3)]);
     }
@@ -131,7 +131,7 @@ async fn lists_work_while_somebody_else_floods() {
     world.call("a", "echo").await.unwrap();
     let _calls = flood(&world, &world.me, 3_000).await;
     let began = tokio::time::Instant::now();
-    world.host.offer(&ada(), "a", Kind::Prompts, secs(60)).await.unwrap();
+    ostler_testkit::list_one(&world.host, &ada(), "a", Kind::Prompts, secs(60)).await.unwrap();
     assert!(began.elapsed() <= ms(300), "{:?}", began.elapsed());
 }
 
@@ -145,7 +145,7 @@ async fn who_has_read_something_can_read_again_at_once() {
     let world = World::new().options(|options| options.limits = limits).server("a", script).open().await;
     for n in 0..5_000 {
         let params = Params::resource_read("x:1");
-        let read = world.host.send(Request::new(&ada(), "a", "resources/read", params)).await;
+        let read = world.host.ask("a", Request::new(&ada(), "resources/read", params)).await;
         assert!(read.is_ok(), "the {n}th: {read:?}");
     }
 }

@@ -248,8 +248,8 @@ async fn what_one_session_was_told_is_not_told_to_another() {
         assert!(!world.call_as(caller, "a", "work").await.unwrap().is_cached());
         assert!(world.call_as(caller, "a", "work").await.unwrap().is_cached());
     }
-    let read = |caller| Request::new(caller, "a", "resources/read", Params::resource_read("file:///x"));
-    let [one, two] = callers.each_ref().map(|caller| world.host.send(read(caller)));
+    let read = |caller| Request::new(caller, "resources/read", Params::resource_read("file:///x"));
+    let [one, two] = callers.each_ref().map(|caller| world.host.ask("a", read(caller)));
     let (one, two) = tokio::join!(one, two);
     assert_ne!(one.unwrap().body, two.unwrap().body, "each is read by its own process");
 }

@@ -133,7 +133,7 @@ async fn check(method: &str, own: &str, text: &str) -> Result<(), TestCaseError>
     })));
 
     let ada = Caller::new("ada", "local");
-    let _ = world.host.send(Request::new(&ada, "s", method, params)).await;
+    let _ = world.host.ask("s", Request::new(&ada, method, params)).await;
     let sent = world.stage("s").asked_for(if method == "tools/call" { "" } else { method });
     let sent: Vec<Asked> = match method {
         "tools/call" => world.stage("s").asked().into_iter().filter(|asked| asked.method == method).collect(),
@@ -184,7 +184,7 @@ async fn check(method: &str, own: &str, text: &str) -> Result<(), TestCaseError>
     for (method, member, name) in plain {
         let params = if member.is_empty() { json!({}) } else { json!({member: name}) }.to_string();
         let answer =
-            world.host.send(Request::new(&bob, "s", method, Params::parse(params.into()).unwrap())).await;
+            world.host.ask("s", Request::new(&bob, method, Params::parse(params.into()).unwrap())).await;
         let answer: Value = serde_json::from_slice(&answer.unwrap().body).unwrap();
         let seen = answer["seen"].as_str().unwrap();
         let expected: Vec<String> = (!name.is_empty()).then(|| name.to_owned()).into_iter().collect();
@@ -235,8 +235,8 @@ async fn a_name_that_nothing_can_have_is_unknown_before_a_rule_is_asked() {
         ("notifications/cancelled", json!({"requestId": 1}), "unknown-method"),
     ];
     for (method, params, code) in table {
-        let request = Request::new(&world.me, "s", method, Params::parse(params.to_string().into()).unwrap());
-        assert_eq!(world.host.send(request).await.unwrap_err().code(), code, "{method}");
+        let request = Request::new(&world.me, method, Params::parse(params.to_string().into()).unwrap());
+        assert_eq!(world.host.ask("s", request).await.unwrap_err().code(), code, "{method}");
         assert_eq!(recorded.lock().unwrap().pop(), Some(code), "{method}");
     }
     assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
@@ -248,7 +248,7 @@ async fn a_member_that_only_the_server_knows_is_passed_on_and_never_shared() {
     let world = World::new().server("s", script()).open().await;
     let read = async |params: &str| {
         let params = Params::parse(Bytes::copy_from_slice(params.as_bytes())).unwrap();
-        let answer = world.host.send(Request::new(&world.me, "s", "resources/read", params)).await.unwrap();
+        let answer = world.host.ask("s", Request::new(&world.me, "resources/read", params)).await.unwrap();
         serde_json::from_slice::<Value>(&answer.body).unwrap()["seen"].as_str().unwrap().to_owned()
     };
     let odd = r#"{ "vendor" : {"deep": [1]}, "uri":"t://a"}"#;

@@ -187,13 +187,13 @@ async fn a_server_that_came_up_while_others_were_waited_for_is_asked_again() {
     let slow = Script::new().on("tools/list", |_| Reply::result(r#"{"tools":[]}"#).after(secs(5)));
     let lazy = |spec: &mut ostler_host::ServerSpec| spec.lazy = true;
     let world = World::new().server_with("quick", quick, lazy).server_with("slow", slow, lazy).open().await;
-    world.host.offer(&world.me, "quick", Kind::Tools, secs(10)).await.unwrap();
+    ostler_testkit::list_one(&world.host, &world.me, "quick", Kind::Tools, secs(10)).await.unwrap();
     world.host.stop("quick").await.unwrap();
     let start = world.host.start("quick");
-    let list = world.host.offers(&world.me, Kind::Tools, secs(10));
+    let list = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(10));
     let (started, offers) = tokio::join!(start, list);
     started.unwrap();
     let quick = offers.iter().find(|offer| offer.server.as_str() == "quick").unwrap();
-    let names: Vec<&str> = quick.items.iter().map(|item| &*item.name).collect();
+    let names: Vec<&str> = quick.items.iter().map(|item| &*item.item.name).collect();
     assert_eq!((names, quick.error.as_ref().map(ToString::to_string)), (vec!["new"], None));
 }

@@ -23,6 +23,7 @@ mod operating;
 mod pins;
 mod pool;
 mod quiet;
+mod resolving;
 mod roles;
 mod sealing;
 mod spawning;

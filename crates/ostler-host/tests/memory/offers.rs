@@ -1,6 +1,6 @@
 //! What callers are offered: four kinds of lists, by one server or by all.
 
-use ostler_host::{Caller, Host, HostOptions, Kind, Offer, Request, Verdict};
+use ostler_host::{Arguments, Caller, HostOptions, Kind, Request, Scope, ServerListing, Verdict};
 use ostler_testkit::{Reply, Script, World, settle};
 use ostler_wire::Params;
 use serde_json::{Value, json};
@@ -29,12 +29,12 @@ fn librarian() -> Script {
     script
 }
 
-fn names(offer: &Offer) -> Vec<&str> {
-    offer.items.iter().map(|item| &*item.name).collect()
+fn names(offer: &ServerListing) -> Vec<&str> {
+    offer.items.iter().map(|item| &*item.item.name).collect()
 }
 
-async fn offer(world: &World, server: &str, kind: Kind) -> Offer {
-    world.host.offer(&world.me, server, kind, secs(10)).await.unwrap()
+async fn offer(world: &World, server: &str, kind: Kind) -> ServerListing {
+    ostler_testkit::list_one(&world.host, &world.me, server, kind, secs(10)).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +44,7 @@ async fn every_kind_of_list_is_read_to_its_end_and_a_bad_item_is_left_out_alone(
         let offer = offer(&world, "a", kind).await;
         assert_eq!(names(&offer), ["a", "b"], "{kind:?}");
         assert_eq!(
-            offer.items[0].definition,
+            offer.items[0].item.definition,
             json!({kind.name_member(): "a", "x-order": [2, 1]}).to_string()
         );
         assert!(offer.error.is_none());
@@ -77,7 +77,7 @@ async fn a_list_that_fails_leaves_the_last_known_one_with_the_error_beside_it() 
     let again = offer(&world, "a", Kind::Tools).await;
     assert_eq!((names(&again), again.error.as_ref().unwrap().code()), (vec!["echo"], "upstream-error"));
     assert_eq!(
-        world.host.offer(&world.me, "b", Kind::Tools, secs(1)).await.unwrap_err().code(),
+        ostler_testkit::list_one(&world.host, &world.me, "b", Kind::Tools, secs(1)).await.unwrap_err().code(),
         "unknown-server"
     );
 }
@@ -91,7 +91,7 @@ async fn a_slow_list_is_waited_for_with_patience_and_less_so_where_one_is_known(
     let mut events = world.host.events();
     let version = world.host.lists_version();
     let began = tokio::time::Instant::now();
-    let offers = world.host.offers(&world.me, Kind::Tools, secs(3)).await;
+    let offers = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(3)).await;
     assert_eq!(began.elapsed(), secs(3));
     assert_eq!(offers[0].error.as_ref().unwrap().code(), "timed-out");
     assert!(offers[0].items.is_empty());
@@ -99,7 +99,8 @@ async fn a_slow_list_is_waited_for_with_patience_and_less_so_where_one_is_known(
 
     world.advance(secs(3)).await;
     assert!(world.host.lists_version() > version, "the asking went on");
-    assert_eq!(names_known(&world.host), ["t1"]);
+    let request = Request::tool(&world.me, "a__t1", Arguments::none()).unwrap();
+    assert!(world.host.resolve(&Scope::All, request).await.is_ok());
     assert_eq!(world.stage("a").count("tools/list"), 1);
     let told = events.try_recv().unwrap();
     assert_eq!(
@@ -109,14 +110,9 @@ async fn a_slow_list_is_waited_for_with_patience_and_less_so_where_one_is_known(
     );
 
     let began = tokio::time::Instant::now();
-    let offers = world.host.offers(&world.me, Kind::Tools, secs(30)).await;
+    let offers = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(30)).await;
     assert_eq!(began.elapsed(), secs(2));
     assert_eq!((names(&offers[0]), offers[0].error.is_some()), (vec!["t1"], true));
-}
-
-fn names_known(host: &Host) -> Vec<String> {
-    let known = host.known_items(Kind::Tools);
-    known.into_iter().flat_map(|(_, items)| items).map(|item| item.name.to_string()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +126,7 @@ async fn all_servers_are_asked_at_once_and_a_sick_one_is_told_of_in_its_place() 
         .open()
         .await;
     let began = tokio::time::Instant::now();
-    let offers = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+    let offers = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(10)).await;
     assert_eq!(began.elapsed(), secs(2));
     let told: Vec<_> = offers.iter().map(|offer| (offer.server.as_str(), offer.error.is_none())).collect();
     assert_eq!(told, [("a", true), ("b", false), ("c", true)]);
@@ -141,12 +137,12 @@ async fn no_list_waits_for_a_server_whose_last_start_failed() {
     let sick = Script::echo().start_after(secs(3)).failing_starts(|nth| nth <= 3);
     let world = World::new().server("sick", sick).server("well", Script::echo()).open().await;
     let mut events = world.host.events();
-    let first = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+    let first = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(10)).await;
     assert_eq!(first[0].error.as_ref().unwrap().code(), "server-unavailable");
     let mut lists = 0;
     loop {
         let began = tokio::time::Instant::now();
-        let offers = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+        let offers = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(10)).await;
         // A timer of no time takes up to its granularity.
         assert!(began.elapsed() < std::time::Duration::from_millis(5), "list {lists}: {:?}", began.elapsed());
         assert_eq!(names(&offers[1]), ["echo"]);
@@ -170,10 +166,10 @@ async fn no_list_waits_for_a_server_whose_last_start_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_sleeping_server_is_not_woken_for_a_list_that_is_known() {
     let world = World::new().server("a", librarian()).open().await;
-    world.host.offers(&world.me, Kind::Prompts, secs(10)).await;
+    world.host.list(&world.me, &ostler_host::Scope::All, Kind::Prompts, secs(10)).await;
     world.advance(secs(300)).await;
     assert_eq!(world.state("a"), "idle");
-    let offers = world.host.offers(&world.me, Kind::Prompts, secs(10)).await;
+    let offers = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Prompts, secs(10)).await;
     assert_eq!(names(&offers[0]), ["a", "b"]);
     assert_eq!((world.state("a"), world.stage("a").connects()), ("idle", 1));
 }
@@ -212,16 +208,12 @@ async fn what_the_rules_hide_is_in_no_list_and_can_not_be_used() {
         ("completion/complete", complete(json!({"type": "ref/resource", "uri": "b"})), "unknown-resource"),
     ];
     for (method, params, code) in requests {
-        let error = world.host.send(Request::new(&world.me, "s", method, params)).await.unwrap_err();
+        let error = world.host.ask("s", Request::new(&world.me, method, params)).await.unwrap_err();
         assert_eq!((error.code(), error.rpc_code()), (code, -32602));
         assert_eq!(world.stage("s").count(method), 0, "{method}");
     }
-    world.host.send(Request::new(&world.me, "s", "prompts/get", prompt("a"))).await.unwrap();
-    world
-        .host
-        .send(Request::new(&world.me, "s", "resources/read", Params::resource_read("a")))
-        .await
-        .unwrap();
+    world.host.ask("s", Request::new(&world.me, "prompts/get", prompt("a"))).await.unwrap();
+    world.host.ask("s", Request::new(&world.me, "resources/read", Params::resource_read("a"))).await.unwrap();
     let refused = world.host.subscribe(&world.me, "s", "b").await.unwrap_err();
     assert_eq!(refused.code(), "unknown-resource");
 }
@@ -232,7 +224,7 @@ async fn lists_of_every_kind_are_kept_for_the_next_run() {
     let keep = |options: &mut HostOptions| options.state_dir = Some(state.path().to_owned());
     let world = World::new().options(keep).server("a", librarian()).open().await;
     for kind in Kind::ALL {
-        world.host.offers(&world.me, kind, secs(10)).await;
+        world.host.list(&world.me, &ostler_host::Scope::All, kind, secs(10)).await;
     }
     let file = state.path().join("lists/a.json");
     while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("resourceTemplates")) {
@@ -242,7 +234,7 @@ async fn lists_of_every_kind_are_kept_for_the_next_run() {
 
     let world = World::new().options(keep).server("a", librarian()).open().await;
     for kind in Kind::ALL {
-        let offers = world.host.offers(&world.me, kind, secs(10)).await;
+        let offers = world.host.list(&world.me, &ostler_host::Scope::All, kind, secs(10)).await;
         assert_eq!(offers[0].items.len(), if kind == Kind::Tools { 1 } else { 2 });
     }
     assert_eq!(world.stage("a").connects(), 0);
@@ -269,7 +261,7 @@ async fn what_a_server_wants_to_know_is_asked_for_each_client_by_itself() {
         let (host, me) = (world.host.clone(), Caller::local());
         tokio::spawn(async move {
             let params = Params::resource_read("u");
-            host.send(Request::new(&me, "a", "resources/read", params).from_modern_client()).await
+            host.ask("a", Request::new(&me, "resources/read", params).from_modern_client()).await
         })
     };
     let (first, second) = (read(), read());

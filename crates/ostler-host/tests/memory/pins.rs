@@ -6,7 +6,7 @@ use ostler_core::config::PinMode;
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_core::spec::Isolation;
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, ServerName, ServerSpec, Verdict, What};
+use ostler_host::{Arguments, Caller, Kind, Request, Scope, ServerName, ServerSpec, Verdict, What};
 use ostler_testkit::{Reply, Script, Stage, World, settle};
 use serde_json::{Value, json};
 
@@ -63,10 +63,10 @@ async fn listed(world: &World) -> Vec<String> {
     names.push(tools.into_iter().map(|listed| listed.tool.name).collect());
     let found = world.host.discover(&world.me).await;
     names.push(found[0].tools.as_ref().unwrap().iter().map(|listed| listed.tool.name.clone()).collect());
-    let offers = world.host.offers(&world.me, Kind::Tools, secs(1)).await;
-    names.push(offers[0].items.iter().map(|item| item.name.to_string()).collect());
-    let offer = world.host.offer(&world.me, "a", Kind::Tools, secs(1)).await.unwrap();
-    names.push(offer.items.iter().map(|item| item.name.to_string()).collect());
+    let offers = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(1)).await;
+    names.push(offers[0].items.iter().map(|item| item.item.name.to_string()).collect());
+    let offer = ostler_testkit::list_one(&world.host, &world.me, "a", Kind::Tools, secs(1)).await.unwrap();
+    names.push(offer.items.iter().map(|item| item.item.name.to_string()).collect());
     assert!(names.iter().all(|other| *other == names[0]), "every list says the same: {names:?}");
     names.swap_remove(0)
 }
@@ -368,8 +368,12 @@ async fn a_sleeping_server_is_listed_by_its_pins_and_its_tools_are_known() {
         .await;
     let found = world.host.discover(&world.me).await;
     assert_eq!(found[0].tools.as_ref().unwrap()[0].tool.name, "send");
-    assert_eq!(world.host.offers(&world.me, Kind::Tools, secs(1)).await[0].items.len(), 1);
-    assert_eq!(world.host.known_items(Kind::Tools)[0].1[0].name.as_ref(), "send");
+    assert_eq!(
+        world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(1)).await[0].items.len(),
+        1
+    );
+    let request = Request::tool(&world.me, "a__send", Arguments::none()).unwrap();
+    assert!(world.host.resolve(&Scope::All, request).await.is_ok());
     assert_eq!(world.stage("a").connects(), 0);
     world.call("a", "send").await.unwrap();
     assert_eq!(world.stage("a").count("tools/list"), 1);
@@ -407,11 +411,17 @@ async fn who_was_shown_a_pinned_tool_hears_that_it_is_not_to_be_had() {
         .options(|options| options.pins = enforced(&[approved()]))
         .open()
         .await;
-    assert_eq!(world.host.offers(&world.me, Kind::Tools, secs(1)).await[0].items.len(), 1, "it sleeps");
+    assert_eq!(
+        world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(1)).await[0].items.len(),
+        1,
+        "it sleeps"
+    );
     let mut events = world.host.events();
     assert_eq!(called(&world).await, "definition-changed");
     assert_eq!(events.try_recv().unwrap().event, Event::ToolsChanged);
-    assert!(world.host.offers(&world.me, Kind::Tools, secs(1)).await[0].items.is_empty());
+    assert!(
+        world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(1)).await[0].items.is_empty()
+    );
     world.crash("a");
     world.advance(secs(1)).await;
     assert_eq!(called(&world).await, "definition-changed");

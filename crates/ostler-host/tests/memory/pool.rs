@@ -121,8 +121,8 @@ async fn opens_without_end(isolation: Isolation, place: impl Fn(Caller, usize) -
     });
     world.advance(ms(10)).await;
     let third = of_ada(32);
-    let waiting = Request::tool(&third, "a", "echo", Arguments::none()).unwrap().within(secs(5));
-    assert_eq!(world.host.send(waiting).await.unwrap_err().code(), "overloaded");
+    let waiting = Request::tool(&third, "echo", Arguments::none()).unwrap().within(secs(5));
+    assert_eq!(world.host.ask("a", waiting).await.unwrap_err().code(), "overloaded");
     let bob = place(Caller::new("bob", "researcher"), 1);
     world.call_as(&bob, "a", "echo").await.unwrap();
     world.call("b", "echo").await.unwrap();

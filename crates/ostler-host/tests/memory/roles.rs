@@ -64,7 +64,7 @@ async fn world(roles: &[(&str, &[&str], &[&str])]) -> World {
 
 async fn ask(world: &World, caller: &Caller, method: &str, params: Value) -> Result<(), CallError> {
     let params = Params::parse(params.to_string().into()).unwrap();
-    world.host.send(Request::new(caller, "a", method, params)).await.map(drop)
+    world.host.ask("a", Request::new(caller, method, params)).await.map(drop)
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,8 +222,8 @@ async fn a_completion_needs_everything_that_it_names() {
     ] {
         let params = Params::parse(format!(r#"{{"ref":{reference}}}"#).into()).unwrap();
         let caller = ann();
-        let request = Request::new(&caller, "a", "completion/complete", params);
-        assert_eq!(world.host.send(request).await.unwrap_err().rpc_code(), -32602, "{reference}");
+        let request = Request::new(&caller, "completion/complete", params);
+        assert_eq!(world.host.ask("a", request).await.unwrap_err().rpc_code(), -32602, "{reference}");
     }
     assert_eq!(world.stage("a").count("completion/complete"), 0);
 }
@@ -245,7 +245,7 @@ async fn a_resource_can_not_be_spelled_around_a_rule() {
     for raw in [r#"{"uri":"x://hush\ud800"}"#, r#"{"uri":["x://hush"]}"#, "{}"] {
         let params = Params::parse(raw.into()).unwrap();
         let caller = ann();
-        let error = world.host.send(Request::new(&caller, "a", "resources/read", params)).await.unwrap_err();
+        let error = world.host.ask("a", Request::new(&caller, "resources/read", params)).await.unwrap_err();
         assert_eq!(error.rpc_code(), -32602, "{raw}");
     }
     assert_eq!(world.stage("a").count("resources/read"), 0);

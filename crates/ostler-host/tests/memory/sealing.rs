@@ -39,7 +39,7 @@ fn legacy() -> Script {
 
 async fn send(world: &World, caller: &Caller, method: &str, params: Value) -> Result {
     let params = Params::parse(params.to_string().into()).unwrap();
-    world.host.send(Request::new(caller, "a", method, params)).await
+    world.host.ask("a", Request::new(caller, method, params)).await
 }
 
 fn json_of(answer: &Answer) -> Value {
@@ -138,7 +138,7 @@ async fn of_many_uses_of_a_request_state_at_once_one_wins() {
         let (host, ada, params) = (world.host.clone(), ada.clone(), params.to_string());
         uses.spawn(async move {
             let params = Params::parse(params.into()).unwrap();
-            host.send(Request::new(&ada, "a", "tools/call", params)).await
+            host.ask("a", Request::new(&ada, "tools/call", params)).await
         });
     }
     let results = uses.join_all().await;

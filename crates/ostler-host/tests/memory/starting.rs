@@ -156,7 +156,7 @@ async fn a_list_that_waits_for_a_start_never_says_that_something_may_have_run() 
         .server("just", hanging)
         .open()
         .await;
-    for offer in world.host.offers(&Caller::local(), Kind::Tools, secs(7)).await {
+    for offer in world.host.list(&Caller::local(), &ostler_host::Scope::All, Kind::Tools, secs(7)).await {
         let error = offer.error.unwrap();
         assert_eq!(state_of(&error), UnavailableState::Starting);
         assert!(!error.render().contains("may have been executed"), "{}", error.render());
@@ -177,7 +177,8 @@ async fn one_broken_server_among_eight_costs_a_list_no_time() {
         for has_offers in [true, false] {
             let began = tokio::time::Instant::now();
             let broken: Vec<_> = if has_offers {
-                let offers = world.host.offers(&world.me, Kind::Tools, secs(30)).await;
+                let offers =
+                    world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(30)).await;
                 offers.into_iter().filter_map(|offer| Some((offer.server, offer.error?))).collect()
             } else {
                 let found = world.host.discover(&world.me).await;
@@ -196,14 +197,14 @@ async fn a_server_whose_dependency_is_ten_seconds_late_comes_up_after_one_list_b
     let began = tokio::time::Instant::now();
     let script = Script::echo().failing_starts(move |_| began.elapsed() < secs(10));
     let world = World::new().server("a", script).open().await;
-    let offers = world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+    let offers = world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(10)).await;
     assert!(offers[0].error.is_some() && began.elapsed() < secs(1));
     while world.state("a") != "ready" {
         assert!(began.elapsed() < secs(75), "it did not come up: {}", world.state("a"));
         world.advance(ms(500)).await;
         // After an ejection the next list is the one that tries again.
         if world.state("a") == "idle" {
-            world.host.offers(&world.me, Kind::Tools, secs(10)).await;
+            world.host.list(&world.me, &ostler_host::Scope::All, Kind::Tools, secs(10)).await;
         }
     }
     assert!(world.stage("a").connects() <= 7, "{} starts", world.stage("a").connects());

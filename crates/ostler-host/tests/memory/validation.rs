@@ -191,7 +191,7 @@ async fn a_call_that_goes_on_is_not_checked_again() {
     assert_eq!(called(&world, r#"{"path":"/x"}"#).await, "ok");
     let text = r#"{"name":"read","arguments":{"path":7},"inputResponses":{}}"#;
     let params = Params::parse(Bytes::from_static(text.as_bytes())).unwrap();
-    world.host.send(Request::new(&world.me, "a", "tools/call", params)).await.unwrap();
+    world.host.ask("a", Request::new(&world.me, "tools/call", params)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,8 +137,8 @@ async fn an_answer_that_comes_after_its_caller_left_is_nobodys() {
     assert_eq!(stage.text("fake", "echo", json!({})).await, "{}");
     let mut late = 0;
     for n in 0..50 {
-        let request = Request::tool(&stage.me, "fake", "echo", json!({ "n": n }).into()).unwrap();
-        let outcome = stage.host.send(request.within(Duration::from_millis(5))).await;
+        let request = Request::tool(&stage.me, "echo", json!({ "n": n }).into()).unwrap();
+        let outcome = stage.host.ask("fake", request.within(Duration::from_millis(5))).await;
         late += u64::from(outcome.is_err());
         assert_eq!(stage.text("fake", "echo", json!({"next": n})).await, json!({"next": n}).to_string());
     }

@@ -170,8 +170,8 @@ async fn room_for_no_process_starts_none() {
     let guard = Some(guard_command());
     let stage = Stage::with(HostOptions { guard, max_processes: 0, ..HostOptions::default() });
     stage.spawn(fake_spec("fake", &["--starts", &stage.path("starts")]).lazy()).await;
-    let request = Request::tool(&stage.me, "fake", "pid", none().into()).unwrap();
-    let error = stage.host.send(request.within(Duration::from_millis(200))).await.unwrap_err();
+    let request = Request::tool(&stage.me, "pid", none().into()).unwrap();
+    let error = stage.host.ask("fake", request.within(Duration::from_millis(200))).await.unwrap_err();
     assert_eq!(error.code(), "overloaded");
     assert!(stage.lines("starts").is_empty());
     stage.close().await;

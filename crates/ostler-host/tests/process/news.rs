@@ -43,8 +43,8 @@ async fn every_list_is_read_from_a_real_server() {
             (Kind::Resources, "fake://static", "fake://item/5"),
             (Kind::Templates, "fake://item/{id}", "fake://5/{id}"),
         ] {
-            let offer = stage.host.offer(&stage.me, "fake", kind, LONG).await.unwrap();
-            let names: Vec<&str> = offer.items.iter().map(|item| &*item.name).collect();
+            let offer = ostler_testkit::list_one(&stage.host, &stage.me, "fake", kind, LONG).await.unwrap();
+            let names: Vec<&str> = offer.items.iter().map(|item| &*item.item.name).collect();
             assert_eq!((names.len(), names[0], names[5]), (6, first, last), "{era} {kind:?}");
         }
         stage.close().await;

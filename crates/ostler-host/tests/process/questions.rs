@@ -140,9 +140,9 @@ async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
     let first = stage.begin_heard("fake", "input", none(), &bob);
     // Lists pass, and calls of those who can't answer wait like the others, half of their time at most.
     stage.host.tools(&stage.me, "fake").await.unwrap();
-    let request = ostler_host::Request::tool(&stage.me, "fake", "text", json!({"text": "t"}).into()).unwrap();
+    let request = ostler_host::Request::tool(&stage.me, "text", json!({"text": "t"}).into()).unwrap();
     let began = tokio::time::Instant::now();
-    let late = stage.host.send(request.within(Duration::from_secs(4))).await;
+    let late = stage.host.ask("fake", request.within(Duration::from_secs(4))).await;
     assert_eq!(late.unwrap().text(), "t");
     assert!(began.elapsed() >= Duration::from_secs(2), "it waited for its turn");
     assert_eq!(bob.open(), 0, "it waits for its turn");
@@ -177,8 +177,9 @@ async fn a_turn_that_does_not_come_in_time_is_gone_without_and_one_given_up_pass
 
     let holder = stage.begin_heard("fake", "hang", none(), &voices[1]);
     stage.until("fake", "has the one whose turn it is", |status| status.in_flight == 1).await;
-    let request = ostler_host::Request::tool(&stage.me, "fake", "input", none().into()).unwrap();
-    let late = stage.host.send(request.with_voice(voices[2].clone()).within(Duration::from_secs(4))).await;
+    let request = ostler_host::Request::tool(&stage.me, "input", none().into()).unwrap();
+    let late =
+        stage.host.ask("fake", request.with_voice(voices[2].clone()).within(Duration::from_secs(4))).await;
     assert_eq!(seen(late)["error"]["code"], -31005, "the question may be the other call's");
     assert_eq!(voices[2].open(), 0);
     let waiting = stage.begin_heard("fake", "input", none(), &voices[2]);
@@ -291,8 +292,8 @@ async fn what_a_modern_client_says_of_itself_does_not_reach_a_legacy_server() {
         "io.modelcontextprotocol/logLevel": "info",
         "progressToken": "mine", "own.example/key": [1, 2]}});
     let params = ostler_wire::Params::parse(params.to_string().into()).unwrap();
-    let request = ostler_host::Request::new(&stage.me, "fake", "tools/call", params).from_modern_client();
-    stage.host.send(request).await.unwrap();
+    let request = ostler_host::Request::new(&stage.me, "tools/call", params).from_modern_client();
+    stage.host.ask("fake", request).await.unwrap();
     eventually("the call is written down", LONG, || frame(&stage, "tools/call").is_some()).await;
     let mut meta = frame(&stage, "tools/call").unwrap()["params"]["_meta"].clone();
     meta.as_object_mut().unwrap().remove("dev.ostler/idempotencyKey").unwrap();

@@ -137,8 +137,8 @@ async fn a_start_that_hangs_shows_its_process_and_its_words() {
     let lines = stage.host.logs("fake").unwrap().read().unwrap();
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0].text, "looking for the database");
-    let request = Request::tool(&stage.me, "fake", "echo", Arguments::none()).unwrap();
-    let error = stage.host.send(request.within(Duration::from_millis(1))).await.unwrap_err();
+    let request = Request::tool(&stage.me, "echo", Arguments::none()).unwrap();
+    let error = stage.host.ask("fake", request.within(Duration::from_millis(1))).await.unwrap_err();
     let (state, cause) = unavailable(&error);
     assert_eq!(state, UnavailableState::Starting);
     assert!(cause.contains("looking for the database") && cause.contains("pid"), "{cause}");
@@ -177,8 +177,8 @@ async fn a_program_that_says_that_it_listens_for_http_is_told_of_while_it_starts
         hint.contains("url = \"http://127.0.0.1:PORT/mcp\"") && hint.contains("`streamableHttp`"),
         "{hint}"
     );
-    let request = Request::tool(&stage.me, "web", "echo", Arguments::none()).unwrap();
-    let error = stage.host.send(request.within(Duration::from_millis(1))).await.unwrap_err();
+    let request = Request::tool(&stage.me, "echo", Arguments::none()).unwrap();
+    let error = stage.host.ask("web", request.within(Duration::from_millis(1))).await.unwrap_err();
     let (state, cause) = unavailable(&error);
     assert_eq!(state, UnavailableState::Starting);
     assert!(cause.contains("seems to be an HTTP server"), "{cause}");

@@ -15,9 +15,9 @@ async fn impatient_calls(stage: &Stage, count: usize, size: usize) -> Vec<Outcom
     for _ in 0..count {
         let (host, me, text) = (stage.host.clone(), stage.me.clone(), "x".repeat(size));
         calls.spawn(async move {
-            let request = Request::tool(&me, "stuck", "text", json!({ "text": text }).into())?;
+            let request = Request::tool(&me, "text", json!({ "text": text }).into())?;
             // All of them are under way long before the first gives up, on a busy machine too.
-            host.send(request.within(Duration::from_secs(2))).await
+            host.ask("stuck", request.within(Duration::from_secs(2))).await
         });
     }
     calls.join_all().await

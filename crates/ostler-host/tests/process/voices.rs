@@ -69,8 +69,8 @@ impl Stage {
             (self.host.clone(), self.me.clone(), server.to_owned(), tool.to_owned());
         let voice = Arc::clone(voice);
         tokio::spawn(async move {
-            let request = Request::tool(&me, &server, &tool, args.into()).unwrap();
-            host.send(request.with_voice(voice)).await
+            let request = Request::tool(&me, &tool, args.into()).unwrap();
+            host.ask(&server, request.with_voice(voice)).await
         })
     }
 }

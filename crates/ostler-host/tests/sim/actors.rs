@@ -42,13 +42,13 @@ async fn call_once(shared: &Shared, caller: &Caller, rng: &mut Rng) {
     let arguments = Arguments::raw(format!("{{\"n\":{}}}", rng.u8(..2)));
     let limit = (rng.u8(..2) == 0).then(|| Duration::from_millis(rng.u64(1..8_000)));
     let leaves = (rng.u8(..8) == 0).then(|| Duration::from_millis(rng.u64(..4_000)));
-    let mut request = Request::tool(caller, server, tool, arguments).unwrap();
+    let mut request = Request::tool(caller, tool, arguments).unwrap();
     if let Some(limit) = limit {
         request = request.within(limit);
     }
     shared.watch.notes().asked += 1;
     let began = Instant::now();
-    let Ok(result) = timeout(leaves.unwrap_or(Duration::MAX), shared.host.send(request)).await else {
+    let Ok(result) = timeout(leaves.unwrap_or(Duration::MAX), shared.host.ask(server, request)).await else {
         return;
     };
     let (what, watch) = (format!("{} at {server}/{tool}", caller.principal()), &shared.watch);

@@ -175,13 +175,12 @@ async fn perform(service: &Shared, order: &Order, place: &Place, asked: Asked) -
     let Asked { method, params, .. } = asked;
     let left = service.clock.until(order.head.deadline).unwrap_or_default();
     let (voice, notes) = WorkerVoice::of(&params).unzip();
-    let mut request = Request::new(&order.caller, &order.server, method.as_str(), params);
-    request = request.from_modern_client().within(left);
+    let mut request = Request::new(&order.caller, method.as_str(), params).from_modern_client().within(left);
     if let Some(voice) = voice {
         place.set_voice(Arc::clone(&voice));
         request = request.with_voice(voice);
     }
-    let answer = pin!(service.host.send(request));
+    let answer = pin!(service.host.ask(&order.server, request));
     let answer = match notes {
         None => answer.await?,
         Some(notes) => heard(service, order, answer, notes).await?,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ostler_core::error::CallError;
-use ostler_host::{Kind, Offer, Refused};
+use ostler_host::{Kind, Scope, ServerListing, ServerName};
 
 use super::Shared;
 use super::order::Order;
@@ -10,31 +10,27 @@ use super::order::Order;
 /// Answers a list, whole and in one page.
 pub(super) async fn answer(service: &Shared, order: &Order, kind: Kind) -> Result<Bytes, CallError> {
     let left = service.clock.until(order.head.deadline).unwrap_or_default();
-    let offered = service.host.offer(&order.caller, &order.server, kind, left).await;
-    let offer = offered.inspect_err(|error| {
-        if matches!(error, CallError::UnknownServer { .. }) {
-            let refused = Refused { server: &order.server, method: kind.method(), item: None };
-            service.host.record_refusal(&order.caller, refused);
-        }
-    })?;
-    Ok(write(kind, &offer).into())
+    let Ok(server) = ServerName::new(&order.server) else { return Err(order.unknown_server()) };
+    let mut listings = service.host.list(&order.caller, &Scope::Server(server), kind, left).await;
+    let listing = listings.pop().ok_or_else(|| order.unknown_server())?.known()?;
+    Ok(write(kind, &listing).into())
 }
 
 /// What is shown depends on the role, so it is nobody else's.
-fn write(kind: Kind, offer: &Offer) -> Vec<u8> {
-    let size: usize = offer.items.iter().map(|item| item.definition.len() + 1).sum();
+fn write(kind: Kind, listing: &ServerListing) -> Vec<u8> {
+    let size: usize = listing.items.iter().map(|listed| listed.item.definition.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 96);
     out.push(b'{');
     ostler_wire::push_text(&mut out, kind.member());
     out.extend_from_slice(b":[");
-    for (at, item) in offer.items.iter().enumerate() {
+    for (at, listed) in listing.items.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        out.extend_from_slice(&item.definition);
+        out.extend_from_slice(&listed.item.definition);
     }
     out.extend_from_slice(b"],\"resultType\":\"complete\",\"ttlMs\":");
-    out.extend_from_slice(offer.ttl.as_millis().to_string().as_bytes());
+    out.extend_from_slice(listing.ttl.as_millis().to_string().as_bytes());
     out.extend_from_slice(b",\"cacheScope\":\"private\"}");
     out
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, Offer, ServerEvent, ServerName, Unknown};
+use ostler_host::{Caller, Kind, Scope, ServerEvent, ServerListing, ServerName, Unknown};
 use ostler_wire::{Id, Message as Rpc};
 use serde_json::value::RawValue;
 use tokio::sync::broadcast::Receiver;
@@ -121,24 +121,26 @@ async fn build(service: &Shared, caller: &Caller, patience: Duration) -> Result<
             hint: "add it to the host's config, or give the worker a credential of another role".into(),
         });
     }
-    let offers = service.host.offers(caller, Kind::Tools, patience).await;
+    let listings = service.host.list(caller, &Scope::All, Kind::Tools, patience).await;
     let ranked = service.host.ranked_servers();
-    let rank =
-        |offer: &Offer| ranked.iter().position(|server| *server == offer.server).unwrap_or(ranked.len());
-    let servers = offers.iter().map(|offer| listed(service, offer, rank(offer))).collect::<Result<_, _>>();
+    let rank = |listing: &ServerListing| {
+        ranked.iter().position(|server| *server == listing.server).unwrap_or(ranked.len())
+    };
+    let servers =
+        listings.iter().map(|listing| listed(service, listing, rank(listing))).collect::<Result<_, _>>();
     let servers = servers.map_err(|error| unwritable(&error))?;
     Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
 }
 
-fn listed(service: &Shared, offer: &Offer, rank: usize) -> Result<Listed, serde_json::Error> {
+fn listed(service: &Shared, listing: &ServerListing, rank: usize) -> Result<Listed, serde_json::Error> {
     let raw = |text: &[u8]| serde_json::from_slice::<&RawValue>(text).map(ToOwned::to_owned);
-    let tools = offer.items.iter().map(|item| raw(&item.definition)).collect::<Result<_, _>>()?;
-    let error = offer.error.as_ref().map(|error| raw(&error.rpc_object())).transpose()?;
+    let tools = listing.items.iter().map(|listed| raw(&listed.item.definition)).collect::<Result<_, _>>()?;
+    let error = listing.error.as_ref().map(|error| raw(&error.rpc_object())).transpose()?;
     // Gone since it was listed: the next manifest is without it.
-    let times = service.host.call_times(offer.server.as_str()).unwrap_or_default();
+    let times = service.host.call_times(listing.server.as_str()).unwrap_or_default();
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (call_timeout, max_call_time) = (millis(times.0), millis(times.1));
-    Ok(Listed { name: offer.server.to_string(), tools, error, call_timeout, max_call_time, rank })
+    Ok(Listed { name: listing.server.to_string(), tools, error, call_timeout, max_call_time, rank })
 }
 
 /// Definitions were JSON when they came, so this is a fault of ours.

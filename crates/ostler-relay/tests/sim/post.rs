@@ -112,8 +112,8 @@ impl Post {
         watch.trace(&format!("{argument} asks for {}/{}", wish.server, wish.tool));
         let (caller, began) = (Caller::local(), Instant::now());
         let arguments = Arguments::raw(format!("{{\"n\":\"{argument}\"}}"));
-        let request = Request::tool(&caller, wish.server, wish.tool, arguments).unwrap().within(wish.limit);
-        let sending = timeout(wish.leaves.unwrap_or(Duration::MAX), running.host.send(request));
+        let request = Request::tool(&caller, wish.tool, arguments).unwrap().within(wish.limit);
+        let sending = timeout(wish.leaves.unwrap_or(Duration::MAX), running.host.ask(wish.server, request));
         let result = sending.await.ok();
         let took = began.elapsed();
         let most = wish.limit + LATE;

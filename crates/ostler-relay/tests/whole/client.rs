@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::{Face, Gateway};
+use ostler_gateway::{Gateway, Scope};
 use ostler_host::Caller;
 use ostler_wire::Era;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ impl Client {
         let gateway = gateway.clone();
         tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(theirs);
-            gateway.serve_stream(reader, writer, caller, Face::All).await;
+            gateway.serve_stream(reader, writer, caller, Scope::All).await;
         });
         let (reader, out) = tokio::io::split(ours);
         let lines = BufReader::new(reader).lines();

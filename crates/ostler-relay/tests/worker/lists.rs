@@ -147,8 +147,9 @@ async fn prompts_are_asked_for_over_the_relay() {
     let stage = Stage::new().await;
     let mut peer = Peer::beating(&stage.broker, "h").await;
     let host = stage.host.clone();
-    let listing =
-        tokio::spawn(async move { host.offer(&Caller::local(), "s", Kind::Prompts, secs(10)).await });
+    let listing = tokio::spawn(async move {
+        ostler_testkit::list_one(&host, &Caller::local(), "s", Kind::Prompts, secs(10)).await
+    });
     let came = peer.call().await;
     assert_eq!(came.body["method"], "prompts/list");
     peer.answer(&came, r#"{"prompts":[{"name":"p"}]}"#).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use bytes::Bytes;
 use ostler_core::config::{self, Config};
-use ostler_gateway::{Admitted, Face, Gateway, GatewayOptions, Limits, ResourceMetadata, Site};
+use ostler_gateway::{Admitted, Gateway, GatewayOptions, Limits, ResourceMetadata, Scope, Site};
 use ostler_host::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -66,7 +66,7 @@ pub(super) async fn serve_stream(
 ) {
     let (reader, writer) = tokio::io::split(connection);
     let Admitted { caller, pass } = admitted;
-    let serving = gateway.serve_stream_with(reader, writer, caller, Face::All, farewell);
+    let serving = gateway.serve_stream_with(reader, writer, caller, Scope::All, farewell);
     match pass {
         None => serving.await,
         Some(pass) => tokio::select! {

@@ -12,7 +12,7 @@ use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
-use ostler_host::{Caller, Discovered, Host, HostOptions, Kind, ListedTool, Offer, StartPatience};
+use ostler_host::{Caller, Discovered, Host, HostOptions, Kind, ListedTool, Scope, StartPatience};
 use tokio::task::JoinSet;
 
 use super::patience::patiently;
@@ -27,18 +27,6 @@ use crate::workspace;
 
 /// How long one server may take to list what it offers.
 pub(crate) const LIST_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Asks one server alone for what it offers of a kind.
-pub(crate) async fn offer_of(host: &Host, caller: &Caller, server: &ServerName, kind: Kind) -> Offer {
-    let offer = host.offer(caller, server.as_str(), kind, LIST_PATIENCE).await;
-    offer.unwrap_or_else(|error| Offer {
-        server: server.clone(),
-        items: Vec::new(),
-        error: Some(error),
-        ttl: Duration::ZERO,
-        is_public: false,
-    })
-}
 
 /// The servers of a config, ready to be used. Clones lead to the same ones.
 #[derive(Clone)]
@@ -147,16 +135,17 @@ impl Here {
 
     /// What all servers offer of a kind, by server, or one of them.
     pub(super) async fn offers(&self, kind: Kind, server: Option<&ServerName>) -> Vec<Offered> {
-        let offers = match server {
+        let listings = match server {
             Some(server) if self.refused.contains_key(server) => Vec::new(),
-            Some(server) => vec![offer_of(&self.host, &self.caller, server, kind).await],
-            None => self.host.offers(&self.caller, kind, LIST_PATIENCE).await,
+            _ => {
+                let scope = server.cloned().map_or(Scope::All, Scope::Server);
+                self.host.list(&self.caller, &scope, kind, LIST_PATIENCE).await
+            }
         };
-        let offered = offers.into_iter().map(|offer| {
-            let items = offer.items.iter();
-            let items =
-                items.map(|item| Item { name: item.name.to_string(), definition: item.definition.clone() });
-            Offered { server: offer.server, items: items.collect(), error: offer.error }
+        let offered = listings.into_iter().map(|listing| {
+            let items = listing.items.into_iter().map(|listed| listed.item);
+            let items = items.map(|item| Item { name: item.name.to_string(), definition: item.definition });
+            Offered { server: listing.server, items: items.collect(), error: listing.error }
         });
         let refused = self.refused.iter().filter(|(name, _)| server.is_none_or(|server| server == *name));
         let refused = refused.map(|(server, error)| Offered {
@@ -179,7 +168,7 @@ impl Here {
             request = observer.observe(request);
         }
         self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
-        let answer = self.host.send(request).await;
+        let answer = self.host.ask(wish.server.as_str(), request).await;
         self.is_calling.store(false, Ordering::Relaxed);
         answer.map(|answer| answer.body)
     }

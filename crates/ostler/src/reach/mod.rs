@@ -24,7 +24,7 @@ use ostler_core::status::{ServerStatus, State};
 use ostler_host::{Binding, Definitions, Discovered, Kind, ListedTool};
 
 use self::here::Here;
-pub(crate) use self::here::{LIST_PATIENCE, offer_of};
+pub(crate) use self::here::LIST_PATIENCE;
 pub(crate) use self::http::Address;
 pub(crate) use self::patience::Deadline;
 pub(crate) use self::relayed::Relayed;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ostler_gateway::{Face, Gateway, GatewayOptions};
+use ostler_gateway::{Gateway, GatewayOptions, Scope};
 use ostler_relay::broker::nats::{NatsBroker, NatsOptions};
 use ostler_relay::worker::{Worker, WorkerOptions};
 use ostler_relay::{Manifest, Report};
@@ -38,7 +38,7 @@ pub(crate) fn run_relay(
         let telling = tokio::spawn(tell_of_tools(worker.clone(), Arc::clone(&voice), is_connected));
         let readiness = Some(mirror.readiness());
         let gateway = Gateway::new(host.clone(), GatewayOptions { readiness, ..GatewayOptions::default() });
-        let served = serve(&gateway, Face::All, &door, &voice).await;
+        let served = serve(&gateway, Scope::All, &door, &voice).await;
         telling.abort();
         drop(mirror);
         // What is under way is cancelled while there is a way to say so.

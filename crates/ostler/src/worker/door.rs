@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ostler_gateway::{Face, Gateway, Limits, Site};
+use ostler_gateway::{Gateway, Limits, Scope, Site};
 use ostler_host::Caller;
 use tokio::net::TcpListener;
 
@@ -44,7 +44,7 @@ impl Door {
     }
 
     /// Serves until the agent has gone; over HTTP there is no such end.
-    pub(super) async fn serve(&self, gateway: &Gateway, face: Face, voice: &Voice) -> Result<(), Failure> {
+    pub(super) async fn serve(&self, gateway: &Gateway, face: Scope, voice: &Voice) -> Result<(), Failure> {
         match self {
             Self::Pipes => {
                 let (stream, output) = pipes::open().map_err(Failure::Machine)?;

@@ -17,7 +17,7 @@ mod pipes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_gateway::{Face, Gateway, GatewayOptions};
+use ostler_gateway::{Gateway, GatewayOptions, Scope};
 use ostler_host::{Host, HostOptions, StartPatience, VIA_VARIABLE, Via};
 use tokio::runtime::Builder;
 
@@ -53,7 +53,7 @@ pub(crate) fn run_bridge(bridge: Bridge, door: Door, voice: Voice) -> Result<(),
             ..GatewayOptions::default()
         };
         let gateway = Gateway::new(host.clone(), options);
-        let served = serve(&gateway, Face::One(server), &door, &voice).await;
+        let served = serve(&gateway, Scope::Server(server), &door, &voice).await;
         // The observer knows the host, which knows the observer.
         host.set_observer(None);
         let _ = tokio::time::timeout(PARTING, host.shutdown()).await;
@@ -74,7 +74,7 @@ fn bare_host() -> Result<Host, Failure> {
 }
 
 /// Serves until the agent has gone. A signal is a way to end like any other.
-async fn serve(gateway: &Gateway, face: Face, door: &Door, voice: &Voice) -> Result<(), Failure> {
+async fn serve(gateway: &Gateway, face: Scope, door: &Door, voice: &Voice) -> Result<(), Failure> {
     let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
     let served = interrupts.until(door.serve(gateway, face, voice)).await;
     gateway.drain();

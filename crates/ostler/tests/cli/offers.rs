@@ -39,12 +39,15 @@ fn a_resource_is_read_from_the_server_that_has_it() {
 }
 
 #[test]
-fn a_resource_that_two_servers_list_is_not_guessed() {
+fn a_resource_that_two_servers_list_is_the_owners_as_over_mcp() {
     let home = Home::with_servers(&[("one", &[]), ("two", &[])]);
     let listed = home.run(&["resources", "one", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
     let uri = json["resources"][0]["name"].as_str().unwrap();
-    insta::assert_snapshot!(home.run(&["resources", "read", uri]));
+    let all: serde_json::Value = serde_json::from_str(&home.run(&["resources", "--json"]).stdout).unwrap();
+    let rows = all["resources"].as_array().unwrap().iter().filter(|row| row["name"] == uri);
+    assert_eq!(rows.map(|row| row["server"].as_str().unwrap()).collect::<Vec<_>>(), ["one"]);
+    assert_eq!(home.run(&["resources", "read", uri]).stdout, "static text");
     assert_eq!(home.run(&["resources", "read", uri, "--server", "two"]).stdout, "static text");
 }
 

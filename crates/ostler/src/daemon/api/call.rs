@@ -79,7 +79,7 @@ async fn send(
     if let Some(observer) = observer {
         request = observer.observe(request);
     }
-    daemon.host.send(request).await
+    daemon.host.ask(&wish.server, request).await
 }
 
 /// The result, byte for byte, with where it came from beside it.

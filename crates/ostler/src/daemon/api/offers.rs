@@ -6,14 +6,14 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use ostler_core::name::ServerName;
-use ostler_host::{Kind, Offer};
+use ostler_host::{Kind, Scope, ServerListing};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::query::Query;
 use super::{fail, reply};
 use crate::daemon::Daemon;
-use crate::reach::{LIST_PATIENCE, offer_of};
+use crate::reach::LIST_PATIENCE;
 use crate::told::Told;
 use crate::workspace;
 
@@ -72,14 +72,16 @@ async fn list(daemon: &Daemon, headers: &HeaderMap, RawQuery(query): &RawQuery, 
         Ok(named) => named,
         Err(error) => return fail(&error),
     };
-    let offers = match &named {
+    let listings = match &named {
         Some(server) if daemon.roster.refusal(server.as_str()).is_some() => Vec::new(),
-        Some(server) => vec![offer_of(&daemon.host, &caller, server, kind).await],
-        None => daemon.host.offers(&caller, kind, LIST_PATIENCE).await,
+        _ => {
+            let scope = named.clone().map_or(Scope::All, Scope::Server);
+            daemon.host.list(&caller, &scope, kind, LIST_PATIENCE).await
+        }
     };
-    let failed = offers.iter().filter_map(|offer| {
-        let error = Told::from(offer.error.as_ref()?);
-        Some(Broken { server: offer.server.clone(), error })
+    let failed = listings.iter().filter_map(|listing| {
+        let error = Told::from(listing.error.as_ref()?);
+        Some(Broken { server: listing.server.clone(), error })
     });
     let names = named.clone().map_or_else(|| daemon.roster.names(), |server| vec![server]);
     let refused = names.into_iter().filter_map(|server| {
@@ -87,17 +89,17 @@ async fn list(daemon: &Daemon, headers: &HeaderMap, RawQuery(query): &RawQuery, 
         Some(Broken { server, error })
     });
     let listing = Listing {
-        servers: offers.iter().map(|offer| &offer.server).collect(),
-        items: offers.iter().flat_map(entries).collect(),
+        servers: listings.iter().map(|listing| &listing.server).collect(),
+        items: listings.iter().flat_map(entries).collect(),
         errors: failed.chain(refused).collect(),
     };
     reply(StatusCode::OK, &listing)
 }
 
-fn entries(offer: &Offer) -> impl Iterator<Item = Entry<'_>> {
-    offer.items.iter().map(|item| Entry {
-        server: &offer.server,
-        name: &item.name,
-        definition: serde_json::from_slice(&item.definition).ok(),
+fn entries(listing: &ServerListing) -> impl Iterator<Item = Entry<'_>> {
+    listing.items.iter().map(|listed| Entry {
+        server: &listing.server,
+        name: &listed.item.name,
+        definition: serde_json::from_slice(&listed.item.definition).ok(),
     })
 }

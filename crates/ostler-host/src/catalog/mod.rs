@@ -1,4 +1,8 @@
-//! Which exposed name, and which URI, means which server.
+//! Catalog: maps exposed names and URIs to servers. Its tables are rebuilt when a list has changed, and read without
+//! a lock.
+
+mod refresh;
+mod resolve;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,42 +13,41 @@ use ostler_core::caller::Caller;
 use ostler_core::catalog::{Resources, Shadowed, Table};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{Host, Item, Kind};
 use ostler_wire::headers::{self, ParamHeader};
 
-use super::sweep::Sweeps;
+use self::refresh::Refreshes;
+use crate::host::Host;
+use crate::lists::Kind;
+use crate::server::known::Item;
 
-/// Resolves names by a table that follows the host's lists.
-#[derive(Debug)]
-pub(crate) struct Names {
+pub use self::resolve::{Scope, Target};
+
+/// Tables of exposed names and URIs, which follow the host's lists.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
     current: ArcSwap<Tables>,
     /// Held while tables are built: servers that were reported to claim a resource, each with its owner. Each pair
     /// is reported once, so that no server can flood the audit by listing and unlisting.
     building: Mutex<HashSet<(ServerName, ServerName)>>,
-    sweeps: Sweeps,
+    refreshes: Refreshes,
     /// Servers that were asked once for the resources that they had not listed. As many as there are servers.
     completed: Mutex<HashSet<ServerName>>,
 }
 
-/// What the host knew at one moment.
+/// Names and URIs that were known at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     /// `None` before the first look.
     version: Option<u64>,
-    pub(crate) tools: Table,
-    pub(crate) prompts: Table,
+    tools: Table,
+    prompts: Table,
     /// Every known tool of every server, with its arguments that are repeated in headers.
     marks: HashMap<ServerName, HashMap<Arc<str>, Vec<ParamHeader>>>,
     pub(crate) resources: Resources,
 }
 
-impl Names {
-    pub(crate) fn new() -> Self {
-        let (current, sweeps) = (ArcSwap::default(), Sweeps::default());
-        Self { current, building: Mutex::default(), sweeps, completed: Mutex::default() }
-    }
-
-    /// The tables as of now. A call to a known tool costs two loads here.
+impl Catalog {
+    /// Returns the tables as of now. A call to a known tool costs two loads here.
     pub(crate) fn tables(&self, host: &Host) -> Arc<Tables> {
         let current = self.current.load_full();
         if current.version == Some(host.lists_version()) {
@@ -69,7 +72,7 @@ impl Names {
 
     /// Asks each server that the caller may see once for resources and templates that it has not listed yet: until
     /// then a URI that it owns would be another one's. A server that does not answer is not waited for again.
-    pub(crate) async fn complete(&self, host: &Host, caller: &Caller, patience: Duration) {
+    async fn complete(&self, host: &Host, caller: &Caller, patience: Duration) {
         let tables = self.tables(host);
         let mut servers = host.servers(caller);
         servers.retain(|server| !tables.resources.has_listed(server));
@@ -80,9 +83,9 @@ impl Names {
         if servers.iter().all(|server| completed().contains(server)) {
             return;
         }
-        // Whoever comes meanwhile waits for the same sweeps.
+        // Callers that come meanwhile wait for the same lists.
         for kind in [Kind::Resources, Kind::Templates] {
-            self.sweep(host, caller, kind, patience).await;
+            self.refresh(host, caller, kind, patience).await;
         }
         let all = host.servers(&Caller::operator());
         let mut completed = completed();
@@ -90,15 +93,14 @@ impl Names {
         completed.extend(servers);
     }
 
-    /// Asks every server that the caller may see for its list because a name is not known, unless that
-    /// was just done. Whether another sweep might bring more.
-    pub(crate) async fn sweep(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) -> bool {
-        self.sweeps.sweep(host, caller, (kind, &host.servers(caller)), patience).await.is_news
+    /// Asks every server that the caller may see for its list because a URI is not known, unless that was just done.
+    async fn refresh(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) {
+        self.refreshes.refresh(host, caller, (kind, &host.servers(caller)), patience).await;
     }
 
-    /// Asks the servers that an exposed name may belong to. Whether it is worth
-    /// looking again, and why one of them can't say what it has.
-    pub(crate) async fn sweep_for(
+    /// Asks the servers that an exposed name may belong to. Returns whether another look is worth it, and why one
+    /// of them can't list.
+    async fn refresh_for(
         &self,
         host: &Host,
         caller: &Caller,
@@ -107,9 +109,10 @@ impl Names {
     ) -> (bool, Option<CallError>) {
         let (mut is_news, mut error) = (false, None);
         for server in host.servers(caller).iter().filter(|server| may_be_of(server, exposed)) {
-            let swept = self.sweeps.sweep(host, caller, (kind, std::slice::from_ref(server)), patience).await;
-            is_news |= swept.is_news;
-            error = error.or(swept.error);
+            let asked = (kind, std::slice::from_ref(server));
+            let refreshed = self.refreshes.refresh(host, caller, asked, patience).await;
+            is_news |= refreshed.is_news;
+            error = error.or(refreshed.error);
         }
         (is_news, error)
     }
@@ -140,7 +143,16 @@ impl Tables {
         }
     }
 
-    /// The arguments of a tool that are repeated in headers; `None` if the tool is not known.
+    /// Returns the table of a kind that has exposed names.
+    pub(crate) fn named(&self, kind: Kind) -> Option<&Table> {
+        match kind {
+            Kind::Tools => Some(&self.tools),
+            Kind::Prompts => Some(&self.prompts),
+            Kind::Resources | Kind::Templates => None,
+        }
+    }
+
+    /// Returns the arguments of a tool that are repeated in headers; `None` if the tool is not known.
     pub(crate) fn marks(&self, server: &ServerName, tool: &str) -> Option<&[ParamHeader]> {
         self.marks.get(server)?.get(tool).map(Vec::as_slice)
     }

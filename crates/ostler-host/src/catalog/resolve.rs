@@ -1,0 +1,507 @@
+//! Resolution of requests: from the names and URIs that a scope shows to one server, with policy's verdict.
+//!
+//! [`Host::resolve`] is the only way to a [`Target`], and [`Host::send`] takes nothing else, so a request that was not
+//! judged can't be sent. What a caller may not use resolves exactly as what does not exist.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_wire::headers::ParamHeader;
+use ostler_wire::{Change, Params, is_name, is_uri};
+
+use crate::call::unknown_item;
+use crate::host::Host;
+use crate::lists::Kind;
+use crate::policy::Access;
+use crate::record::{Recording, Refused, Unknown};
+use crate::request::{Request, Wanted};
+use crate::server::Server;
+use crate::server::slot::Slot;
+
+/// Lists that one name may cause to be fetched again while servers are being replaced.
+const REFRESHES: usize = 3;
+
+/// The servers that a request can reach, and the names under which it knows their items.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// All servers that the caller may see; tools and prompts are called `server__name`.
+    All,
+    /// One server under its own names.
+    Server(ServerName),
+}
+
+impl Scope {
+    /// Returns the server of a scope with one.
+    pub fn server(&self) -> Option<&ServerName> {
+        match self {
+            Self::All => None,
+            Self::Server(server) => Some(server),
+        }
+    }
+
+    /// Returns whether the scope has a server, for callers that may see it.
+    pub fn has(&self, server: &ServerName) -> bool {
+        self.server().is_none_or(|only| only == server)
+    }
+}
+
+/// A request with its server, judged by policy. Only [`Host::resolve`] makes one.
+///
+/// ```compile_fail,E0451
+/// # fn forge(request: ostler_host::Request<'_>) {
+/// let target = ostler_host::Target { request, server: todo!(), slot: todo!(), rule: None };
+/// # }
+/// ```
+#[must_use = "a target is resolved to be sent"]
+#[derive(Clone)]
+pub struct Target<'a> {
+    pub(crate) request: Request<'a>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) slot: Arc<Slot>,
+    /// The rule that hides what is wanted. Such a request meets what one for a missing item meets, and is never sent.
+    pub(crate) rule: Option<String>,
+}
+
+impl Target<'_> {
+    /// Returns the server that the request goes to.
+    pub fn server(&self) -> &ServerName {
+        &self.server.spec.name
+    }
+
+    /// Returns whether a rule hides what the request wants. Sending it comes to what a missing item comes to.
+    pub fn is_hidden(&self) -> bool {
+        self.rule.is_some()
+    }
+
+    /// Returns the parameters, with the server's own names.
+    pub fn params(&self) -> &Params {
+        &self.request.params
+    }
+
+    /// Detaches the target from its caller, so that it can outlive it.
+    pub fn into_owned(self) -> Target<'static> {
+        Target { request: self.request.into_owned(), server: self.server, slot: self.slot, rule: self.rule }
+    }
+}
+
+impl fmt::Debug for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+/// An error, and the rule that hides what it is about.
+type Refusal = (CallError, Option<String>);
+
+impl Host {
+    /// Finds the server of a request and asks policy about it, once. A refusal is recorded, and never tells what is
+    /// hidden from what is missing. Lists are fetched again where a name or URI is not known.
+    pub async fn resolve<'a>(&self, scope: &Scope, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        match scope {
+            Scope::Server(server) => self.judge(server.as_str(), request),
+            Scope::All => match request.method() {
+                "tools/call" => self.resolve_name(Kind::Tools, request).await,
+                "prompts/get" => self.resolve_name(Kind::Prompts, request).await,
+                // Boxed, like all that a call of a tool does not go through.
+                "resources/read" => Box::pin(self.resolve_read(request)).await,
+                "completion/complete" => Box::pin(self.resolve_completion(request)).await,
+                method if method.starts_with("tasks/") && request.params.task_id().is_some() => {
+                    self.resolve_task(request)
+                }
+                method => {
+                    let error = CallError::UnknownMethod { method: method.to_owned() };
+                    Err(self.refuse_unplaced(&request, "", error))
+                }
+            },
+        }
+    }
+
+    /// Returns the arguments of the tool that a target calls which headers repeat, from a list that is fetched if
+    /// none is known. What a hidden tool repeats would tell that it exists.
+    pub async fn param_headers(&self, target: &Target<'_>) -> Vec<ParamHeader> {
+        let (request, server) = (&target.request, target.server());
+        let Some(tool) = request.tool_name() else { return Vec::new() };
+        let marks = |host: &Self| {
+            let tables = host.catalog().tables(host);
+            tables.marks(server, &tool).map(<[ParamHeader]>::to_vec)
+        };
+        let known = marks(self);
+        if target.rule.is_some() || known.is_none() {
+            // Whatever keeps the list from us will keep the call from the server, and be told there.
+            let listing = self.list_within(&target.slot, request.caller(), Kind::Tools, request.patience);
+            let _ = Box::pin(listing).await;
+        }
+        match target.rule {
+            Some(_) => Vec::new(),
+            None => known.or_else(|| marks(self)).unwrap_or_default(),
+        }
+    }
+
+    /// Asks policy about a request to a server.
+    pub(crate) fn judge<'a>(&self, server: &str, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        let mut request = match ServerName::new(server) {
+            Ok(name) => request.at(name),
+            Err(_) => {
+                let error = self.unknown_server(Some(request.caller()), server);
+                return Err(self.refuse_unplaced(&request, server, error));
+            }
+        };
+        match self.judged(&mut request) {
+            Ok((server, slot, rule)) => Ok(Target { request, server, slot, rule }),
+            Err((error, rule)) => Err(self.refuse(&request, error, rule)),
+        }
+    }
+
+    fn judged(&self, request: &mut Request<'_>) -> Result<(Arc<Server>, Arc<Slot>, Option<String>), Refusal> {
+        let plain = |error: CallError| (error, None);
+        self.open_request(request).map_err(plain)?;
+        let found = self.shared().registry.load().get(request.server()).cloned();
+        let unknown = || self.unknown_server(Some(request.caller()), request.server());
+        let server = found.ok_or_else(|| plain(unknown()))?;
+        let wanted = request.wanted();
+        let subject = wanted.as_ref().ok().filter(|wanted| wanted.is_possible()).and_then(Wanted::as_subject);
+        let rule = match self.access(request.caller(), &server, subject) {
+            Access::Allowed => None,
+            Access::ItemHidden(rule) => Some(rule),
+            Access::ServerHidden(rule) => return Err((unknown(), Some(rule))),
+        };
+        // A list of tasks would show the tasks of every caller.
+        let lists_all = request.method() == "tasks/list" && server.is_shared();
+        if lists_all || changes_session(request.method()) {
+            return Err(plain(CallError::UnknownMethod { method: request.method().to_owned() }));
+        }
+        let wanted = wanted.map_err(plain)?;
+        if !wanted.is_possible() {
+            return Err(plain(self.no_such(request, &server, &wanted)));
+        }
+        drop(wanted);
+        request.is_hidden = rule.is_some();
+        let slot = server.slot(request.caller()).map_err(|error| (error, rule.clone()))?;
+        Ok((server, slot, rule))
+    }
+
+    /// Records a request that is refused, and returns the error as its caller may read it.
+    fn refuse(&self, request: &Request<'_>, error: CallError, rule: Option<String>) -> CallError {
+        let mut recording = Recording::begin(request, self.recorder());
+        recording.denied(rule);
+        let error = self.hide_missing(request, error);
+        recording.end(&Err(error.clone()));
+        self.without_details(request.caller(), error)
+    }
+
+    /// Records a request that is refused before its server is known.
+    fn refuse_unplaced(&self, request: &Request<'_>, server: &str, error: CallError) -> CallError {
+        let unknown = Unknown { server, method: request.method(), subject: "", outcome: error.code() };
+        self.record_unknown(request.caller(), unknown);
+        error
+    }
+
+    fn resolve_task<'a>(&self, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        let task = request.params.task_id().unwrap_or_default();
+        match self.task_server(request.caller(), &task) {
+            Ok(server) => self.judge(server.as_str(), request),
+            Err(error) => Err(self.refuse_unplaced(&request, "", error)),
+        }
+    }
+
+    /// Resolves a tool or a prompt by its exposed name.
+    async fn resolve_name<'a>(&self, kind: Kind, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        let exposed = request.params.name().map(Cow::into_owned).unwrap_or_default();
+        let (server, name) = self.find_name(&request, kind, &exposed).await?;
+        let params = request.params.with_name(&name);
+        self.place(request.with_params(params), server)
+    }
+
+    /// Makes the target of a request about which policy was asked when its server was found.
+    fn place<'a>(&self, request: Request<'a>, server: Arc<Server>) -> Result<Target<'a>, CallError> {
+        let mut request = request.at(server.spec.name.clone()).through_all();
+        let opened = self.open_request(&mut request).and_then(|()| server.slot(request.caller()));
+        match opened {
+            Ok(slot) => Ok(Target { request, server, slot, rule: None }),
+            Err(error) => Err(self.refuse(&request, error, None)),
+        }
+    }
+
+    /// Looks a name up; one that is not known makes the servers that it may belong to list once more. What the caller
+    /// may not use is not found, and is looked for like what does not exist; a server whose list was never known says
+    /// why.
+    async fn find_name(
+        &self,
+        request: &Request<'_>,
+        kind: Kind,
+        exposed: &str,
+    ) -> Result<(Arc<Server>, String), CallError> {
+        let caller = request.caller();
+        if !is_name(exposed) {
+            self.record_nameless(request, "", kind, exposed);
+            return Err(self.unknown_name(caller, kind, exposed));
+        }
+        let look = || {
+            let tables = self.catalog().tables(self);
+            let (server, name) = tables.named(kind)?.resolve(exposed)?;
+            let server = Arc::clone(self.shared().registry.load().get(server)?);
+            let access = self.access(caller, &server, Some(kind.subject(name)));
+            (matches!(access, Access::Allowed) && kind.can_have(name)).then(|| (server, name.to_owned()))
+        };
+        for _ in 0..REFRESHES {
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            let refresh = self.catalog().refresh_for(self, caller, (kind, exposed), request.patience);
+            let (is_news, error) = Box::pin(refresh).await;
+            // Also where there was nothing to refresh: another caller may have since the first look.
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            if let Some(error) = error {
+                let starting = error.server().filter(|_| error.is_start_under_way()).cloned();
+                match starting {
+                    // The call waits for the start as one for a known name does.
+                    Some(server)
+                        if self.wait_for_start(caller, server.as_str(), request.voice.as_ref()).await =>
+                    {
+                        continue;
+                    }
+                    _ => return Err(error),
+                }
+            }
+            if !is_news {
+                break;
+            }
+        }
+        self.record_unfound(request, kind, exposed);
+        Err(self.unknown_name(caller, kind, exposed))
+    }
+
+    /// The error for a name that is unknown or hidden, with the nearest one that the caller may be told.
+    fn unknown_name(&self, caller: &Caller, kind: Kind, exposed: &str) -> CallError {
+        if kind != Kind::Tools {
+            return unknown_item(kind, exposed);
+        }
+        let tables = self.catalog().tables(self);
+        let may = |server: &ServerName, tool: &str| {
+            let server = server.as_str();
+            self.may_use(caller, server, kind, tool)
+                && self.may_suggest(caller, server, tool)
+                && !self.is_quarantined(caller, server, tool)
+        };
+        let visible = tables.named(kind).into_iter().flat_map(|table| table.iter());
+        let visible = visible.filter(|row| may(&row.server, &row.tool));
+        CallError::unknown_tool(exposed, visible.map(|row| &*row.exposed))
+    }
+
+    /// Records a name that was not found: because a rule hides it, or because nothing has that name.
+    fn record_unfound(&self, request: &Request<'_>, kind: Kind, exposed: &str) {
+        let tables = self.catalog().tables(self);
+        if let Some((server, name)) = tables.named(kind).and_then(|table| table.resolve(exposed))
+            && self.record_hidden(request, server, (kind, name))
+        {
+            return;
+        }
+        // What a server has that was never asked for is in no table.
+        let servers = self.servers(&Caller::operator());
+        let owner = |server: &'_ ServerName| {
+            exposed.strip_prefix(server.as_str()).and_then(|rest| rest.strip_prefix("__")).map(str::to_owned)
+        };
+        let owned: Vec<(&ServerName, String)> =
+            servers.iter().filter_map(|server| Some((server, owner(server)?))).collect();
+        let mut is_hidden = false;
+        for (server, name) in &owned {
+            is_hidden |= self.record_hidden(request, server, (kind, name));
+        }
+        if !is_hidden {
+            let (server, subject) = match owned.first() {
+                Some((server, name)) => (server.as_str(), name.as_str()),
+                None => ("", exposed),
+            };
+            self.record_nameless(request, server, kind, subject);
+        }
+    }
+
+    fn record_nameless(&self, request: &Request<'_>, server: &str, kind: Kind, subject: &str) {
+        let outcome = unknown_item(kind, subject).code();
+        self.record_unknown(request.caller(), Unknown { server, method: request.method(), subject, outcome });
+    }
+
+    /// Records what a rule hides. Returns whether one does.
+    fn record_hidden(&self, request: &Request<'_>, server: &ServerName, item: (Kind, &str)) -> bool {
+        let (server, method) = (server.as_str(), request.method());
+        self.record_refusal(request.caller(), Refused { server, method, item: Some(item) })
+    }
+
+    /// Resolves a resource: its owner is asked, and no other server hears of it.
+    async fn resolve_read<'a>(&self, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        let uri = request.params.uri().map(Cow::into_owned).unwrap_or_default();
+        // An answer to a question goes to the server that asked.
+        if let Some(server) = self.state_server(request.caller(), &request.params) {
+            return self.judge(server.as_str(), request.through_all());
+        }
+        if let Some(only) = self.only_server(request.caller()) {
+            return self.judge(only.as_str(), request.through_all());
+        }
+        let owner = self.find_owner(request.caller(), request.method(), &uri, request.patience).await;
+        self.place_at(request, owner, &uri)
+    }
+
+    /// Makes the target of a request for a URI.
+    fn place_at<'a>(
+        &self,
+        request: Request<'a>,
+        owner: Option<Owner>,
+        uri: &str,
+    ) -> Result<Target<'a>, CallError> {
+        match owner {
+            Some(Owner::Judged(server)) => self.place(request, server),
+            Some(Owner::Unjudged(server)) => self.judge(server.as_str(), request.through_all()),
+            None => Err(unknown_item(Kind::Resources, uri)),
+        }
+    }
+
+    /// Returns whether every URI goes to one server: there is no other, and no rule holds the caller back.
+    pub fn asks_one_server(&self, caller: &Caller) -> bool {
+        self.only_server(caller).is_some()
+    }
+
+    /// Returns the server that is asked for every URI, listed or not.
+    fn only_server(&self, caller: &Caller) -> Option<ServerName> {
+        let registry = self.shared().registry.load();
+        match registry.keys().next() {
+            Some(only) if registry.len() == 1 && !self.is_restricted(caller) => Some(only.clone()),
+            _ => None,
+        }
+    }
+
+    /// Finds the server that answers for a URI: the owner among those that claim it and that the caller may ask.
+    /// Records a URI without one.
+    pub async fn owner_of(
+        &self,
+        caller: &Caller,
+        method: &str,
+        uri: &str,
+        patience: Duration,
+    ) -> Option<ServerName> {
+        self.find_owner(caller, method, uri, patience).await.map(|owner| match owner {
+            Owner::Judged(server) => server.spec.name.clone(),
+            Owner::Unjudged(server) => server,
+        })
+    }
+
+    async fn find_owner(
+        &self,
+        caller: &Caller,
+        method: &str,
+        uri: &str,
+        patience: Duration,
+    ) -> Option<Owner> {
+        let may = |server: &ServerName| {
+            let server = self.shared().registry.load().get(server).cloned();
+            server.is_some_and(|server| {
+                self.access(caller, &server, Some(Kind::Resources.subject(uri))) == Access::Allowed
+            })
+        };
+        let judged = |server: &ServerName| {
+            self.shared().registry.load().get(server).map(|server| Owner::Judged(Arc::clone(server)))
+        };
+        let unlisted = || {
+            let unknown = Unknown { server: "", method, subject: uri, outcome: "unknown-resource" };
+            self.record_unknown(caller, unknown);
+            None
+        };
+        if !is_uri(uri) {
+            return unlisted();
+        }
+        let catalog = self.catalog();
+        catalog.complete(self, caller, patience).await;
+        if let Some(server) = catalog.tables(self).resources.claimants(uri).owner(may) {
+            return judged(server);
+        }
+        for kind in [Kind::Resources, Kind::Templates] {
+            catalog.refresh(self, caller, kind, patience).await;
+        }
+        let tables = catalog.tables(self);
+        let claimants = tables.resources.claimants(uri);
+        if let Some(server) = claimants.owner(may) {
+            return judged(server);
+        }
+        // A URI that the rules hide goes the way of one that is missing: to the server with a template for both,
+        // where both are told to be missing.
+        let may_reach = |server: &ServerName, template: &str| self.may_reach(caller, server, template);
+        if let Some(server) = claimants.owner_by_template(may_reach) {
+            return Some(Owner::Unjudged(server.clone()));
+        }
+        let mut is_hidden = false;
+        for server in claimants.servers() {
+            let refused = Refused { server: server.as_str(), method, item: Some((Kind::Resources, uri)) };
+            is_hidden |= self.record_refusal(caller, refused);
+        }
+        if is_hidden { None } else { unlisted() }
+    }
+
+    /// Resolves a completion: the prompt or the template that it is for says whose it is.
+    async fn resolve_completion<'a>(&self, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        let reference = request.params.reference().unwrap_or_default().to_vec();
+        let refused = |what: &str| CallError::Invalid {
+            what: what.to_owned(),
+            hint: "`ref` names one prompt by `name`, or one resource template by `uri`".into(),
+        };
+        if ostler_wire::member(&reference, "name").is_some()
+            && ostler_wire::member(&reference, "uri").is_some()
+        {
+            return Err(refused("`ref` has both `name` and `uri`"));
+        }
+        if let Some(exposed) = ostler_wire::text_member(&reference, "name") {
+            let (server, name) = self.find_name(&request, Kind::Prompts, &exposed).await?;
+            let mut value = Vec::new();
+            ostler_wire::push_text(&mut value, &name);
+            let inner = ostler_wire::edit(&reference, &[("name", Change::Set(&value))]);
+            let params = inner.and_then(|inner| {
+                let text = ostler_wire::edit(request.params.raw(), &[("ref", Change::Set(&inner))])?;
+                Params::parse(text.into()).ok()
+            });
+            let params = params.ok_or_else(|| refused("`ref` is not an object"))?;
+            return self.place(request.with_params(params), server);
+        }
+        let Some(uri) = ostler_wire::text_member(&reference, "uri") else {
+            return Err(refused("`ref` names neither a prompt nor a resource"));
+        };
+        let caller = request.caller();
+        let may = |server: &ServerName| self.may_use(caller, server.as_str(), Kind::Templates, &uri);
+        self.catalog().complete(self, caller, request.patience).await;
+        let template = self.catalog().tables(self).resources.owner_of_template(&uri, may).cloned();
+        let owner = match template {
+            Some(server) => Some(Owner::Unjudged(server)),
+            // The rules are asked about the template, and not about a URI.
+            None => match self.find_owner(caller, request.method(), &uri, request.patience).await {
+                Some(Owner::Judged(server)) => Some(Owner::Unjudged(server.spec.name.clone())),
+                other => other,
+            },
+        };
+        self.place_at(request, owner, &uri)
+    }
+}
+
+/// The server that answers for a URI.
+enum Owner {
+    /// One of which policy allows the URI.
+    Judged(Arc<Server>),
+    /// One that policy is still to be asked about.
+    Unjudged(ServerName),
+}
+
+/// Returns whether a method changes a session for all callers that share it. Callers have [`Host::want_log_level`] and
+/// [`Host::subscribe`] for that.
+fn changes_session(method: &str) -> bool {
+    matches!(
+        method,
+        "initialize"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "subscriptions/listen"
+    )
+}

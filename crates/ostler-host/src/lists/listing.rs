@@ -1,0 +1,502 @@
+//! Listings: what a caller may use of one server or of all of them. [`Host::list`] is the only list.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+use ostler_core::catalog::Claimed;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::sabotage;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::Kind;
+use super::fetch::Round;
+use crate::catalog::{Scope, Tables};
+use crate::happening::{Happening, What};
+use crate::host::Host;
+use crate::record::Refused;
+use crate::server::Server;
+use crate::server::known::{Item, Known};
+use crate::server::slot::Slot;
+use crate::tally::Errand;
+
+/// The longest wait for a newer list where an older one can be given.
+const KNOWN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time that one server has to list, its start not counted, where all are waited for until they have.
+const LIST_TIME: Duration = Duration::from_secs(30);
+
+/// Items of all servers above which their names are matched on a thread of its own: calls share the runtime's threads.
+const MANY_ITEMS: usize = 4_096;
+
+/// Time for a server that came up while others were waited for to list what it offers.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a listing waits for servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Waits this long, then answers with what is known; a server that is being started is not waited for where a
+    /// list is known.
+    AtMost(Duration),
+    /// Waits until each server has listed, its start included, or has failed. Of several servers, sleeping ones whose
+    /// lists are known are not woken.
+    UntilListed,
+}
+
+impl From<Duration> for Patience {
+    fn from(time: Duration) -> Self {
+        Self::AtMost(time)
+    }
+}
+
+/// The items of one kind that a caller may use of one server.
+#[derive(Debug, Clone)]
+pub struct ServerListing {
+    /// The server.
+    pub server: ServerName,
+    /// The items in the server's order.
+    pub items: Vec<ListedItem>,
+    /// Resources and templates that are left out because another server owns them.
+    pub shadowed: Vec<ShadowedItem>,
+    /// Why the items are the last known ones, or none.
+    pub error: Option<CallError>,
+    /// Whether any list of the server is known, though it may be empty.
+    pub is_known: bool,
+    /// How much longer the server says that they are good.
+    pub ttl: Duration,
+    /// Whether the server says that everybody may see its list.
+    pub is_public: bool,
+}
+
+/// An item and the name under which its scope shows it.
+#[derive(Debug, Clone)]
+pub struct ListedItem {
+    /// `server__name` for tools and prompts of all servers; else the server's own name or URI.
+    pub exposed: Arc<str>,
+    /// The item as its server defines it.
+    pub item: Item,
+}
+
+/// A resource or template that another server answers for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShadowedItem {
+    /// The URI or template.
+    pub uri: Arc<str>,
+    /// The server that answers for it.
+    pub owner: ServerName,
+}
+
+impl ServerListing {
+    /// Fails where no list is known.
+    pub fn known(self) -> Result<Self, CallError> {
+        match self.error {
+            Some(error) if !self.is_known => Err(error),
+            _ => Ok(self),
+        }
+    }
+}
+
+impl Host {
+    /// Lists tools, prompts, resources or templates that a caller may use, sorted by server. One server that fails is
+    /// told of in its place and spoils nothing. A scope of one server asks that server; one that the caller may not
+    /// see is recorded, and told as one that does not exist.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        scope: &Scope,
+        kind: Kind,
+        patience: impl Into<Patience>,
+    ) -> Vec<ServerListing> {
+        let patience = patience.into();
+        match scope {
+            Scope::All => self.list_all(caller, kind, patience).await,
+            Scope::Server(name) => match self.visible_server(caller, name.as_str()) {
+                Ok(server) => vec![self.list_of(caller, &server, kind, (patience, Reach::One)).await],
+                Err(error) => {
+                    let refused = Refused { server: name.as_str(), method: kind.method(), item: None };
+                    self.record_refusal(caller, refused);
+                    vec![nothing(name, Some(error))]
+                }
+            },
+        }
+    }
+
+    /// Asks one server for its list. Returns why none is known, with all details: whoever is told gets it
+    /// [without](Self::without_details) those that it may not read.
+    pub(crate) async fn ask_for_list(
+        &self,
+        caller: &Caller,
+        server: &str,
+        kind: Kind,
+        patience: Duration,
+    ) -> Result<(), CallError> {
+        let slot = self.visible_server(caller, server)?.slot(caller)?;
+        match self.list_within(&slot, caller, kind, patience).await {
+            (None, Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn list_all(&self, caller: &Caller, kind: Kind, patience: Patience) -> Vec<ServerListing> {
+        let mut asking = JoinSet::new();
+        for server in self.visible_servers(caller) {
+            let (host, caller) = (self.clone(), caller.clone());
+            asking.spawn(async move { host.list_of(&caller, &server, kind, (patience, Reach::All)).await });
+        }
+        let mut listings: Vec<ServerListing> = Vec::new();
+        while let Some(joined) = asking.join_next().await {
+            listings.extend(joined);
+        }
+        if let Patience::AtMost(time) = patience {
+            self.list_late(caller, kind, time, &mut listings).await;
+        }
+        listings.sort_by(|a, b| a.server.cmp(&b.server));
+        let is_long = listings.iter().map(|listing| listing.items.len()).sum::<usize>() > MANY_ITEMS;
+        let host = self.clone();
+        let expose = move || {
+            host.expose(kind, &mut listings);
+            listings
+        };
+        match is_long {
+            true => tokio::task::spawn_blocking(expose).await.unwrap_or_default(),
+            false => expose(),
+        }
+    }
+
+    /// Asks servers again that came up while others were waited for: they have something newer to list.
+    async fn list_late(
+        &self,
+        caller: &Caller,
+        kind: Kind,
+        patience: Duration,
+        listings: &mut Vec<ServerListing>,
+    ) {
+        let is_late =
+            |listing: &&ServerListing| listing.error.as_ref().is_some_and(CallError::is_start_under_way);
+        let late: Vec<ServerName> =
+            listings.iter().filter(is_late).map(|listing| listing.server.clone()).collect();
+        let mut again = JoinSet::new();
+        for server in late.iter().filter_map(|name| self.server(name.as_str()).ok()) {
+            if server.existing_slot(caller).is_some_and(|slot| slot.live().is_some()) {
+                let (host, caller) = (self.clone(), caller.clone());
+                let patience = Patience::AtMost(patience.min(AGAIN));
+                again
+                    .spawn(async move { host.list_of(&caller, &server, kind, (patience, Reach::All)).await });
+            }
+        }
+        while let Some(joined) = again.join_next().await {
+            let Some(newer) = joined.ok().filter(|newer| newer.error.is_none()) else { continue };
+            listings.retain(|listing| listing.server != newer.server);
+            listings.push(newer);
+        }
+    }
+
+    async fn list_of(
+        &self,
+        caller: &Caller,
+        server: &Server,
+        kind: Kind,
+        (patience, reach): (Patience, Reach),
+    ) -> ServerListing {
+        let name = &server.spec.name;
+        let slot = match server.slot(caller) {
+            Ok(slot) => slot,
+            Err(error) => return nothing(name, Some(error)),
+        };
+        if reach == Reach::All
+            && let Some(known) = self.list_of_sleeper(&slot, caller, kind).await
+        {
+            return self.filter(caller, server, kind, &known);
+        }
+        let (known, error) = match patience {
+            Patience::AtMost(time) => self.list_within(&slot, caller, kind, time).await,
+            Patience::UntilListed => match self.list_now(&slot, caller, kind, reach).await {
+                Ok(known) => (Some(known), None),
+                Err(error) => (None, Some(error)),
+            },
+        };
+        let error = error.map(|error| self.without_details(caller, error));
+        match known {
+            Some(known) => self.filter(caller, server, kind, &known).beside(error),
+            None => nothing(name, error),
+        }
+    }
+
+    /// Waits for a server's list, and for its start.
+    async fn list_now(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+        reach: Reach,
+    ) -> Result<Arc<Known>, CallError> {
+        let _in_flight = self.count_in(caller, Errand::Look)?;
+        if reach == Reach::One {
+            return self.current_list(slot, caller, kind).await;
+        }
+        let listing = async {
+            tokio::select! {
+                biased;
+                listed = self.current_list(slot, caller, kind) => listed,
+                error = slot.until_start_failed() => Err(error),
+            }
+        };
+        tokio::pin!(listing);
+        loop {
+            match timeout(LIST_TIME, &mut listing).await {
+                Ok(listed) => return listed,
+                // A start has a limit of its own.
+                Err(_) if slot.is_coming_up() => {}
+                Err(_) => return Err(slot.list_timed_out(LIST_TIME)),
+            }
+        }
+    }
+
+    /// Gives items the names under which they can be called among those of all servers, and leaves out URIs that
+    /// another server owns.
+    fn expose(&self, kind: Kind, listings: &mut [ServerListing]) {
+        let tables = self.catalog().tables(self);
+        match tables.named(kind) {
+            Some(table) => {
+                for listing in listings {
+                    let server = &listing.server;
+                    // An item that is gone since the list was made has no name, and could not be called.
+                    listing.items.retain_mut(|listed| match table.exposed(server, &listed.item.name) {
+                        Some(exposed) => {
+                            listed.exposed = Arc::clone(exposed);
+                            true
+                        }
+                        None => false,
+                    });
+                }
+            }
+            None => leave_out_shadowed(&tables, kind, listings),
+        }
+    }
+
+    /// The known list of a lazy server that sleeps, which is not woken for it.
+    pub(crate) async fn list_of_sleeper(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+    ) -> Option<Arc<Known>> {
+        if !slot.spec.lazy || slot.is_active() {
+            return None;
+        }
+        if let Some(pinned) = self.pinned_instead(slot, kind) {
+            return Some(pinned);
+        }
+        self.recall_lists(slot).await;
+        slot.known_to(caller, kind)
+    }
+
+    /// The list, or the last known one and why it is that. The asking goes
+    /// on when the patience has ended.
+    pub(crate) async fn list_within(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+        patience: Duration,
+    ) -> (Option<Arc<Known>>, Option<CallError>) {
+        if let Some(known) = slot.fresh_list(caller, kind) {
+            return (Some(known), None);
+        }
+        self.recall_lists(slot).await;
+        // A server that was waited for in vain before is not waited for as long again, and one whose last start failed
+        // not at all: its next start may take as long and fail as well.
+        let has_missed = slot.shelf(kind).is_missed.load(Ordering::Acquire);
+        let is_brief = has_missed || self.last_list(slot, caller, kind).is_some();
+        let has_failed = slot.has_failed_start();
+        let patience = match is_brief {
+            _ if has_failed => Duration::ZERO,
+            true if slot.is_coming_up() => Duration::ZERO,
+            true => patience.min(KNOWN_PATIENCE),
+            false => patience,
+        };
+        let missed = |error| {
+            slot.shelf(kind).is_missed.store(true, Ordering::Release);
+            (self.last_list(slot, caller, kind), Some(error))
+        };
+        let round = async {
+            tokio::select! {
+                biased;
+                outcome = self.share_round(slot, caller, kind) => Ok(outcome),
+                // The round goes on, and what it brings is announced.
+                error = slot.until_start_failed() => Err(error),
+            }
+        };
+        match timeout(patience, round).await {
+            Ok(Ok(Ok(known))) => (Some(known), None),
+            Ok(Ok(Err(error))) if slot.live().is_some() => (self.last_list(slot, caller, kind), Some(error)),
+            Ok(Ok(Err(error))) => missed(error),
+            Ok(Err(error)) => missed(error),
+            Err(_) if has_failed => missed(slot.failed(&slot.desk())),
+            Err(_) => missed(slot.list_timed_out(patience)),
+        }
+    }
+
+    /// Waits for the round that is under way, or makes one in a task of its
+    /// own. Only that task outlives whoever wanted the list, so there is never
+    /// more than one of them for a list.
+    async fn share_round(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+    ) -> Result<Arc<Known>, CallError> {
+        let listing = match slot.join_round(caller, kind).await? {
+            Round::Shared(outcome) => return outcome,
+            Round::Own(listing) => listing,
+        };
+        let in_flight = self.count_in(caller, Errand::Look)?;
+        let (host, asked, caller) = (self.clone(), Arc::clone(slot), caller.clone());
+        let round = tokio::spawn(async move {
+            let _in_flight = in_flight;
+            host.ask_round(&asked, (&caller, kind), listing).await
+        });
+        round.await.unwrap_or_else(|_| Err(slot.vanished()))
+    }
+
+    /// Filters a list by the rules of calls.
+    fn filter(&self, caller: &Caller, server: &Server, kind: Kind, known: &Known) -> ServerListing {
+        let usable = self.approved(server, kind, known).filter(|item| {
+            sabotage!(UnfilteredList, return true);
+            self.may_use_item(caller, server, kind, &item.name)
+        });
+        let listed = |item: &Item| ListedItem { exposed: Arc::clone(&item.name), item: item.clone() };
+        ServerListing {
+            server: server.spec.name.clone(),
+            items: usable.map(listed).collect(),
+            shadowed: Vec::new(),
+            error: None,
+            is_known: true,
+            ttl: known.remaining(),
+            is_public: known.is_public,
+        }
+    }
+
+    /// Items kept of a list of a server; a server that is gone has none.
+    pub fn list_cap(&self, server: &str, kind: Kind) -> usize {
+        self.server(server).map_or(0, |server| kind.cap(&server.spec))
+    }
+
+    /// Rises whenever a known list of any server changes, or a server comes or goes.
+    pub fn lists_version(&self) -> u64 {
+        self.shared().bus.version()
+    }
+
+    /// What is known now, of every server once, sorted by server and not
+    /// filtered: whoever may not use an item learns so from the call. Pinned
+    /// tools are known. Nobody is asked.
+    pub(crate) fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<Item>)> {
+        let registry = self.shared().registry.load();
+        let known = |server: &Arc<Server>| {
+            let mut items = server.known_items(kind);
+            self.add_pinned(server, kind, &mut items);
+            (server.spec.name.clone(), items)
+        };
+        registry.values().map(known).collect()
+    }
+}
+
+impl Host {
+    /// Returns the names of all servers in the order of their registration; one that was replaced keeps its place.
+    pub fn ranked_servers(&self) -> Vec<ServerName> {
+        let registry = self.shared().registry.load();
+        let mut servers: Vec<&Arc<Server>> = registry.values().collect();
+        servers.sort_by_key(|server| server.rank);
+        servers.into_iter().map(|server| server.spec.name.clone()).collect()
+    }
+
+    /// Returns the known resources or templates of every server, in the order of [`Self::ranked_servers`]. Asks no
+    /// server.
+    pub(crate) fn claimed(&self, kind: Kind) -> Vec<Claimed> {
+        let registry = self.shared().registry.load();
+        let claimed = |server: ServerName| {
+            let items = registry.get(&server)?.known_list(kind);
+            let items = items.map(|items| {
+                let claim = |item: Item| (Arc::clone(&item.name), self.is_pinned(&server, kind, &item.name));
+                items.into_iter().map(claim).collect()
+            });
+            Some(Claimed { server, items })
+        };
+        self.ranked_servers().into_iter().filter_map(claimed).collect()
+    }
+
+    /// Reports that a server lists a resource or template that another server owns.
+    pub(crate) fn report_shadowed(&self, server: &ServerName, uri: &str, owner: &ServerName) {
+        tracing::warn!(%server, %uri, %owner, "a server lists a resource that another one answers for");
+        let what = What::ResourceShadowed { uri, owner: owner.as_str() };
+        self.happened(&Happening::of(server.as_str(), what));
+    }
+}
+
+impl ServerListing {
+    /// Says why the items are not newer; such ones are good for no time.
+    fn beside(mut self, error: Option<CallError>) -> Self {
+        if error.is_some() {
+            (self.error, self.ttl) = (error, Duration::ZERO);
+        }
+        self
+    }
+}
+
+/// Whether one server is listed or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    One,
+    All,
+}
+
+fn nothing(server: &ServerName, error: Option<CallError>) -> ServerListing {
+    ServerListing {
+        server: server.clone(),
+        items: Vec::new(),
+        shadowed: Vec::new(),
+        error,
+        is_known: false,
+        ttl: Duration::ZERO,
+        is_public: false,
+    }
+}
+
+/// Leaves each URI and template to its owner among the servers that list it, and to its first entry there.
+fn leave_out_shadowed(tables: &Tables, kind: Kind, listings: &mut [ServerListing]) {
+    let mut listing_it: HashMap<Arc<str>, Vec<ServerName>> = HashMap::new();
+    for listing in &*listings {
+        for listed in &listing.items {
+            listing_it.entry(Arc::clone(&listed.item.name)).or_default().push(listing.server.clone());
+        }
+    }
+    let contested = listing_it.into_iter().filter(|(_, servers)| servers.len() > 1);
+    let owners: HashMap<Arc<str>, ServerName> = contested
+        .filter_map(|(uri, servers)| {
+            let may = |server: &ServerName| servers.contains(server);
+            let owner = match kind {
+                Kind::Templates => tables.resources.owner_of_template(&uri, may),
+                _ => tables.resources.owner_of_listed(&uri, may),
+            };
+            let owner = owner?.clone();
+            Some((uri, owner))
+        })
+        .collect();
+    let mut seen = HashSet::new();
+    for ServerListing { server, items, shadowed, .. } in listings {
+        items.retain(|listed| {
+            let uri = &listed.item.name;
+            match owners.get(uri).filter(|owner| *owner != server) {
+                Some(owner) => {
+                    shadowed.push(ShadowedItem { uri: Arc::clone(uri), owner: owner.clone() });
+                    false
+                }
+                None => seen.insert(Arc::clone(uri)),
+            }
+        });
+    }
+}

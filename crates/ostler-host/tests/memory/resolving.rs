@@ -1,0 +1,172 @@
+//! One list, one resolution: what a caller is shown is what it can use, and policy is asked once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ostler_core::config::Role;
+use ostler_host::{Arguments, Caller, Kind, Request, Rules, Scope, ServerName};
+use ostler_testkit::{Asked, Reply, Script, World};
+use ostler_wire::Params;
+use proptest::prelude::*;
+use serde_json::json;
+use tracing::span;
+
+use crate::secs;
+
+const SERVERS: [&str; 3] = ["a", "b", "c"];
+const ITEMS: [&str; 3] = ["x", "y", "z"];
+const KINDS: [Kind; 3] = [Kind::Tools, Kind::Prompts, Kind::Resources];
+
+/// Rules that random configs are made of; `#` stands for a server and `$` for an item.
+const PATTERNS: [&str; 8] =
+    ["*", "#/*", "#/$", "*/$", "#/prompt:$", "*/prompt:*", "#/resource:t://$", "*/resource:*"];
+
+fn script() -> Script {
+    let seen = |asked: &Asked| {
+        let list = |key: &str, begin: &str| {
+            let names = ITEMS.map(|item| format!("{begin}{item}"));
+            json!(names.map(|name| json!({key: name, "name": name})))
+        };
+        let (member, list) = match asked.method.as_str() {
+            "prompts/list" => ("prompts", list("name", "")),
+            "resources/list" => ("resources", list("uri", "t://")),
+            "resources/templates/list" => ("resourceTemplates", json!([])),
+            _ => ("content", json!([])),
+        };
+        Reply::result(json!({member: list}).to_string())
+    };
+    let capabilities = r#"{"tools":{},"prompts":{},"resources":{}}"#;
+    let script =
+        ITEMS.iter().fold(Script::new().capabilities(capabilities), |script, item| script.tool(item));
+    ["prompts/list", "resources/list", "resources/templates/list"]
+        .iter()
+        .fold(script, |script, method| script.on(method, seen))
+}
+
+fn pattern() -> impl Strategy<Value = String> {
+    let parts = (
+        prop::sample::select(&PATTERNS[..]),
+        prop::sample::select(&SERVERS[..]),
+        prop::sample::select(&ITEMS[..]),
+    );
+    parts.prop_map(|(pattern, server, item)| pattern.replace('#', server).replace('$', item))
+}
+
+fn role() -> impl Strategy<Value = Role> {
+    (prop::collection::vec(pattern(), 0..4), prop::collection::vec(pattern(), 0..3))
+        .prop_map(|(allow, deny)| Role { allow, deny, budget: None, max_in_flight: None })
+}
+
+/// A request for an item, by the name under which a scope shows it.
+fn request<'a>(caller: &'a Caller, kind: Kind, name: &str) -> Request<'a> {
+    match kind {
+        Kind::Tools => Request::tool(caller, name, Arguments::none()).unwrap(),
+        Kind::Prompts => Request::new(caller, "prompts/get", Params::prompt_get(name, None).unwrap()),
+        _ => Request::new(caller, "resources/read", Params::resource_read(name)),
+    }
+}
+
+/// Server and own name of each item that resolves.
+async fn usable(world: &World, caller: &Caller, scope: &Scope, kind: Kind) -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for server in SERVERS {
+        for item in ITEMS {
+            let own = if kind == Kind::Resources { format!("t://{item}") } else { item.to_owned() };
+            let name = match scope {
+                Scope::All if kind != Kind::Resources => format!("{server}__{item}"),
+                _ => own.clone(),
+            };
+            if scope.server().is_some_and(|only| only.as_str() != server) {
+                continue;
+            }
+            if let Ok(target) = world.host.resolve(scope, request(caller, kind, &name)).await
+                && !target.is_hidden()
+            {
+                found.insert((target.server().to_string(), own));
+            }
+        }
+    }
+    found
+}
+
+async fn check(roles: &BTreeMap<String, Role>) -> Result<(), TestCaseError> {
+    let world = World::new().server("a", script()).server("b", script()).server("c", script()).open().await;
+    world.host.set_rules(Rules::of(roles));
+    let scopes = SERVERS.map(|server| Scope::Server(ServerName::new(server).unwrap()));
+    for role in roles.keys().map(String::as_str).chain(["nobody", "local"]) {
+        let caller = Caller::new("ada", role);
+        for scope in [Scope::All].iter().chain(&scopes) {
+            for kind in KINDS {
+                let listed: BTreeSet<(String, String)> = world
+                    .host
+                    .list(&caller, scope, kind, secs(10))
+                    .await
+                    .into_iter()
+                    .flat_map(|listing| {
+                        let server = listing.server.to_string();
+                        listing
+                            .items
+                            .into_iter()
+                            .map(move |listed| (server.clone(), listed.item.name.to_string()))
+                    })
+                    .collect();
+                let usable = usable(&world, &caller, scope, kind).await;
+                prop_assert_eq!(listed, usable, "{} {:?} {:?}", role, scope, kind);
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_listed_is_what_resolves_for_every_role_scope_and_kind(
+        roles in prop::collection::btree_map("[pq]", role(), 1..3)
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(check(&roles))?;
+    }
+}
+
+/// Counts the times that the rules are asked.
+#[derive(Clone, Default)]
+struct Verdicts(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Verdicts {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "ostler::policy"
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn policy_is_asked_once_for_a_call() {
+    let world = World::new().server("a", Script::echo()).server("b", Script::echo()).open().await;
+    let role = Role { allow: vec!["a/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
+    world.host.set_rules(Rules::of(&[("dev".to_owned(), role)].into()));
+    let caller = Caller::new("ada", "dev");
+    let scopes = [(Scope::All, "a__echo"), (Scope::Server(ServerName::new("a").unwrap()), "echo")];
+    for (scope, name) in &scopes {
+        let call = async || {
+            let target = world.host.resolve(scope, request(&caller, Kind::Tools, name)).await.unwrap();
+            world.host.send(target).await.unwrap()
+        };
+        call().await;
+        let verdicts = Verdicts::default();
+        let _guard = tracing::subscriber::set_default(verdicts.clone());
+        call().await;
+        assert_eq!(verdicts.0.load(Ordering::Relaxed), 1, "{scope:?}");
+    }
+}
