@@ -90,18 +90,8 @@ impl Over {
     /// Of a stream that lasts as long as its client wants: it ends when the
     /// time of the credential is over.
     pub(crate) fn of_long(pass: Option<Pass>) -> Self {
-        Self::at(pass, Standing::Expired)
-    }
-
-    /// Of a request, which may finish unless the credential is taken back.
-    pub(crate) fn of_request(pass: Option<Pass>) -> Self {
-        Self::at(pass, Standing::Revoked)
-    }
-
-    fn at(pass: Option<Pass>, standing: Standing) -> Self {
         Self(pass.map(|pass| {
-            let end: Pin<Box<dyn Future<Output = ()> + Send>> =
-                Box::pin(async move { pass.at_least(standing).await });
+            let end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move { pass.over().await });
             end
         }))
     }
@@ -119,6 +109,15 @@ impl Over {
 mod tests {
     use super::*;
 
+    /// Tells whether requests under way are ended.
+    fn is_revoked(pass: &Pass) -> impl FnMut() -> bool {
+        let mut revoked: Pin<Box<dyn Future<Output = ()>>> = Box::pin({
+            let pass = pass.clone();
+            async move { pass.revoked().await }
+        });
+        move || revoked.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
     #[tokio::test]
     async fn what_lasts_ends_with_the_time_and_a_request_only_when_it_is_taken_back() {
         let pass = Pass::new();
@@ -126,13 +125,13 @@ mod tests {
             let mut cx = Context::from_waker(std::task::Waker::noop());
             over.has_come(&mut cx)
         };
-        let (mut long, mut request) =
-            (Over::of_long(Some(pass.clone())), Over::of_request(Some(pass.clone())));
-        assert!(!come(&mut long) && !come(&mut request));
+        let mut long = Over::of_long(Some(pass.clone()));
+        let mut request = is_revoked(&pass);
+        assert!(!come(&mut long) && !request());
         pass.expire();
-        assert!(come(&mut long) && !come(&mut request));
+        assert!(come(&mut long) && !request());
         pass.revoke();
-        assert!(come(&mut request));
+        assert!(request());
         pass.expire();
         assert_eq!(pass.standing(), Standing::Revoked);
         assert!(!come(&mut Over::of_long(None)));

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use self::leaving::Leaving;
 use crate::answer;
+use crate::exchange::Reply;
 use crate::gateway::{Gateway, Shared};
 use crate::kept::Kept;
 use crate::opening::Introduction;
@@ -150,7 +151,10 @@ impl Sessions {
             open.take_out(is_over)
         };
         // Ended behind the lock: that takes other locks.
-        ended.iter().for_each(|session| end(gateway, session));
+        for session in &ended {
+            session.calls.answer_all(|id| Reply::revoked().frame(Some(id)));
+            end(gateway, session);
+        }
         ended.len()
     }
 

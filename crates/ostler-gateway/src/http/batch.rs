@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::payload::Response;
 use super::refuse::{body, empty, refuse};
-use super::{Ask, Visit, legacy};
+use super::{Ask, Visit, enter, legacy};
 use crate::answer::answer;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::outlet::Outlet;
@@ -76,9 +76,11 @@ async fn answers(visit: &Visit, session: &InUse, batch: Vec<Bytes>) -> Vec<Vec<u
                         answers[at] = Some(broken.frame(Some(&id)));
                         let gateway = visit.gateway.clone();
                         let mut exchange = exchange(visit, session, Ask { id: id.clone(), method, params });
-                        running.spawn(
-                            async move { (at, answer(&gateway, &mut exchange).await.frame(Some(&id))) },
-                        );
+                        let pass = visit.pass.clone();
+                        running.spawn(async move {
+                            let answering = answer(&gateway, &mut exchange);
+                            (at, enter::unless_revoked(pass, answering).await.frame(Some(&id)))
+                        });
                     }
                     Err(why) => {
                         let refusal = Reply::refusal(code::INVALID_PARAMS, &why.to_string());

@@ -7,7 +7,6 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use ostler_core::name::ServerName;
 use ostler_host::{Circle, VIA_HEADER};
-use ostler_wire::code;
 
 use super::payload::Response;
 use super::refuse::refuse;
@@ -15,6 +14,7 @@ use super::{Transport, gate, metadata};
 use crate::auth::{Admitted, Check, Knock, Unauthorized};
 use crate::exchange::Reply;
 use crate::gateway::Gateway;
+use crate::pass::Pass;
 
 /// How long a credential may take to be checked. Its keys may have to be
 /// fetched, which has a shorter limit of its own.
@@ -83,15 +83,32 @@ fn unauthorized(why: &Unauthorized, metadata: Option<&str>) -> Response {
 
 const TAKEN_BACK: &str = "the token was taken back";
 
-/// For a request whose credential was taken back while it was under way.
+/// Refuses a request whose credential was revoked before it was read.
 pub(super) fn taken_back() -> Response {
     unauthorized(&Unauthorized::invalid(TAKEN_BACK), None)
 }
 
-/// The same where the status is out already.
-pub(super) fn taken_back_reply() -> Reply {
-    Reply::refusal(code::INVALID_REQUEST, TAKEN_BACK)
+/// Answers a request, or ends it when its credential is revoked. Whether its server has run it is not known then.
+pub(super) async fn unless_revoked(pass: Option<Pass>, answering: impl Future<Output = Reply>) -> Reply {
+    let Some(pass) = pass else { return answering.await };
+    tokio::select! {
+        biased;
+        reply = answering => reply,
+        () = pass.revoked() => Reply::revoked(),
+    }
 }
+
+impl Reply {
+    /// The end of a request whose credential was revoked while it was under way.
+    pub(crate) fn revoked() -> Self {
+        let data = br#"{"code":"outcome-unknown","delivery":"unknown","hint":"find out whether it has run before you send it again with another token"}"#;
+        let message = "outcome unknown: the token was taken back while the request was under way";
+        Self::error(OUTCOME_UNKNOWN, message, Some(data))
+    }
+}
+
+/// Code of the error `outcome-unknown`.
+const OUTCOME_UNKNOWN: i64 = -31003;
 
 fn late() -> Response {
     let mut response =

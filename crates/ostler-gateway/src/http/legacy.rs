@@ -137,7 +137,11 @@ impl Run {
         };
         let gateway: Gateway = visit.gateway.clone();
         // Boxed because it may have to move into a task of its own.
-        let answering = Box::pin(async move { answer(&gateway, &mut exchange).await });
+        let pass = visit.pass.clone();
+        let answering =
+            Box::pin(
+                async move { super::enter::unless_revoked(pass, answer(&gateway, &mut exchange)).await },
+            );
         Self { answering, session, queue, id: ask.id }
     }
 

@@ -168,16 +168,7 @@ where
         Err(refusal) => return *refusal,
     };
     let response = match visit.method.clone() {
-        Method::POST => match visit.pass.clone() {
-            None => post::post(visit, body).await,
-            // Dropped like the request of a client that leaves; what a session
-            // would run on for is ended with the session.
-            Some(pass) => tokio::select! {
-                biased;
-                response = post::post(visit, body) => response,
-                () = pass.revoked() => enter::taken_back(),
-            },
-        },
+        Method::POST => post::post(visit, body).await,
         Method::GET => get::get(visit),
         Method::DELETE => get::delete(&visit),
         _ => not_allowed(),

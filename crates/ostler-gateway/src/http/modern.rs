@@ -61,7 +61,9 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         outlet,
     };
     // Boxed because it may have to move into the body of the response.
-    let mut answering: Answering = Box::pin(async move { answer(&gateway, &mut exchange).await });
+    let revocable = pass.clone();
+    let mut answering: Answering =
+        Box::pin(async move { enter::unless_revoked(revocable, answer(&gateway, &mut exchange)).await });
     if !accepts.events {
         drop(frames);
         return respond(&answering.await, &id);
@@ -71,7 +73,7 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         First::Answer(reply) => Box::pin(std::future::ready(reply)),
         First::Frame | First::Silence => answering,
     };
-    let over = if place.is_some() { Over::of_long(pass) } else { Over::of_request(pass) };
+    let over = if place.is_some() { Over::of_long(pass) } else { Over::default() };
     let keep_alive = KeepAlive::new(keep_alive);
     Stream { answering: Some(answering), frames, id, keep_alive, place, over }.respond()
 }
@@ -155,8 +157,7 @@ impl http_body::Body for Stream {
             // Dropped now, so that the request is cancelled even if nobody drops the body.
             this.answering = None;
             // A listen has no answer to wait for; its end says enough.
-            let last = this.place.is_none().then(|| this.last_event(&enter::taken_back_reply()));
-            return Poll::Ready(last.map(|last| Ok(Frame::data(last.into()))));
+            return Poll::Ready(None);
         }
         let reply = answering.as_mut().poll(cx);
         let mut out = Vec::new();

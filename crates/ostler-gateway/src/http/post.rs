@@ -7,7 +7,7 @@ use ostler_wire::{MODERN_VERSION, Malformed, Message, Params, code};
 use super::accept::is_json;
 use super::payload::Response;
 use super::refuse::{PROTOCOL_VERSION, SESSION_ID, empty, json, refuse};
-use super::{Ask, Visit, batch, body, legacy, modern};
+use super::{Ask, Visit, batch, body, enter, legacy, modern};
 use crate::answer;
 use crate::exchange::Reply;
 
@@ -23,7 +23,16 @@ where
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
     }
     let options = &visit.gateway.0.options;
-    let body = match body::read(body, options.max_body, options.body_timeout).await {
+    let reading = body::read(body, options.max_body, options.body_timeout);
+    let read = match &visit.pass {
+        None => reading.await,
+        Some(pass) => tokio::select! {
+            biased;
+            read = reading => read,
+            () = pass.revoked() => return enter::taken_back(),
+        },
+    };
+    let body = match read {
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };

@@ -232,7 +232,7 @@ async fn a_credential_that_is_taken_back_ends_the_sessions_of_its_caller_and_of_
 }
 
 #[tokio::test]
-async fn a_credential_that_is_taken_back_ends_what_is_under_way() {
+async fn a_call_whose_credential_is_taken_back_ends_as_unknown_by_its_id() {
     let params = r#"{"name":"fake__sleep","arguments":{"ms":60000}}"#;
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let modern = format!(r#"{},{meta}}}"#, &params[..params.len() - 1]);
@@ -257,7 +257,30 @@ async fn a_credential_that_is_taken_back_ends_what_is_under_way() {
         let in_flight = || scene.world.host.status_of("fake").unwrap().in_flight;
         eventually("the call is under way", PATIENCE, || in_flight() == 1).await;
         scene.ada.revoke();
-        assert_eq!(client.head_and_body().await.status, 401, "{accept} {is_batch}");
+        let answer: serde_json::Value = serde_json::from_str(&client.head_and_body().await.body).unwrap();
+        let answer = if is_batch { &answer[0] } else { &answer };
+        let said = (&answer["id"], &answer["error"]["code"], &answer["error"]["data"]["delivery"]);
+        assert_eq!(said, (&9.into(), &(-31003).into(), &"unknown".into()), "{accept} {is_batch}: {answer}");
+        eventually("the call is given up", PATIENCE, || in_flight() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_a_session_whose_credential_is_taken_back_ends_as_unknown_too() {
+    for accept in ["application/json", "application/json, text/event-stream"] {
+        let scene = scene(None).await;
+        scene.world.host.spawn(&Caller::local(), fake_spec("fake", &[])).await.unwrap();
+        let params = r#"{"name":"fake__sleep","arguments":{"ms":60000}}"#;
+        let call = format!(r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{params}}}"#);
+        let request = Request::post(call).in_session(&scene.session().await);
+        let mut client = scene.world.connect().await;
+        client.start(request.with("Accept", accept).by("ada")).await;
+        let in_flight = || scene.world.host.status_of("fake").unwrap().in_flight;
+        eventually("the call is under way", PATIENCE, || in_flight() == 1).await;
+        scene.ada.revoke();
+        scene.world.gateway.end_callers(|caller| caller.principal() == "ada");
+        let answer = client.head_and_body().await.json();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&9.into(), &(-31003).into()), "{answer}");
         eventually("the call is given up", PATIENCE, || in_flight() == 0).await;
     }
 }
@@ -285,6 +308,6 @@ async fn a_streamed_call_whose_credential_is_taken_back_says_so_at_its_end() {
     }
     let said = last.strip_prefix("event: message\ndata: ").expect("the last event is an answer");
     let said: serde_json::Value = serde_json::from_str(said).unwrap();
-    assert_eq!((&said["id"], &said["error"]["code"]), (&9.into(), &(-32600).into()));
+    assert_eq!((&said["id"], &said["error"]["code"]), (&9.into(), &(-31003).into()));
     eventually("the call is given up", PATIENCE, || in_flight() == 0).await;
 }

@@ -14,6 +14,8 @@ async fn world() -> (World, Arc<Mutex<Vec<String>>>) {
     let ended: Arc<Mutex<Vec<String>>> = Arc::default();
     let ends = Arc::clone(&ended);
     world.host.spawn(&Caller::local(), fake_spec("fake", &[])).await.unwrap();
+    // Known from here on, so that what is in flight is calls and no list.
+    world.host.tools(&Caller::local(), "fake").await.unwrap();
     world.host.set_recorder(Some(Arc::new(move |record| ends.lock().unwrap().push(record.outcome.into()))));
     (world, ended)
 }

@@ -156,8 +156,14 @@ impl Response {
             .map(|(_, value)| value.as_str())
     }
 
+    /// The answer, which is the last event of a stream where the answer was slow.
     pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|why| panic!("{why}: {self:?}"))
+        let text = match self.header("content-type") {
+            Some("text/event-stream") => self.body.lines().rev().find_map(|line| line.strip_prefix("data: ")),
+            _ => None,
+        };
+        let text = text.unwrap_or(&self.body);
+        serde_json::from_str(text).unwrap_or_else(|why| panic!("{why}: {self:?}"))
     }
 
     pub(crate) fn code(&self) -> i64 {

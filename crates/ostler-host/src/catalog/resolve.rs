@@ -98,6 +98,9 @@ impl fmt::Debug for Target<'_> {
 /// An error, and the rule that hides what it is about.
 type Refusal = (CallError, Option<String>);
 
+/// The server of a request, the slot that its caller uses, and the rule that hides what it wants.
+type Judged = (Arc<Server>, Arc<Slot>, Option<String>);
+
 impl Host {
     /// Finds the server of a request and asks policy about it, once. A refusal is recorded, and never tells what is
     /// hidden from what is missing. Lists are fetched again where a name or URI is not known.
@@ -157,7 +160,7 @@ impl Host {
         }
     }
 
-    fn judged(&self, request: &mut Request<'_>) -> Result<(Arc<Server>, Arc<Slot>, Option<String>), Refusal> {
+    fn judged(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
         let plain = |error: CallError| (error, None);
         self.open_request(request).map_err(plain)?;
         let found = self.shared().registry.load().get(request.server()).cloned();
