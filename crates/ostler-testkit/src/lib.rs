@@ -20,6 +20,7 @@
 
 #![expect(clippy::expect_used, reason = "a test that can't be set up fails, and says why")]
 
+mod held_port;
 mod list;
 mod nats;
 mod parrot;
@@ -32,6 +33,7 @@ mod session;
 mod stage;
 mod world;
 
+pub use held_port::HeldPort;
 pub use list::list_one;
 pub use nats::{NatsServer, NatsSetup, NatsVersion};
 pub use parrot::Parrot;

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_chaos::history::{Event, Occasion, Way};
-use ostler_testkit::{NatsServer, NatsVersion};
-use tokio::net::TcpListener;
+use ostler_testkit::{HeldPort, NatsServer, NatsVersion};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -173,11 +172,12 @@ async fn set_up(folder: &Path, options: &Options, plan: &Plan) -> anyhow::Result
     }
     let mut acts = plan.acts.clone();
     acts.retain(|act| broker.is_some() || !act.needs_broker());
-    site.ports.web = free_port().await?;
+    // Both are started again at the same place.
+    let ports = [HeldPort::new(), HeldPort::new()];
+    [site.ports.web, site.ports.daemon] = [ports[0].address().port(), ports[1].address().port()];
     site.configure(Shape::default())?;
     std::fs::write(site.folder.join("hostile.json"), hostile_lists())?;
     site.make_tokens().await?;
-    site.ports.daemon = Daemon::first(&mut site).await?;
     let front = Proxy::start(site.ports.daemon).await?;
     site.ports.cuttable = front.port;
     let site = Arc::new(site);
@@ -199,13 +199,9 @@ async fn set_up(folder: &Path, options: &Options, plan: &Plan) -> anyhow::Result
         censuses: JoinSet::new(),
         mishaps: Vec::new(),
         is_over: watch::Sender::new(false).subscribe(),
+        _ports: ports,
     };
     Ok((site, nemesis))
-}
-
-/// A port that nobody listens on; whoever takes it next is most likely this run.
-async fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0)).await?.local_addr()?.port())
 }
 
 /// What each role may not use, of the tools that the run calls.

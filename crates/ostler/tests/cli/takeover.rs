@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use nix::sys::signal::Signal;
+use ostler_testkit::HeldPort;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -52,23 +53,6 @@ fn modern(mut params: Value) -> Value {
 fn daemons(home: &Home) -> Vec<Value> {
     let listed: Value = serde_json::from_str(&home.run(&["daemons", "--json"]).stdout).unwrap();
     listed["daemons"].as_array().unwrap().clone()
-}
-
-/// A port of this test alone. A socket that is bound and never listens keeps it: the system gives such a port to no other
-/// program that asks for any, and a daemon that names it may listen there, because both sockets set `SO_REUSEADDR`.
-struct HeldPort(tokio::net::TcpSocket);
-
-impl HeldPort {
-    fn new() -> Self {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        Self(socket)
-    }
-
-    fn address(&self) -> std::net::SocketAddr {
-        self.0.local_addr().unwrap()
-    }
 }
 
 /// The answer to a call that may have been executed.

@@ -241,15 +241,16 @@ fn end_of_told(told: &Told) -> End {
 mod tests {
     use super::super::plan;
     use super::*;
-    use crate::run::free_port;
+    use ostler_testkit::HeldPort;
 
     #[tokio::test]
     async fn what_can_not_be_sent_is_given_up_well_before_an_answer_would_be() {
         let now = Instant::now();
         let patience =
             Patience { to_send: now + Duration::from_millis(100), to_hear: now + Duration::from_secs(60) };
+        let port = HeldPort::new();
         for way in [Way::HttpModern, Way::HttpLegacy] {
-            let mut client = HttpClient::new(way, "", free_port().await.unwrap());
+            let mut client = HttpClient::new(way, "", port.address().port());
             let end = client.call(&plan::probe("a", 1), patience).await;
             assert_eq!(end, End::Fail { kind: "no-connection".into(), code: 0, ran: Ran::No });
         }

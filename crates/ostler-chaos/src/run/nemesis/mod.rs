@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use ostler_testkit::NatsServer;
+use ostler_testkit::{HeldPort, NatsServer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -53,6 +53,8 @@ pub(crate) struct Nemesis {
     /// What went wrong that no record shows.
     pub(crate) mishaps: Vec<String>,
     pub(crate) is_over: watch::Receiver<bool>,
+    /// Of the daemon and the server behind a URL, kept while neither listens.
+    pub(crate) _ports: [HeldPort; 2],
 }
 
 impl Nemesis {

@@ -36,14 +36,6 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the first one; where it listens is then fixed.
-    pub(crate) async fn first(site: &mut Site) -> anyhow::Result<u16> {
-        let (mut child, _) = spawn(site, 0)?;
-        let port = until_up(site, &mut child).await?;
-        child.kill().await?;
-        Ok(port)
-    }
-
     pub(crate) async fn start(site: &Arc<Site>) -> anyhow::Result<Self> {
         let (mut child, pid) = spawn(site, 1)?;
         until_up(site, &mut child).await?;
