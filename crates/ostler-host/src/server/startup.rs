@@ -15,6 +15,7 @@ use ostler_core::spec::ServerSpec;
 use ostler_core::status::{Stage, StartStatus};
 use ostler_core::stderr_cause::Complaint;
 use ostler_core::supervisor::Failure;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::upstream::stdio::{LogLine, StderrTail, Usage, listening_port};
@@ -48,6 +49,8 @@ pub struct Startup {
     server: ServerName,
     /// The package manager that may have to download the server first.
     downloader: Option<Downloader>,
+    /// Finds the port that a process tree listens on.
+    find_port: fn(u32) -> Option<u16>,
     state: Mutex<State>,
 }
 
@@ -67,6 +70,18 @@ struct State {
     /// When signs of an HTTP server were last looked for.
     http_looked: Instant,
     http: HttpSigns,
+    /// The readings under way, at most one of each kind: no limit waits for either.
+    usage_reading: Option<JoinHandle<Usage>>,
+    http_reading: Option<JoinHandle<HttpReading>>,
+}
+
+/// A reading of signs of an HTTP server.
+#[derive(Debug, Default)]
+struct HttpReading {
+    /// The port that the process tree listens on.
+    port: Option<u16>,
+    /// Whether the output says that the program serves HTTP.
+    is_told: bool,
 }
 
 /// Signs of a program that listens for HTTP in place of speaking on stdio.
@@ -103,8 +118,15 @@ impl Startup {
             is_cpu_idle: false,
             http_looked: now,
             http: HttpSigns::None,
+            usage_reading: None,
+            http_reading: None,
         };
-        Arc::new(Self { server: spec.name.clone(), downloader: spec.downloader(), state: Mutex::new(state) })
+        Arc::new(Self {
+            server: spec.name.clone(),
+            downloader: spec.downloader(),
+            find_port: listening_port,
+            state: Mutex::new(state),
+        })
     }
 
     /// Takes note how long the last good start took: one that needs about as long again is no reason to give up.
@@ -155,7 +177,7 @@ impl Startup {
         }
     }
 
-    /// Waits a moment, then reads the process tree. Fails when the start is over its limit.
+    /// Reads the process tree while a moment passes. Fails when the start is over its limit, however long a reading takes.
     pub(crate) async fn look(&self) -> Result<(), Failure> {
         let (process, limit, left) = {
             let state = self.lock();
@@ -163,23 +185,45 @@ impl Startup {
         };
         match process {
             Some(process) => {
+                self.begin_readings(&process);
                 sleep(LOOK.min(limit / 8)).await;
-                let written = process.stderr.written();
-                let is_due = self.is_http_look_due();
-                let read = tokio::task::spawn_blocking(move || {
-                    let http = is_due.then(|| (listening_port(process.root), is_http_told(&process.stderr)));
-                    (Usage::of_tree(process.root), http)
-                });
-                let (usage, http) = read.await.unwrap_or_default();
-                self.note((usage, written));
-                if let Some((port, is_told)) = http {
-                    self.note_http(port, is_told);
-                }
+                self.end_readings(&process).await;
             }
             // A remote server shows nothing of what it does. The process may still come.
             None => sleep(left.min(LOOK)).await,
         }
         self.check()
+    }
+
+    /// Begins the readings that are due and not under way, on threads for work that blocks.
+    fn begin_readings(&self, process: &StartingProcess) {
+        let (root, find_port) = (process.root, self.find_port);
+        let mut state = self.lock();
+        if state.usage_reading.is_none() {
+            state.usage_reading = Some(spawn_blocking(move || Usage::of_tree(root)));
+        }
+        if state.http_reading.is_none() && state.is_http_look_due() {
+            let stderr = Arc::clone(&process.stderr);
+            let read = move || HttpReading { port: find_port(root), is_told: is_http_told(&stderr) };
+            state.http_reading = Some(spawn_blocking(read));
+        }
+    }
+
+    /// Takes note of the readings that have ended.
+    async fn end_readings(&self, process: &StartingProcess) {
+        let (usage, http) = {
+            let mut state = self.lock();
+            let usage = state.usage_reading.take_if(|reading| reading.is_finished());
+            (usage, state.http_reading.take_if(|reading| reading.is_finished()))
+        };
+        match usage {
+            Some(usage) => self.note((usage.await.unwrap_or_default(), process.stderr.written())),
+            // A tree that takes long to read is large or the machine is busy: neither is a hung server.
+            None => self.lock().active = Instant::now(),
+        }
+        if let Some(http) = http {
+            self.note_http(&http.await.unwrap_or_default());
+        }
     }
 
     fn note(&self, seen: (Usage, u64)) {
@@ -190,15 +234,9 @@ impl Startup {
         }
     }
 
-    fn is_http_look_due(&self) -> bool {
-        let state = self.lock();
-        let is_certain = matches!(state.http, HttpSigns::Certain(_));
-        !is_certain && state.http_looked.elapsed() >= HTTP_LOOK.min(state.limit / 8)
-    }
-
     /// Takes note of a port that the process tree listens on, and of words that say that it serves HTTP. A program that
     /// does so is not being downloaded any more.
-    fn note_http(&self, port: Option<u16>, is_told: bool) {
+    fn note_http(&self, &HttpReading { port, is_told }: &HttpReading) {
         let mut state = self.lock();
         state.http_looked = Instant::now();
         state.http = match state.http {
@@ -276,6 +314,11 @@ fn is_http_told(stderr: &StderrTail) -> bool {
 }
 
 impl State {
+    fn is_http_look_due(&self) -> bool {
+        let is_certain = matches!(self.http, HttpSigns::Certain(_));
+        !is_certain && self.http_looked.elapsed() >= HTTP_LOOK.min(self.limit / 8)
+    }
+
     fn words(&self) -> Vec<String> {
         self.process.as_ref().map(|process| process.stderr.last_words()).unwrap_or_default()
     }
@@ -284,5 +327,67 @@ impl State {
 impl std::fmt::Debug for Startup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Startup").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+
+    static IS_RELEASED: AtomicBool = AtomicBool::new(false);
+    static SCANS: AtomicUsize = AtomicUsize::new(0);
+
+    /// Scans a tree without end, until the test is over.
+    fn endless_scan(_: u32) -> Option<u16> {
+        SCANS.fetch_add(1, Ordering::Relaxed);
+        while !IS_RELEASED.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// Ends the scans, so that the runtime can end as well.
+    struct Release;
+
+    impl Drop for Release {
+        fn drop(&mut self) {
+            IS_RELEASED.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scan_for_http_that_does_not_end_keeps_no_start_beyond_its_limit() {
+        let _release = Release;
+        let mut spec = ServerSpec::stdio(ServerName::new("slow").unwrap(), "true");
+        spec.start_timeout = Duration::from_secs(8);
+        let mut startup = Startup::new(&spec);
+        Arc::get_mut(&mut startup).unwrap().find_port = endless_scan;
+        let pid = std::process::id();
+        startup.attach(StartingProcess { pid, root: pid, stderr: Arc::new(StderrTail::new(Arc::default())) });
+        startup.enter(Stage::Starting);
+        // The first look is due to scan.
+        tokio::time::advance(HTTP_LOOK).await;
+        let watched = Arc::clone(&startup);
+        let watch = tokio::spawn(async move {
+            loop {
+                if let Err(failure) = watched.look().await {
+                    return failure;
+                }
+            }
+        });
+        tokio::task::yield_now().await;
+        tokio::time::advance(LOOK).await;
+        while SCANS.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        // Time does not advance by itself while a scan runs. The tree is this very test, which is busy.
+        while startup.age() < 6 * spec.start_timeout && !watch.is_finished() {
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert!(watch.is_finished(), "still starting after {:?}", startup.age());
+        assert!(matches!(watch.await.unwrap().kind, FaultKind::StartTimeout(_)));
+        assert_eq!(SCANS.load(Ordering::Relaxed), 1, "one scan at a time");
     }
 }
