@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! command                                    daemon
-//!    ── GET /api/v1/proof?nonce=N ─────────────▶     no credential
+//!    ── GET /api/v1/proof?nonce=N&code=C ──────▶     no credential; C = HMAC-SHA256(token, ASKER_LABEL ‖ N)
 //!    ◀──────── HMAC-SHA256(token, LABEL ‖ N) ──
 //!    ── request with the token ────────────────▶     on the same connection
 //! ```
 //!
-//! A process that has taken over the port of a daemon gets the nonce and nothing else.
+//! A process that has taken over the port of a daemon gets the nonce and its code, and nothing else. The code opens
+//! nothing: it keeps the connection of a command in place while others crowd the daemon. A daemon proves itself
+//! without one as well.
 
 use std::io;
 
@@ -27,6 +29,8 @@ pub(crate) const OVERLOADED: &str =
     "all its connections are in use; end some clients, or raise `gateway.max_connections`";
 /// Keeps the code of a nonce from being of use for anything else that the token may ever sign.
 const LABEL: &[u8] = b"ostler daemon proof 1\0";
+/// The same for the code of the command.
+const ASKER_LABEL: &[u8] = b"ostler command proof 1\0";
 
 /// The daemon's answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,7 +42,7 @@ pub(crate) struct Proof {
 impl Proof {
     /// Answers a challenge; `None` for a nonce that no command sends.
     pub(crate) fn of(token: &str, nonce: &str) -> Option<Self> {
-        let code = code(token, &unhex(nonce)?)?.finalize().into_bytes();
+        let code = code(token, LABEL, &unhex(nonce)?)?.finalize().into_bytes();
         Some(Self { proof: spot::hex(&code) })
     }
 }
@@ -57,17 +61,31 @@ impl Challenge {
         format!("{PATH}?nonce={}", spot::hex(&self.0))
     }
 
+    /// Returns the target of a request that shows that the command knows the token.
+    pub(crate) fn signed_target(&self, token: &str) -> String {
+        let code = code(token, ASKER_LABEL, &self.0).map(|code| spot::hex(&code.finalize().into_bytes()));
+        format!("{}&code={}", self.target(), code.unwrap_or_default())
+    }
+
     /// Checks the body of the answer, in constant time.
     pub(crate) fn is_met(&self, token: &str, body: &[u8]) -> bool {
         let shown = serde_json::from_slice::<Proof>(body).ok().and_then(|shown| unhex(&shown.proof));
-        let expected = code(token, &self.0);
+        let expected = code(token, LABEL, &self.0);
         shown.zip(expected).is_some_and(|(shown, expected)| expected.verify_slice(&shown).is_ok())
     }
 }
 
-fn code(token: &str, nonce: &[u8; 32]) -> Option<Hmac<Sha256>> {
+/// Returns whether the query of a challenge shows that the command knows the token. Compares in constant time.
+pub(crate) fn is_asked_with(token: &str, query: &str) -> bool {
+    let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+    let code = value("nonce").and_then(unhex).and_then(|nonce| code(token, ASKER_LABEL, &nonce));
+    let shown = value("code").and_then(unhex);
+    shown.zip(code).is_some_and(|(shown, code)| code.verify_slice(&shown).is_ok())
+}
+
+fn code(token: &str, label: &[u8], nonce: &[u8; 32]) -> Option<Hmac<Sha256>> {
     let mut code = Hmac::<Sha256>::new_from_slice(token.as_bytes()).ok()?;
-    code.update(LABEL);
+    code.update(label);
     code.update(nonce);
     Some(code)
 }
@@ -90,6 +108,20 @@ mod tests {
         assert!(!one.is_met("secret", &answer("secret", &other)));
         for rubbish in ["", "{}", "null", r#"{"proof":""}"#, r#"{"proof":"00"}"#] {
             assert!(!one.is_met("secret", rubbish.as_bytes()), "{rubbish}");
+        }
+    }
+
+    #[test]
+    fn a_challenge_shows_that_the_command_knows_the_token() {
+        let target = Challenge::new().unwrap().signed_target("secret");
+        let query = target.split_once('?').unwrap().1;
+        assert!(is_asked_with("secret", query));
+        assert!(!is_asked_with("wrong", query));
+        assert!(!target.contains("secret"));
+        let (nonce, _) = query.split_once('&').unwrap();
+        let answer = Proof::of("secret", nonce.strip_prefix("nonce=").unwrap()).unwrap().proof;
+        for rubbish in ["", nonce, &format!("{nonce}&code="), &format!("{nonce}&code={answer}")] {
+            assert!(!is_asked_with("secret", rubbish), "{rubbish}");
         }
     }
 

@@ -34,6 +34,9 @@ impl Door {
     /// client or a call does not: it would keep operators out.
     pub(super) fn privilege_of(&self, uri: &Uri, headers: &HeaderMap) -> Privilege {
         match uri.path() {
+            proof::PATH if proof::is_asked_with(&self.token.0, uri.query().unwrap_or_default()) => {
+                Privilege::Full
+            }
             proof::PATH => Privilege::Prelude,
             "/api/v1/attach" | "/api/v1/call" => Privilege::None,
             path if path.starts_with("/api/v1/") && self.knows(headers) => Privilege::Full,
@@ -133,6 +136,8 @@ mod tests {
             ("/api/v1/attach", Privilege::None, Privilege::None),
             ("/mcp", Privilege::None, Privilege::None),
         ];
+        let asked = crate::proof::Challenge::new().unwrap().signed_target("secret");
+        assert_eq!(door.privilege_of(&asked.parse().unwrap(), &HeaderMap::new()), Privilege::Full);
         for (uri, with_token, without) in table {
             let parsed = uri.parse().unwrap();
             assert_eq!(door.privilege_of(&parsed, &shown), with_token, "{uri}");

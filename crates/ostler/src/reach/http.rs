@@ -6,23 +6,27 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::failure::Failure;
 use crate::proof::{self, Challenge};
-use crate::workspace;
+use crate::{spot, workspace};
 
 /// How long a connection may take; the daemon is on this machine, or near.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a daemon may take to prove itself, which costs it nothing; it may be busy.
 const PROVE: Duration = Duration::from_secs(30);
+/// How often a request is sent again whose connection the daemon gave to another client.
+const REPEATS: u32 = 6;
+/// The longest first pause before that; each is up to twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest answer that is read: a result may have 16 MiB, and more by config.
 pub(super) const LONGEST: usize = 256 << 20;
 
@@ -109,12 +113,14 @@ pub(super) enum Lost {
     Unproven,
     /// Nothing was sent.
     Before(String),
+    /// Nothing was done: the daemon had no connection for it, or ended the connection before it was sent.
+    Crowded(String),
     /// It may have arrived.
     After(String),
 }
 
 /// One request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Ask<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
@@ -128,13 +134,13 @@ pub(super) struct Ask<'a> {
 
 /// Sends a request and reads the whole answer.
 pub(super) async fn fetch(address: &Address, ask: Ask<'_>) -> Result<(StatusCode, Bytes), Lost> {
-    within(ask.patience, async { read(send(address, ask).await?).await }).await
+    within(ask.patience, async { read(repeat(address, ask).await?).await }).await
 }
 
 /// Sends a request and waits for the head of the answer; the body is read by
 /// whoever asks, and may take as long as it likes.
 pub(super) async fn begin(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
-    within(ask.patience, send(address, ask)).await
+    within(ask.patience, repeat(address, ask)).await
 }
 
 /// Reads the whole of an answer that has begun.
@@ -158,8 +164,29 @@ async fn read(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Lost>
     Ok((status, body.map_err(|error| Lost::After(error.to_string()))?.to_bytes()))
 }
 
+/// Sends a request until its connection lasts, a few times. One that may have arrived is sent again only if it changes
+/// nothing.
+async fn repeat(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
+    for repeat in 0..REPEATS {
+        match send(address, ask.clone()).await {
+            Err(Lost::Crowded(_)) => {}
+            Err(Lost::After(_)) if ask.method == Method::GET => {}
+            outcome => return outcome,
+        }
+        let chance = spot::random().map_or(u8::MAX, |bytes| bytes[0]);
+        sleep(pause(repeat, chance)).await;
+    }
+    send(address, ask).await
+}
+
+/// Returns the pause before a request is sent again: at random, so that crowds do not come together.
+fn pause(repeat: u32, chance: u8) -> Duration {
+    FIRST_PAUSE * 2_u32.pow(repeat) * u32::from(chance) / u32::from(u8::MAX)
+}
+
 async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
     let before = |error: &dyn fmt::Display| Lost::Before(error.to_string());
+    let crowded = |error: hyper::Error| Lost::Crowded(error.to_string());
     let head = |method: Method, target: &str| {
         let head = Request::builder().method(method).uri(target).header(header::HOST, &address.host);
         head.header(header::CONTENT_TYPE, "application/json")
@@ -169,22 +196,25 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
         Err(_) => return Err(Lost::Before("it does not answer".into())),
     };
     let _ = stream.set_nodelay(true);
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| before(&error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(crowded)?;
     // Ends with the sender or the server, whichever goes first.
     tokio::spawn(connection.with_upgrades());
     let mut request = head(ask.method, ask.path);
     if let Some(token) = ask.token {
         let challenge = Challenge::new().map_err(|error| before(&error))?;
-        let asked = head(Method::GET, &challenge.target()).body(Full::default());
+        let asked = head(Method::GET, &challenge.signed_target(token)).body(Full::default());
         let asked = asked.map_err(|error| before(&error))?;
         let proving = async {
-            let answer = sender.send_request(asked).await.map_err(|error| before(&error))?;
+            let answer = sender.send_request(asked).await.map_err(crowded)?;
             if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
-                return Err(Lost::Before(proof::OVERLOADED.into()));
+                return Err(Lost::Crowded(proof::OVERLOADED.into()));
             }
-            let body = Limited::new(answer.into_body(), proof::LONGEST).collect().await;
-            Ok(body.is_ok_and(|body| challenge.is_met(token, &body.to_bytes())))
+            match Limited::new(answer.into_body(), proof::LONGEST).collect().await {
+                Ok(body) => Ok(challenge.is_met(token, &body.to_bytes())),
+                // Longer than any proof.
+                Err(error) if error.is::<LengthLimitError>() => Ok(false),
+                Err(error) => Err(Lost::Crowded(error.to_string())),
+            }
         };
         match timeout(PROVE, proving).await {
             Ok(Ok(true)) => {}
@@ -202,14 +232,14 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
     }
     let request = request.body(Full::new(ask.body)).map_err(|error| before(&error))?;
     // The same connection: another process could have taken the port by now.
-    sender.ready().await.map_err(|error| before(&error))?;
+    sender.ready().await.map_err(crowded)?;
     let after = |error: hyper::Error| match error.is_canceled() {
-        true => Lost::Before(error.to_string()),
+        true => Lost::Crowded(error.to_string()),
         false => Lost::After(error.to_string()),
     };
     let response = sender.send_request(request).await.map_err(after)?;
     match is_turned_away(&response) {
-        true => Err(Lost::Before(proof::OVERLOADED.into())),
+        true => Err(Lost::Crowded(proof::OVERLOADED.into())),
         false => Ok(response),
     }
 }
@@ -222,7 +252,109 @@ fn is_turned_away(response: &Response<Incoming>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
+
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// What a daemon does with a connection.
+    #[derive(Clone, Copy)]
+    enum Deed {
+        /// Ends it before anything was asked.
+        Evict,
+        /// Refuses it for want of connections.
+        Refuse,
+        /// Ends it when a request has come.
+        Break,
+        /// Proves itself if asked to, and answers `{}`.
+        Serve,
+    }
+
+    /// Plays a daemon; returns its address and the deeds that are left.
+    async fn daemon(deeds: &[Deed]) -> (Address, Arc<Mutex<VecDeque<Deed>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let left = Arc::new(Mutex::new(VecDeque::from(deeds.to_vec())));
+        let deeds = Arc::clone(&left);
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let deed = deeds.lock().unwrap().pop_front().unwrap_or(Deed::Evict);
+                let _ = play(stream, deed).await;
+            }
+        });
+        (address, left)
+    }
+
+    async fn play(stream: TcpStream, deed: Deed) -> std::io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        if let Deed::Evict = deed {
+            return Ok(());
+        }
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                if stream.read_line(&mut head).await? == 0 {
+                    return Ok(());
+                }
+            }
+            let nonce = head.split_once("nonce=").map(|(_, rest)| &rest[..64]);
+            let body = match (deed, nonce) {
+                (Deed::Evict | Deed::Break, _) => return Ok(()),
+                (Deed::Refuse, _) => {
+                    let refusal = b"HTTP/1.1 503 Full\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+                    return stream.write_all(refusal).await;
+                }
+                (Deed::Serve, Some(nonce)) => {
+                    serde_json::to_string(&proof::Proof::of("secret", nonce).unwrap()).unwrap()
+                }
+                (Deed::Serve, None) => "{}".to_owned(),
+            };
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).await?;
+        }
+    }
+
+    fn ask(method: Method, token: Option<&str>) -> Ask<'_> {
+        let patience = Duration::from_secs(60);
+        Ask { method, path: "/x", token, body: Bytes::new(), patience, upgrade: None }
+    }
+
+    #[tokio::test]
+    async fn a_command_whose_connection_goes_to_another_client_tries_again() {
+        let (address, left) = daemon(&[Deed::Evict, Deed::Refuse, Deed::Break, Deed::Serve]).await;
+        let (status, body) = fetch(&address, ask(Method::POST, Some("secret"))).await.unwrap();
+        assert_eq!((status, &body[..]), (StatusCode::OK, &b"{}"[..]));
+        assert!(left.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn only_a_request_that_changes_nothing_is_sent_again_when_it_may_have_arrived() {
+        let (address, left) = daemon(&[Deed::Break, Deed::Serve]).await;
+        let lost = fetch(&address, ask(Method::POST, None)).await.unwrap_err();
+        assert!(matches!(lost, Lost::After(_)), "{lost:?}");
+        assert_eq!(left.lock().unwrap().len(), 1);
+        let (address, _) = daemon(&[Deed::Break, Deed::Serve]).await;
+        fetch(&address, ask(Method::GET, None)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_daemon_without_a_connection_is_given_up_after_some_tries() {
+        let (address, left) = daemon(&[Deed::Refuse; 20]).await;
+        let lost = fetch(&address, ask(Method::POST, Some("secret"))).await.unwrap_err();
+        assert!(matches!(lost, Lost::Crowded(why) if why == proof::OVERLOADED));
+        assert_eq!(left.lock().unwrap().len(), 20 - 1 - REPEATS as usize);
+    }
+
+    #[test]
+    fn pauses_grow_and_are_spread() {
+        assert_eq!(pause(0, 0), Duration::ZERO);
+        assert_eq!(pause(0, u8::MAX), FIRST_PAUSE);
+        assert_eq!(pause(3, u8::MAX), FIRST_PAUSE * 8);
+    }
 
     #[test]
     fn an_address_has_a_host_and_a_port() {

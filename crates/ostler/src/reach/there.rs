@@ -318,7 +318,9 @@ impl There {
         self.is_calling.store(false, Ordering::Relaxed);
         let (status, text) = match answer {
             Ok(answer) => answer,
-            Err(lost @ (Lost::Unproven | Lost::Before(_))) => return Err(self.lost(lost).into()),
+            Err(lost @ (Lost::Unproven | Lost::Before(_) | Lost::Crowded(_))) => {
+                return Err(self.lost(lost).into());
+            }
             Err(Lost::After(why)) => {
                 let cause = format!("the connection to the daemon at {} was lost: {why}", self.address);
                 let Ok(server) = ServerName::new(&wish.server) else {
@@ -465,7 +467,7 @@ impl There {
     fn lost(&self, lost: Lost) -> Failure {
         match lost {
             Lost::Unproven => self.address.unproven(),
-            Lost::Before(why) | Lost::After(why) => self.unreachable(why),
+            Lost::Before(why) | Lost::Crowded(why) | Lost::After(why) => self.unreachable(why),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
@@ -20,6 +21,10 @@ const MIN_RATE: f64 = 8.0 * 1024.0;
 /// Parts of answers that are smaller fit what the kernel keeps for a client, and
 /// are not counted.
 const LARGE: usize = 64 * 1024;
+
+/// Time for which a reserved connection stays after a privileged request: enough for the next request of the same
+/// command. Only clients that know the secret have it, so that others can't fill the reserved connections with it.
+const TENURE: Duration = Duration::from_secs(1);
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -70,6 +75,8 @@ struct Standing {
     is_evicted: bool,
     /// Whether a request came that precedes a privileged one.
     has_prelude: bool,
+    /// Whether a privileged request came.
+    is_privileged: bool,
 }
 
 /// A client that has to be waited for.
@@ -101,7 +108,8 @@ impl Seats {
 
     /// Returns a seat for a new connection. If all are taken, the connection
     /// that idled longest leaves. If none idles, the seat is a reserved one,
-    /// for which a reserved connection that idles leaves; `None` if none does.
+    /// for which a reserved connection that idles leaves; `None` if none does,
+    /// or all have just had a privileged request.
     pub(super) fn take(self: &Arc<Self>) -> Option<Arc<Seat>> {
         if self.lock().ordinary() < self.max {
             return Some(self.insert(false));
@@ -195,7 +203,9 @@ impl Seats {
             let taken = self.lock();
             taken.reserved.iter().filter_map(|number| taken.seats.get(number)?.upgrade()).collect()
         };
-        let idle = reserved.into_iter().filter_map(|seat| Some((seat.idle_since()?, seat)));
+        let now = Instant::now();
+        let evictable = reserved.into_iter().filter(|seat| !seat.has_tenure(now));
+        let idle = evictable.filter_map(|seat| Some((seat.idle_since()?, seat)));
         idle.min_by_key(|(since, _)| *since).map(|(_, seat)| seat)
     }
 
@@ -246,6 +256,7 @@ impl Standing {
             stalled: None,
             is_evicted: false,
             has_prelude: false,
+            is_privileged: false,
         }
     }
 
@@ -291,7 +302,10 @@ impl Seat {
         match privilege {
             Privilege::None => false,
             Privilege::Prelude => !std::mem::replace(&mut self.standing().has_prelude, true),
-            Privilege::Full => true,
+            Privilege::Full => {
+                self.standing().is_privileged = true;
+                true
+            }
         }
     }
 
@@ -371,6 +385,12 @@ impl Seat {
         let standing = self.standing();
         let is_served = has_unread || standing.stalled.is_some() || standing.users > 0;
         (!is_served && !standing.is_evicted).then_some(standing.since)
+    }
+
+    /// Returns whether the next request of an operator's command may be on its way.
+    fn has_tenure(&self, now: Instant) -> bool {
+        let standing = self.standing();
+        standing.is_privileged && now < standing.since + TENURE
     }
 
     fn has_unread(&self) -> bool {

@@ -1,7 +1,5 @@
 //! Who stays and who has to leave, under paused time.
 
-use std::time::Duration;
-
 use super::*;
 
 const MIB: usize = 1 << 20;
@@ -54,4 +52,33 @@ async fn a_client_idles_only_once_it_has_taken_its_answer() {
     tokio::time::advance(limits.idle_timeout).await;
     seats.sweep(Instant::now(), &limits);
     assert!(seat.is_evicted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn newcomers_evict_no_operator_between_its_proof_and_its_request() {
+    let limits = Limits { max_connections: 1, reserved_connections: 2, ..Limits::default() };
+    let seats = Arc::new(Seats::new(&limits));
+    let ordinary = seats.take().unwrap();
+    let _busy = ordinary.begin().unwrap();
+    let operator = seats.take().unwrap();
+    let proving = operator.begin().unwrap();
+    assert!(operator.is_reserved() && operator.may_ask(Privilege::Full));
+    drop(proving);
+    let mut strangers = Vec::new();
+    for _ in 0..100 {
+        let stranger = seats.take().unwrap();
+        let asking = stranger.begin().unwrap();
+        assert!(stranger.may_ask(Privilege::Prelude), "a prelude shows no knowledge of the token");
+        drop(asking);
+        assert!(!operator.is_evicted());
+        strangers.push(stranger);
+    }
+    let other = seats.take().unwrap();
+    let proving = other.begin().unwrap();
+    assert!(other.may_ask(Privilege::Full));
+    drop(proving);
+    assert!(seats.take().is_none(), "both are operators'");
+    tokio::time::advance(TENURE).await;
+    let _newcomer = seats.take().unwrap();
+    assert!(operator.is_evicted(), "it idles");
 }
