@@ -173,6 +173,38 @@ pub(crate) fn pages_of(error: &[u8]) -> Vec<Url> {
     data.elicitations.iter().filter_map(|it| page(it.url.as_deref()?)).take(MOST_OPTIONS).collect()
 }
 
+/// Characters of a host that are shown.
+const LONGEST_HOST: usize = 60;
+
+/// Returns the host of a page, of a long one the end: that is the part which says whose it is.
+pub(crate) fn host_of(page: &Url) -> String {
+    let host = page.host_str().unwrap_or_default();
+    match host.char_indices().rev().nth(LONGEST_HOST - 1) {
+        Some((start, _)) if start > 0 => format!("…{}", &host[start..]),
+        _ => host.to_owned(),
+    }
+}
+
+/// Pages that a hint names.
+const MOST_PAGES: usize = 3;
+/// Characters of an address that a hint shows: ten rows of a terminal.
+const LONGEST_PAGE: usize = 750;
+
+/// Names pages, each with its host behind it: the end of an address can look like another one.
+pub(crate) fn name_pages(pages: &[Url]) -> Option<String> {
+    let name = |page: &Url| {
+        let host = host_of(page);
+        match page.as_str().len() <= LONGEST_PAGE {
+            true => format!("{page} (a page of `{host}`)"),
+            false => format!("a page of `{host}`, whose address is too long to be shown"),
+        }
+    };
+    let named: Vec<String> = pages.iter().take(MOST_PAGES).map(name).collect();
+    let more = pages.len().saturating_sub(MOST_PAGES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| named.join(", ") + &more)
+}
+
 fn fields(params: &[u8]) -> Result<Vec<Field>, String> {
     let Some(schema) = ostler_wire::member(params, "requestedSchema") else { return Ok(Vec::new()) };
     let properties = ostler_wire::member(schema, "properties").and_then(ostler_wire::all_members);
@@ -472,6 +504,29 @@ mod tests {
         ] {
             assert!(Elicitation::parse(params.as_bytes()).is_err(), "{params}");
         }
+    }
+
+    #[test]
+    fn a_long_host_is_shown_by_its_end() {
+        let host = |url: &str| host_of(&Url::parse(url).unwrap());
+        assert_eq!(host("https://github.com@evil.example/https://github.com"), "evil.example");
+        let long = host(&format!("https://github.com.{}.evil.example/", "a".repeat(60)));
+        assert!(long.starts_with("…a") && long.ends_with("a.evil.example"), "{long}");
+        assert_eq!(long.chars().count(), LONGEST_HOST + 1);
+    }
+
+    #[test]
+    fn a_hint_names_some_pages_each_with_its_host_at_the_end() {
+        let page = |url: &str| Url::parse(url).unwrap();
+        let one = page("https://evil.example/?https://github.com/login");
+        let named = name_pages(std::slice::from_ref(&one)).unwrap();
+        assert_eq!(named, "https://evil.example/?https://github.com/login (a page of `evil.example`)");
+        let long = page(&format!("https://evil.example/{}https://github.com", "a".repeat(LONGEST_PAGE)));
+        let named = name_pages(&[long]).unwrap();
+        assert_eq!(named, "a page of `evil.example`, whose address is too long to be shown");
+        let many = name_pages(&vec![one; MOST_PAGES + 2]).unwrap();
+        assert!(many.ends_with("(a page of `evil.example`) and 2 more"), "{many}");
+        assert_eq!(name_pages(&[]), None);
     }
 
     #[test]

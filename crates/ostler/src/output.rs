@@ -178,9 +178,16 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Text of servers that may have lines, made fit for a terminal: it can't move
-/// the cursor, change colours or titles, or reach the clipboard.
+/// the cursor, change colours or titles, reach the clipboard, or show what
+/// stands in it in another order.
 pub(crate) fn tame(text: &str) -> String {
-    escape(&text.replace("\r\n", "\n"), |c| c.is_control() && !matches!(c, '\n' | '\t'))
+    let is_control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    escape(&text.replace("\r\n", "\n"), |c| is_control(c) || is_bidi_control(c))
+}
+
+/// Returns whether a character sets the direction of its neighbours: the property `Bidi_Control` of Unicode.
+fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn escape(text: &str, is_strange: impl Fn(char) -> bool) -> String {
@@ -236,6 +243,13 @@ mod tests {
     #[test]
     fn lines_of_servers_stay_lines_and_nothing_else() {
         assert_eq!(tame("a\r\n\tb\n\u{1b}]0;x\u{7}\rc\u{9b}2J"), "a\n\tb\n\\u{1b}]0;x\\u{7}\\rc\\u{9b}2J");
+    }
+
+    #[test]
+    fn text_of_servers_can_not_reorder_what_a_terminal_shows() {
+        let text = "rm \u{202e}txt.exe\u{202c} \u{2066}a\u{2069} \u{200f}שלום 日本 👩\u{200d}💻";
+        let shown = "rm \\u{202e}txt.exe\\u{202c} \\u{2066}a\\u{2069} \\u{200f}שלום 日本 👩\u{200d}💻";
+        assert_eq!(tame(text), shown);
     }
 
     #[test]

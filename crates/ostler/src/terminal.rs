@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::call_events::{Event, Events};
 use crate::cli;
-use crate::elicitation::{Elicitation, Field, Reply};
+use crate::elicitation::{Elicitation, Field, Reply, host_of};
 use crate::interrupt::Held;
 use crate::output::{self, clean, prompt, tell};
 use crate::table::{cut, wrap};
@@ -39,6 +39,8 @@ const LONGEST_LABEL: usize = 80;
 const MOST_OPTIONS: usize = 64;
 /// Columns of a server's progress and log that are shown.
 const MOST_COLUMNS: usize = 500;
+/// Rows of a page's address that are shown: more could push what Ostler says of it off the screen.
+const MOST_URL_ROWS: usize = 10;
 /// Stands before every line of a server's text.
 const INDENT: &str = "  ";
 /// Columns of a server's text on a terminal that is narrower still.
@@ -230,6 +232,16 @@ fn folded(line: &str) -> String {
     wrap(line, room).join(&format!("\n{INDENT}"))
 }
 
+/// Breaks the address of a page into rows. Those that continue it are indented further, so that none of them looks like
+/// an address. Returns `None` if there are too many.
+fn url_rows(url: &str, columns: Option<usize>) -> Option<String> {
+    let room =
+        columns.map_or(usize::MAX, |columns| columns.saturating_sub(2 * INDENT.len() + 1).max(NARROWEST));
+    let rows = wrap(url, room);
+    let text = format!("{INDENT}{}", rows.join(&format!("\n{INDENT}{INDENT}")));
+    (rows.len() <= MOST_URL_ROWS).then_some(text)
+}
+
 /// A server's text as a part of a line.
 fn label(text: &str) -> String {
     let start = start_of(text, LONGEST_LABEL);
@@ -252,12 +264,21 @@ async fn ask(input: &mut Input, server: &str, asked: &Elicitation, ctrl_c: &str)
             fill(input, server, fields, ctrl_c).await
         }
         Elicitation::Url { message, url } => {
-            tell(&format!("`{server}` asks you to visit a page of {}:", url.host_str().unwrap_or_default()));
+            let host = host_of(url);
+            let Some(rows) = url_rows(url.as_str(), output::stderr_columns()) else {
+                tell(&format!("`{server}` asks you to visit a page of {host}:"));
+                tell(&format!("{INDENT}its address has more than {MOST_URL_ROWS} rows, which can deceive"));
+                return Reply::Decline;
+            };
+            tell(&format!("`{server}` asks you to visit a page of {host}:"));
             show(message);
-            // In one piece, to be copied. It has no spaces that could lead it to look like something else.
-            tell(&format!("{INDENT}{url}"));
-            tell("Ostler does not open it. If you trust that address, open it yourself.");
-            match confirm(input, "Did you, or will you? [y/N] ", false).await {
+            tell(&rows);
+            // Said again: the end of an address can look like another one.
+            tell(&format!("That is a page of {host}. Ostler does not open it."));
+            tell("If you trust that address, open it yourself.");
+            match confirm(input, &format!("Did you open the page of `{host}`, or will you? [y/N] "), false)
+                .await
+            {
                 true => Reply::Accept(None),
                 false => Reply::Decline,
             }
@@ -388,5 +409,26 @@ impl Input {
         let line = self.lines.recv().await?;
         self.is_reading = false;
         line.inspect(|_| output::note_answer())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_indented_where_it_goes_on_and_refused_where_it_fills_the_screen() {
+        assert_eq!(url_rows("https://a.example/x", Some(80)).unwrap(), "  https://a.example/x");
+        let hostile = |rows: usize| {
+            let start = "https://evil.example/";
+            format!("{start}{}https://github.com/login/device", "a".repeat(75 * rows - start.len()))
+        };
+        let shown = url_rows(&hostile(9), Some(80)).unwrap();
+        let rows: Vec<&str> = shown.lines().collect();
+        assert_eq!((rows.len(), rows[9]), (10, "    https://github.com/login/device"));
+        assert!(rows.iter().all(|row| row.len() < 80));
+        assert_eq!(rows.concat().replace(' ', ""), hostile(9), "it can be put together");
+        assert_eq!(url_rows(&hostile(10), Some(80)), None);
+        assert_eq!(url_rows(&hostile(2), Some(0)), None);
     }
 }

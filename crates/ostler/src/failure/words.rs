@@ -196,9 +196,7 @@ fn hint_of(error: &CallError) -> Option<String> {
             Some(format!("{shows} shows the arguments; the tool was not called"))
         }
         CallError::Rpc(answer) if answer.code == elicitation::URL_REQUIRED => {
-            let pages = elicitation::pages_of(&answer.raw);
-            let pages: Vec<String> = pages.iter().map(ToString::to_string).collect();
-            let pages = Some(pages.join(", ")).filter(|pages| !pages.is_empty())?;
+            let pages = elicitation::name_pages(&elicitation::pages_of(&answer.raw))?;
             Some(format!("if you trust that address, open {pages} and call again; Ostler does not open it"))
         }
         CallError::UnknownTool { nearest: None, .. } => {

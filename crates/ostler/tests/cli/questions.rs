@@ -180,11 +180,23 @@ fn a_page_is_named_and_never_opened() {
     let home = Home::with_servers(&[("fake", LEGACY)]);
     let params = json!({ "mode": "url", "message": "Sign in", "elicitationId": "1", "url": "https://\u{430}pple.example/a?b=c" });
     let mut terminal = ask(&home, &params);
-    terminal.wait_for("Did you, or will you? [y/N] ");
+    terminal.wait_for("or will you? [y/N] ");
     terminal.enter("y");
     assert_eq!(terminal.finish(), Some(0), "{}", terminal.screen());
     assert_eq!(answer(&home), json!({ "action": "accept" }));
     insta::assert_snapshot!("url", shown(&terminal));
+}
+
+#[test]
+fn an_address_that_fills_the_screen_is_declined() {
+    let home = Home::with_servers(&[("fake", LEGACY)]);
+    let url = format!("https://evil.example/{}https://github.com/login/device", "a".repeat(1_890));
+    let mut terminal =
+        ask(&home, &json!({ "mode": "url", "message": "m", "elicitationId": "1", "url": url }));
+    assert_eq!(terminal.finish(), Some(0), "{}", terminal.screen());
+    assert_eq!(answer(&home), json!({ "action": "decline" }));
+    let screen = terminal.screen();
+    assert!(screen.contains("a page of evil.example") && !screen.contains("github.com"), "{screen}");
 }
 
 #[test]
