@@ -28,6 +28,10 @@ const EVERY: Duration = Duration::from_secs(60);
 /// The first and the longest wait after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
+/// Least time between two questions of which a push causes the second: hosts that push without end are not asked at the
+/// speed of the network.
+const PUSH_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Code of the JSON-RPC error `overloaded`.
 const OVERLOADED: i64 = -31005;
 
@@ -62,6 +66,16 @@ impl Asking {
     pub(super) fn changed(&self) {
         self.is_changed.store(true, Ordering::Release);
         self.wake.notify_one();
+    }
+
+    /// Waits for a push that the question at `asked` has not covered, and until the next question may be asked. Pushes
+    /// that come meanwhile are covered by that one.
+    async fn pushed(&self, asked: Instant) {
+        // A permit may be left of a push that was covered.
+        while !self.is_changed.load(Ordering::Acquire) {
+            self.wake.notified().await;
+        }
+        sleep_until(asked + PUSH_INTERVAL).await;
     }
 
     /// The broker does not let us hear something, on this connection.
@@ -114,6 +128,7 @@ pub(super) async fn run(core: Arc<Core>) {
         }
         let may_have_missed = std::mem::replace(&mut asked, epoch) != epoch && epoch > 1;
         is_owed |= core.asking.is_changed.swap(false, Ordering::AcqRel) || may_have_missed;
+        let asked_at = Instant::now();
         let lost = ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch));
         let brought = tokio::select! {
             brought = core.ask_manifest() => brought,
@@ -141,7 +156,7 @@ pub(super) async fn run(core: Arc<Core>) {
         let mut ready = core.ready.subscribe();
         tokio::select! {
             () = sleep_until(again) => {}
-            () = core.asking.wake.notified() => {}
+            () = core.asking.pushed(asked_at) => {}
             _ = ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch)) => {}
         }
     }

@@ -94,6 +94,27 @@ async fn a_change_that_is_pushed_is_told_and_listed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_pushes_without_end_is_asked_twice_a_second_and_its_last_push_counts() {
+    let stage = Stage::new().await;
+    let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a"])]).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a"]);
+    let asked = registrar.asked();
+    for _ in 0..5_000 {
+        registrar.push().await;
+        tokio::time::sleep(ms(1)).await;
+    }
+    let asked = registrar.asked() - asked;
+    assert!((5..=12).contains(&asked), "{asked} questions in 5 s");
+    registrar.set(Ok(vec![listed("s", &["a", "b"])]));
+    registrar.push().await;
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(tools(&stage).await.unwrap(), ["a", "b"]);
+    let asked = registrar.asked();
+    tokio::time::sleep(secs(10)).await;
+    assert_eq!(registrar.asked(), asked, "no push is left");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_that_could_not_be_asked_about_at_once_is_told_later() {
     let stage = Stage::new().await;
     let registrar = Registrar::enter(&stage.broker, vec![listed("s", &["a"])]).await;
