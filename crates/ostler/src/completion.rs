@@ -30,7 +30,7 @@ use crate::config_file::{self, Found};
 use crate::failure::Failure;
 use crate::output::clean;
 use crate::spot::Spot;
-use crate::{cli, folders};
+use crate::{cli, folders, workspace};
 
 /// The variable that names the shell which asks.
 const VARIABLE: &str = "OSTLER_COMPLETE";
@@ -352,6 +352,7 @@ impl Known {
     fn listed(&self, kind: Kind) -> Vec<(&ServerSpec, Item)> {
         let Some(state) = folders::state() else { return Vec::new() };
         let (rules, caller) = (Rules::of(&self.config.roles), Caller::local());
+        let reader = workspace::caller_here(Caller::operator());
         let is_allowed = |spec: &ServerSpec, item: &Item| {
             let subject = match kind {
                 Kind::Tools => Subject::Tool(&item.name),
@@ -360,8 +361,8 @@ impl Known {
             };
             rules.of_use(&caller, spec.name.as_str(), subject).is_allowed()
         };
-        let kept =
-            self.config.servers.iter().filter_map(|spec| Some((spec, kept_items(&state, spec, kind)?)));
+        let kept = |spec| Some((spec, kept_items(&state, spec, &reader, kind)?));
+        let kept = self.config.servers.iter().filter_map(kept);
         let items = kept.flat_map(|(spec, items)| items.into_iter().map(move |item| (spec, item)));
         items.filter(|(spec, item)| is_allowed(spec, item)).collect()
     }

@@ -10,6 +10,7 @@ use ostler_core::spec::ServerSpec;
 use ostler_host::{Kind, kept_names};
 
 use crate::invocation::command;
+use crate::workspace;
 
 /// A warning for every role that can use nothing, and for every rule that
 /// matches nothing of a server whose lists are known from an earlier run.
@@ -57,7 +58,8 @@ fn misses(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
         // Not everything that can be read or asked for is listed.
         Subject::Resource(_) | Subject::Method(_) => return None,
     };
-    let names = kept_names(state_dir, spec, needed)?;
+    let caller = workspace::caller_here(Caller::operator());
+    let names = kept_names(state_dir, spec, &caller, needed)?;
     let spell = |kind: Kind, name: &str| match kind {
         Kind::Tools => Subject::Tool(name).to_string(),
         Kind::Prompts => Subject::Prompt(name).to_string(),
@@ -69,7 +71,8 @@ fn misses(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
     let others = Kind::ALL.into_iter().filter(|kind| *kind != needed && has_wildcard);
     let has_other = others
         .flat_map(|kind| {
-            kept_names(state_dir, spec, kind).unwrap_or_default().into_iter().map(move |name| (kind, name))
+            let names = kept_names(state_dir, spec, &caller, kind).unwrap_or_default();
+            names.into_iter().map(move |name| (kind, name))
         })
         .any(|(kind, name)| is_match(kind, &name));
     if subject == "*" || has_other || names.iter().any(|name| is_match(needed, name)) {

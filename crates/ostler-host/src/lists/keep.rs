@@ -2,25 +2,35 @@
 //!
 //! One small file per server in the state directory, named by the server and
 //! bound to its spec by fingerprint, so that a changed spec does not show what
-//! the old one offered. Losing a file loses nothing but a start.
+//! the old one offered. Servers with a process per workspace have a file per
+//! workspace, so that no caller reads the list of another directory; lists of
+//! servers with a process per caller are not kept. Losing a file loses nothing
+//! but a start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
+use ostler_core::caller::Caller;
 use ostler_core::spec::{Isolation, ServerSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
 use super::Kind;
 use crate::host::Host;
 use crate::private;
 use crate::server::known::{Item, Known};
+use crate::server::partition;
 use crate::server::slot::Slot;
 
 /// A kept file beyond this is neither written nor read.
 const MAX_FILE: u64 = 32 << 20;
+
+/// Workspaces per server whose lists are kept; the file that was written the longest ago goes first. More than one person
+/// works in, and few enough that directories that are gone do not add up.
+const MAX_WORKSPACES: usize = 64;
 
 /// The lists of one server; one that was never asked for is absent.
 #[derive(Default, Serialize, Deserialize)]
@@ -72,7 +82,7 @@ impl Kept {
 
 impl Host {
     /// Keeps what is known for later runs, off the path of the call. Those of a session are for the next one of its
-    /// caller, and those of a workspace for the next one.
+    /// caller, and those of a workspace for the next process in it.
     pub(crate) fn keep_lists(&self, slot: &Arc<Slot>) {
         let Some(path) = self.kept_path(slot) else { return };
         let slot = Arc::clone(slot);
@@ -99,22 +109,40 @@ impl Host {
     }
 
     fn kept_path(&self, slot: &Slot) -> Option<PathBuf> {
-        let dir = self.options().state_dir.as_ref()?;
-        (slot.spec.isolation != Isolation::Caller)
-            .then(|| dir.join("lists").join(format!("{}.json", slot.key.server)))
+        kept_path(self.options().state_dir.as_ref()?, &slot.spec, &slot.key.partition)
     }
 }
 
-/// Returns a server's list as an earlier run has kept it, if one has and the server is still the same.
-pub fn kept_items(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec<Item>> {
-    let path = state_dir.join("lists").join(format!("{}.json", spec.name));
-    let items = read(&path, &spec.fingerprint().to_string())?.list(kind).take()?;
+/// Returns the file that holds the lists of a partition; `None` where lists are not kept.
+fn kept_path(state_dir: &Path, spec: &ServerSpec, partition: &str) -> Option<PathBuf> {
+    let lists = state_dir.join("lists");
+    match spec.isolation {
+        Isolation::Shared | Isolation::Session => Some(lists.join(format!("{}.json", spec.name))),
+        // A path may be longer than the name of a file, and has separators.
+        Isolation::Workspace => {
+            let hash: String = Sha256::digest(partition).iter().map(|byte| format!("{byte:02x}")).collect();
+            Some(lists.join("workspaces").join(spec.name.as_str()).join(format!("{hash}.json")))
+        }
+        Isolation::Caller => None,
+    }
+}
+
+/// Returns a server's list as an earlier run has kept it, if one has, the server is still the same and the caller may see
+/// it. The operator sees private lists too; lists of a workspace are for callers in it alone.
+pub fn kept_items(state_dir: &Path, spec: &ServerSpec, caller: &Caller, kind: Kind) -> Option<Vec<Item>> {
+    let path = kept_path(state_dir, spec, &partition(spec, caller))?;
+    let mut kept = read(&path, &spec.fingerprint().to_string())?;
+    let owner = kept.owners.get(kind.member());
+    if !caller.is_operator() && owner.is_some_and(|owner| owner != caller.principal()) {
+        return None;
+    }
+    let items = kept.list(kind).take()?;
     Some(items.into_iter().map(|kept| item(kind, kept)).collect())
 }
 
 /// Returns the names in such a list.
-pub fn kept_names(state_dir: &Path, spec: &ServerSpec, kind: Kind) -> Option<Vec<String>> {
-    let items = kept_items(state_dir, spec, kind)?;
+pub fn kept_names(state_dir: &Path, spec: &ServerSpec, caller: &Caller, kind: Kind) -> Option<Vec<String>> {
+    let items = kept_items(state_dir, spec, caller, kind)?;
     Some(items.into_iter().map(|item| item.name.to_string()).collect())
 }
 
@@ -145,7 +173,30 @@ fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
         };
     }
     // A list may be one caller's alone, and roles may hide it.
-    private::replace(path, &text)
+    private::replace(path, &text)?;
+    match path.parent() {
+        Some(folder) if slot.spec.isolation == Isolation::Workspace => remove_oldest(folder),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the files that were written the longest ago, beyond the most that are kept.
+fn remove_oldest(folder: &Path) -> std::io::Result<()> {
+    let entries = std::fs::read_dir(folder)?.filter_map(Result::ok);
+    let mut files: Vec<_> =
+        entries.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    let Some(surplus) = files.len().checked_sub(MAX_WORKSPACES).filter(|surplus| *surplus > 0) else {
+        return Ok(());
+    };
+    files.sort_unstable();
+    for (_, file) in files.into_iter().take(surplus) {
+        match std::fs::remove_file(file) {
+            // Another host may do the same.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn kept(item: &Item) -> Result<KeptItem, serde_json::Error> {

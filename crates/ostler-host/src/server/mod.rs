@@ -153,30 +153,9 @@ impl Server {
         }
     }
 
-    /// Whose place an isolated server gives a caller. Sessions are named by
-    /// clients, so two callers may have sessions of the same name.
-    ///
-    /// Whoever runs the host shares the place of callers on its machine: a
-    /// process that only an operator could use would serve nobody.
+    /// Returns the partition that the server gives a caller.
     pub(crate) fn partition<'c>(&self, caller: &'c Caller) -> Cow<'c, str> {
-        if caller.is_operator() && !self.spec.isolation.has_several_callers() {
-            return Caller::local().principal().to_owned().into();
-        }
-        match (self.spec.isolation, caller.session()) {
-            (Isolation::Shared, _) => "".into(),
-            (Isolation::Workspace, _) => self.workspace(caller),
-            (Isolation::Session, Some(session)) => format!("{}\0{session}", caller.principal()).into(),
-            (Isolation::Caller | Isolation::Session, _) => caller.principal().into(),
-        }
-    }
-
-    /// The directory that a caller works in, or that of callers without one.
-    fn workspace<'c>(&self, caller: &'c Caller) -> Cow<'c, str> {
-        match (caller.workspace(), &self.spec.workspace) {
-            (Some(folder), _) => folder.into(),
-            (None, Some(folder)) => folder.to_string_lossy().into_owned().into(),
-            (None, None) => NO_WORKSPACE.into(),
-        }
+        partition(&self.spec, caller)
     }
 
     /// Returns whether callers share what the server keeps for them: they use one
@@ -258,6 +237,27 @@ impl Server {
         }
         tokio::spawn(task::run(Arc::clone(&slot)));
         slot
+    }
+}
+
+/// Returns the partition that a server gives a caller. Sessions are named by clients, so two callers may have sessions of
+/// the same name.
+///
+/// The operator shares the partition of callers on this machine: a process that only an operator could use would serve no
+/// caller.
+pub(crate) fn partition<'c>(spec: &ServerSpec, caller: &'c Caller) -> Cow<'c, str> {
+    if caller.is_operator() && !spec.isolation.has_several_callers() {
+        return Caller::local().principal().to_owned().into();
+    }
+    match (spec.isolation, caller.session()) {
+        (Isolation::Shared, _) => "".into(),
+        (Isolation::Workspace, _) => match (caller.workspace(), &spec.workspace) {
+            (Some(folder), _) => folder.into(),
+            (None, Some(folder)) => folder.to_string_lossy().into_owned().into(),
+            (None, None) => NO_WORKSPACE.into(),
+        },
+        (Isolation::Session, Some(session)) => format!("{}\0{session}", caller.principal()).into(),
+        (Isolation::Caller | Isolation::Session, _) => caller.principal().into(),
     }
 }
 

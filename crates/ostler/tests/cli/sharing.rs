@@ -68,6 +68,35 @@ fn a_command_without_a_daemon_works_in_its_working_directory() {
 }
 
 #[test]
+fn lists_of_one_directory_are_neither_shown_nor_completed_in_another() {
+    let home = Home::new();
+    let args = ["--catalog", "${workspaceFolder}/catalog.json"];
+    let table =
+        format!("[servers.fake]\ncommand = {:?}\nargs = {args:?}\nisolation = \"workspace\"\n", fake_mcp());
+    home.write("config/ostler.toml", &table);
+    for project in ["one", "two"] {
+        let tool =
+            format!(r#"{{"tools": [{{"name": "of_{project}", "inputSchema": {{"type": "object"}}}}]}}"#);
+        home.write(&format!("{project}/catalog.json"), &tool);
+    }
+    let completed = |project: &str| {
+        let config = home.path("config/ostler.toml");
+        let words = ["--", "ostler", "--config", config.to_str().unwrap(), "call", "fake__"];
+        let mut command = home.finding_command(&words);
+        let output = command.current_dir(home.path(project)).env("OSTLER_COMPLETE", "fish").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let tools = |project: &str| {
+        let output = in_project(&home, project, &["tools"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(tools("one").contains("of_one"));
+    assert_eq!((completed("one").trim(), completed("two").trim()), ("fake__of_one", ""));
+    assert!(!tools("two").contains("of_one"));
+    assert_eq!((completed("one").trim(), completed("two").trim()), ("fake__of_one", "fake__of_two"));
+}
+
+#[test]
 fn a_shared_server_has_the_directory_of_its_config() {
     let home = home("");
     let _ended = Ended(&home);
