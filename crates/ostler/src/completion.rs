@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Command;
 use clap::builder::StyledStr;
@@ -35,6 +36,9 @@ use crate::{cli, folders, workspace};
 /// The variable that names the shell which asks.
 const VARIABLE: &str = "OSTLER_COMPLETE";
 
+/// Longest time for an answer: somebody waits at a prompt, and a file system may not answer at all.
+const DEADLINE: Duration = Duration::from_secs(3);
+
 /// The role of callers on this machine, which no config has to name.
 const LOCAL: &str = "local";
 
@@ -58,6 +62,11 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stderr(null);
     }
+    std::thread::spawn(|| {
+        std::thread::sleep(DEADLINE);
+        // No destructor has anything to do: files are read and nothing else.
+        std::process::exit(1);
+    });
     let typed = Typed::read();
     let grammar = || if typed.is_value_wanted() { without_flags(cli::grammar()) } else { cli::grammar() };
     let here = std::env::current_dir().ok();

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use ostler_core::config::{Config, Format, LARGEST_FILE, Problem, Report, Source};
 use ostler_core::name::ServerName;
 use ostler_core::pins::Lock;
@@ -344,11 +345,28 @@ pub(crate) fn shown(path: &Path) -> &Path {
     }
 }
 
-/// The text of a file, as far as one byte beyond a limit: that is enough for
-/// whoever refuses it, and a file without an end fills no memory.
+/// Reads a regular file, up to one byte beyond a limit: that is enough to refuse it, and a file without an end fills no
+/// memory. Pipes, sockets and devices are refused at once: others choose what lies in a directory, and a pipe without a
+/// writer holds every command up.
 pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<String> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
+    let kind = file.metadata()?.file_type();
+    // Reading a directory fails by itself, and says so.
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    read_text(file, limit)
+}
+
+/// Reads a file that the user names on the command line, which may be a pipe: `--token-file <(pass show ostler)`.
+pub(crate) fn read_named_at_most(path: &Path, limit: u64) -> io::Result<String> {
+    read_text(File::open(path)?, limit)
+}
+
+fn read_text(file: File, limit: u64) -> io::Result<String> {
     let mut text = Vec::new();
-    File::open(path)?.take(limit + 1).read_to_end(&mut text)?;
+    file.take(limit + 1).read_to_end(&mut text)?;
     match String::from_utf8(text) {
         Ok(text) => Ok(text),
         // It was cut within a character.

@@ -76,7 +76,7 @@ fn tls(ca: Option<PathBuf>, cert: Option<PathBuf>, key: Option<PathBuf>) -> Tls 
 
 fn password(file: Option<&Path>) -> Result<String, Failure> {
     let text = match file {
-        Some(file) => config_file::read_at_most(file, LONGEST_PASSWORD)
+        Some(file) => config_file::read_named_at_most(file, LONGEST_PASSWORD)
             .map_err(|error| unreadable(file, error.to_string()))?,
         None => std::env::var(PASSWORD).map_err(|_| Failure::Usage {
             what: "--user goes with a password".into(),

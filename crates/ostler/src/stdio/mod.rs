@@ -70,11 +70,13 @@ fn join(shared: &cli::Shared, token_file: Option<&Path>) -> Result<(Finder, Conn
 /// client must not be taken for somebody else.
 pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
     let text = match file {
-        Some(file) => config_file::read_at_most(file, LONGEST_TOKEN).map_err(|why| Failure::Unreadable {
-            file: file.to_owned(),
-            why: why.to_string(),
-            hint: "name a file that holds a token, as `ostler token create` prints it",
-        })?,
+        Some(file) => {
+            config_file::read_named_at_most(file, LONGEST_TOKEN).map_err(|why| Failure::Unreadable {
+                file: file.to_owned(),
+                why: why.to_string(),
+                hint: "name a file that holds a token, as `ostler token create` prints it",
+            })?
+        }
         None => match std::env::var_os(TOKEN) {
             Some(text) => text.to_string_lossy().into_owned(),
             None => return Ok(None),

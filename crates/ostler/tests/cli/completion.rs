@@ -158,3 +158,19 @@ fn arguments_that_are_given_are_not_offered_again() {
     assert_eq!(offered(&home, &["call", "time.add", "a=1", ""]), "b=\tThe second\n");
     assert_eq!(offered(&home, &["call", "time", "add", "a=1", ""]), "b=\tThe second\n");
 }
+
+#[test]
+fn a_pipe_in_place_of_a_lock_file_or_of_kept_lists_holds_no_tab_up() {
+    let home = home();
+    let make_pipe =
+        |path: &std::path::Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    make_pipe(&home.path("ostler.lock"));
+    let began = std::time::Instant::now();
+    assert_eq!(offered(&home, &["call", "time__ec"]), "", "what is approved is not known");
+    assert!(began.elapsed() < std::time::Duration::from_secs(2), "it is refused, not waited for");
+    std::fs::remove_file(home.path("ostler.lock")).unwrap();
+    let kept = home.path("state/ostler/lists/time.json");
+    std::fs::remove_file(&kept).unwrap();
+    make_pipe(&kept);
+    assert_eq!(offered(&home, &["call", "time__ec"]), "", "an answer has a deadline");
+}

@@ -113,11 +113,59 @@ fn a_config_that_is_not_there_is_told() {
 #[test]
 fn a_file_without_an_end_fills_no_memory() {
     let home = Home::new();
-    std::os::unix::fs::symlink("/dev/zero", home.path("endless.toml")).unwrap();
+    let endless = |name: &str| std::fs::File::create(home.path(name)).unwrap().set_len(1 << 36).unwrap();
+    endless("endless.toml");
     let run = home.run(&["check", "--config", "endless.toml"]);
     assert_eq!(run.code, Some(3), "{run}");
     assert!(run.stderr.contains("the file is larger than 4 MiB"), "{run}");
-    home.write("ostler.toml", "[servers.a]\ncommand = \"sh\"\nargs = [\"${file:/dev/zero}\"]\n");
+    endless("secret");
+    home.write("ostler.toml", "[servers.a]\ncommand = \"sh\"\nargs = [\"${file:secret}\"]\n");
     let run = home.run(&["check"]);
-    assert!(run.stderr.contains("the file /dev/zero is larger than 1 MiB"), "{run}");
+    assert!(run.stderr.contains("secret is larger than 1 MiB"), "{run}");
+}
+
+/// Puts something in the place of a file that never ends or never begins.
+fn make_irregular(home: &Home, name: &str, is_pipe: bool) {
+    let path = home.path(name);
+    let _ = std::fs::remove_file(&path);
+    match is_pipe {
+        true => nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+        false => std::os::unix::fs::symlink("/dev/zero", &path).unwrap(),
+    }
+}
+
+#[test]
+fn a_pipe_or_device_in_place_of_a_file_is_refused_at_once() {
+    for is_pipe in [true, false] {
+        let home = Home::new();
+        let refused = |args: &[&str]| {
+            let run = home.run_finding(args);
+            assert_eq!(run.code, Some(3), "{run}");
+            assert!(run.stderr.contains("it is not a regular file"), "{run}");
+        };
+        make_irregular(&home, "main.toml", is_pipe);
+        refused(&["list", "--config", "main.toml"]);
+        home.write("ostler.toml", "include = [\"more.toml\"]\n");
+        make_irregular(&home, "more.toml", is_pipe);
+        refused(&["list"]);
+        home.write("ostler.toml", "[servers.a]\ncommand = \"sh\"\nargs = [\"${file:secret}\"]\n");
+        make_irregular(&home, "secret", is_pipe);
+        refused(&["check"]);
+        make_irregular(&home, "ostler.lock", is_pipe);
+        for args in [&["list"][..], &["check"], &["tools"]] {
+            refused(args);
+        }
+    }
+}
+
+#[test]
+fn a_token_may_come_from_a_pipe_that_the_user_names() {
+    let home = Home::new();
+    home.write("ostler.toml", "");
+    make_irregular(&home, "token", true);
+    let path = home.path("token");
+    let writer = std::thread::spawn(move || std::fs::write(path, "two words\n").unwrap());
+    let run = home.run(&["stdio", "--token-file", "token"]);
+    writer.join().unwrap();
+    assert!(run.stderr.contains("the token is no word of printable characters"), "{run}");
 }
