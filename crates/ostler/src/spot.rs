@@ -56,6 +56,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const LOCK_EVERY: Duration = Duration::from_millis(5);
 /// The bits of a mode that let group and others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// The kernel's list of locks, of some 60 bytes each, is read up to here.
+const LARGEST_LOCKS: u64 = 4 << 20;
 /// The largest note and the longest token that are read.
 const LARGEST_NOTE: u64 = 64 << 10;
 
@@ -191,6 +193,17 @@ impl Spot {
             lock.unwrap_or(false) && self.running_in(place).is_none_or(|note| note.pid == pid)
         };
         self.places.iter().any(is_held)
+    }
+
+    /// Returns whether a process surely is the daemon that runs here: its note names it, and so does the kernel as the
+    /// holder of the lock. False where the kernel does not tell.
+    pub(crate) fn is_lock_holder(&self, pid: u32) -> bool {
+        let is_holder = |place: &PathBuf| {
+            let is_noted = self.running_in(place).is_some_and(|note| note.pid == pid);
+            let inode = fs::metadata(self.lock_file(place)).map(|meta| meta.ino());
+            is_noted && inode.is_ok_and(|inode| holders(inode).contains(&pid))
+        };
+        self.places.iter().any(is_holder)
     }
 
     /// Whether a daemon runs, ends, or is about to come.
@@ -518,6 +531,21 @@ fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Returns the processes that hold a whole-file lock of a file with this inode. The device is not compared: some file
+/// systems report another one here than to `stat`.
+fn holders(inode: u64) -> Vec<u32> {
+    // `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; a process that waits has `->` behind the number.
+    let holder = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        words.next().filter(|kind| *kind == "FLOCK")?;
+        let (pid, file) = (words.nth(2)?, words.next()?);
+        let is_same = file.rsplit(':').next()?.parse() == Ok(inode);
+        pid.parse().ok().filter(|_| is_same)
+    };
+    let text = crate::config_file::read_at_most(Path::new("/proc/locks"), LARGEST_LOCKS).unwrap_or_default();
+    text.lines().filter_map(holder).collect()
+}
+
 /// Tells machines apart that share a home; empty where the machine has no id.
 fn machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
@@ -615,6 +643,26 @@ mod tests {
         assert_eq!(spot.running(), None);
         let _claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
         assert!(!spot.note_file(&spot.places[0]).exists());
+    }
+
+    #[test]
+    fn the_holder_of_the_lock_is_the_process_that_note_and_kernel_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        let (own, other) = (std::process::id(), std::os::unix::process::parent_id());
+        assert!(!spot.is_lock_holder(own), "there is no lock");
+        let claim = spot.claim(Kind::Served, |_| {}).unwrap().unwrap();
+        assert!(!spot.is_lock_holder(own), "there is no note");
+        for noted in [own, other] {
+            let note = serde_json::json!({
+                "url": "http://127.0.0.1:1", "pid": noted, "version": "0.1.0", "config": null, "started": 1
+            });
+            fs::write(spot.note_file(&spot.places[0]), note.to_string()).unwrap();
+            assert_eq!(spot.is_lock_holder(own), noted == own);
+            assert!(!spot.is_lock_holder(other), "the kernel names another one");
+        }
+        drop(claim);
+        assert!(!spot.is_lock_holder(own));
     }
 
     #[test]

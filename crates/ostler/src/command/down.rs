@@ -116,7 +116,7 @@ impl Target {
     fn end(&self) -> Result<About, Failure> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
-        let about = runtime.block_on(end(&self.there, None))?;
+        let about = runtime.block_on(end(&self.there, self.spot.as_ref(), None))?;
         let began = Instant::now();
         while !self.is_gone(about.pid) {
             if began.elapsed() >= GONE_WITHIN {
@@ -135,16 +135,23 @@ impl Target {
     }
 }
 
-/// Asks a daemon to end, with this much time for its calls. One of a version that can't be asked gets a signal: it has
-/// proven that it is the daemon, and says itself which process it is.
-pub(super) async fn end(there: &There, calls: Option<Duration>) -> Result<About, Failure> {
+/// Asks a daemon to end, with this much time for its calls. One of a version that can't be asked gets a signal, if it is
+/// the process that holds the lock of `spot`. A pid that the other end names is never enough: it may be any process here.
+pub(super) async fn end(
+    there: &There,
+    spot: Option<&Spot>,
+    calls: Option<Duration>,
+) -> Result<About, Failure> {
     let refused = match there.shut_down(calls).await {
         Ok(about) => return Ok(about),
         Err(trouble) => trouble.into(),
     };
+    let Some(spot) = spot else { return Err(refused) };
     let Ok(about) = there.version().await else { return Err(refused) };
-    match i32::try_from(about.pid).map(|pid| kill(Pid::from_raw(pid), Signal::SIGTERM)) {
-        Ok(Ok(())) => Ok(about),
+    match i32::try_from(about.pid) {
+        Ok(pid) if pid > 1 && spot.is_lock_holder(about.pid) => {
+            kill(Pid::from_raw(pid), Signal::SIGTERM).map(|()| about).map_err(|_| refused)
+        }
         _ => Err(refused),
     }
 }

@@ -75,7 +75,7 @@ fn make_way(spot: &Spot, note: &Note) {
         let unreadable = || Failure::Unreachable { url: note.url.clone(), why: "no address".into() };
         let there = There::new(Address::near(&note.url).ok_or_else(unreadable)?, spot.token());
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
-        runtime.block_on(down::end(&there, Some(LAST_CALLS))).map(drop)
+        runtime.block_on(down::end(&there, Some(spot), Some(LAST_CALLS))).map(drop)
     };
     if let Err(failure) = ask() {
         tell(&failure.render(Style::stderr()));

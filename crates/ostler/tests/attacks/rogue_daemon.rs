@@ -4,8 +4,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 
 use crate::daemon::Daemon;
 use crate::home::{Home, Run};
@@ -160,4 +163,76 @@ fn a_directory_of_notes_that_others_can_write_to_is_refused() {
         assert!(run.stderr.contains("[HOME]/.local/state/ostler can't be trusted"), "{run}");
         assert!(run.stderr.contains("other users may write to it (mode 777)"), "{run}");
     }
+}
+
+/// Listens as a daemon that knows its admin token, can't be asked to end and names another process as its own.
+fn impersonate(pid: u32) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            std::thread::spawn(move || answer_as_daemon(connection.unwrap(), pid));
+        }
+    });
+    url
+}
+
+fn answer_as_daemon(mut connection: TcpStream, pid: u32) {
+    let mut heard = [0; 8_192];
+    while let Ok(read @ 1..) = connection.read(&mut heard) {
+        let request = String::from_utf8_lossy(&heard[..read]).into_owned();
+        let (status, body) = match request.split_once("nonce=") {
+            Some((_, rest)) => ("200 OK", format!(r#"{{"proof":"{}"}}"#, prove(&rest[..64]))),
+            None if request.starts_with("GET /api/v1/version") => {
+                ("200 OK", format!(r#"{{"version":"0.0.1","pid":{pid},"name":"ostler"}}"#))
+            }
+            None => ("404 Not Found", "{}".to_owned()),
+        };
+        let head =
+            format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}", body.len());
+        if connection.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers a challenge, in hexadecimal digits as the nonce.
+fn prove(nonce: &str) -> String {
+    let digits = |at: usize| u8::from_str_radix(&nonce[at..at + 2], 16).unwrap();
+    let nonce: Vec<u8> = (0..nonce.len()).step_by(2).map(digits).collect();
+    let mut code = Hmac::<Sha256>::new_from_slice(ADMIN.as_bytes()).unwrap();
+    code.update(b"ostler daemon proof 1\0");
+    code.update(&nonce);
+    code.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_daemon_has_no_process_ended_that_does_not_hold_its_lock() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let mut bystander = Command::new("sleep").arg("600").spawn().unwrap();
+    let url = impersonate(bystander.id());
+    let by_address = run(&home, &["down", "--daemon", &url]);
+    assert_ne!(by_address.code, Some(0), "{by_address}");
+    assert!(bystander.try_wait().unwrap().is_none(), "{by_address}");
+
+    drop(Daemon::start(&home));
+    let only = |folder: &str, end: &str| {
+        let files = std::fs::read_dir(home.path(folder)).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|it| it == end)).last().unwrap()
+    };
+    let lock = only(".local/state/ostler", "lock");
+    std::fs::write(only("state/ostler", "token"), ADMIN).unwrap();
+    let held = File::open(&lock).unwrap();
+    held.lock().unwrap();
+    for kind in ["served", "lingering"] {
+        let note = serde_json::json!({
+            "url": url, "pid": bystander.id(), "version": "0.0.1", "config": null, "started": 1, "kind": kind
+        });
+        std::fs::write(lock.with_extension("json"), note.to_string()).unwrap();
+        let by_note = run(&home, &["down"]);
+        assert_ne!(by_note.code, Some(0), "{by_note}");
+        assert!(bystander.try_wait().unwrap().is_none(), "{by_note}");
+    }
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
 }
