@@ -132,18 +132,19 @@ pub(crate) fn find(named: Option<&Path>) -> Result<Found, Failure> {
         return Ok(Found::File { file, origin: Origin::Chosen });
     }
     let here = std::env::current_dir().map_err(Failure::Machine)?;
-    Ok(first_of(places_from(&here), own_place().as_deref()))
+    Ok(first_of(&here, own_place().as_deref()))
 }
 
 /// The config that a command in this directory would find, other than the user's own.
 pub(crate) fn find_in(folder: &Path) -> Result<Found, Failure> {
     let folder = std::path::absolute(folder).map_err(Failure::Machine)?;
-    Ok(first_of(places_from(&folder), None))
+    Ok(first_of(&folder, None))
 }
 
 /// The first file that a command in this directory looks at, whatever it holds.
 pub(crate) fn first_place(folder: &Path) -> Option<PathBuf> {
-    places_from(folder).into_iter().chain(own_place()).find(|place| place.is_file())
+    let is_first = |place: &PathBuf| place.is_file() && !is_foreign(place, folder);
+    places_from(folder).into_iter().find(is_first).or_else(|| own_place().filter(|place| place.is_file()))
 }
 
 /// Where the user's own config is.
@@ -169,7 +170,8 @@ fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
             break;
         }
         folders.push(folder);
-        if folder.join(".git").metadata().is_ok_and(|found| is_own_or_roots(found.uid())) {
+        // Of a link it is the link that counts: anybody can make one that leads to a directory of root's.
+        if folder.join(".git").symlink_metadata().is_ok_and(|found| is_own_or_roots(found.uid())) {
             return folders;
         }
         if home == Some(folder) {
@@ -184,20 +186,30 @@ fn is_own_or_roots(owner: u32) -> bool {
     owner == 0 || owner == nix::unistd::geteuid().as_raw()
 }
 
-fn first_of(mut places: Vec<PathBuf>, own: Option<&Path>) -> Found {
-    places.extend(own.map(Path::to_owned));
+/// Returns whether a file above the directory that a search starts in, or its folder, belongs to another user. A file in
+/// that directory itself is found whoever wrote it, and needs trust.
+fn is_foreign(file: &Path, start: &Path) -> bool {
+    let Some(folder) = file.parent().filter(|folder| *folder != start) else { return false };
+    let owners = [file.symlink_metadata(), file.metadata(), folder.metadata()];
+    !owners.iter().all(|found| found.as_ref().is_ok_and(|found| is_own_or_roots(found.uid())))
+}
+
+/// Finds the config of a command in a directory, or the user's own.
+fn first_of(start: &Path, own: Option<&Path>) -> Found {
     let mut looked_for = Vec::new();
-    for file in places {
+    for file in places_from(start).into_iter().chain(own.map(Path::to_owned)) {
         let name = shown_place(&file);
+        let is_own = own.is_some_and(|own| own == file);
         if !file.is_file() {
             looked_for.push(name);
+        } else if !is_own && is_foreign(&file, start) {
+            looked_for.push(format!("{name} (of another user)"));
         } else if is_ostler_alone(&file) {
             tell(&format!(
                 "warning: {name} names nothing but Ostler itself, so it says nothing about what to run; looking further"
             ));
             looked_for.push(format!("{name} (names only Ostler)"));
         } else {
-            let is_own = own.is_some_and(|own| own == file);
             let origin = if is_own { Origin::Chosen } else { Origin::WorkingDirectory };
             return Found::File { file, origin };
         }

@@ -254,3 +254,35 @@ fn a_repository_of_another_user_is_not_searched() {
     let found = run_in(&home, "shared/mine", &["list"]);
     assert_eq!(found.stdout.contains("theirs"), !has_changed_hands, "{found}");
 }
+
+#[test]
+fn a_link_of_another_user_makes_no_repository() {
+    let home = Home::new();
+    home.write("shared/ostler.toml", &fake("theirs"));
+    home.write("shared/mine/file", "");
+    let link = home.path("shared/.git");
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    assert!(run_in(&home, "shared/mine", &["list"]).stdout.contains("theirs"), "a link of one's own is good");
+    let has_changed_hands = std::os::unix::fs::lchown(&link, Some(12_345), None).is_ok();
+    // Only root can give a link away.
+    let found = run_in(&home, "shared/mine", &["list"]);
+    assert_eq!(found.stdout.contains("theirs"), !has_changed_hands, "{found}");
+}
+
+#[test]
+fn a_config_of_another_user_is_found_in_the_working_directory_and_not_above_it() {
+    for given in ["shared", "shared/ostler.toml", "shared/target.toml"] {
+        let home = Home::new();
+        home.write("shared/.git/HEAD", "");
+        home.write("shared/target.toml", &fake("theirs"));
+        std::os::unix::fs::symlink("target.toml", home.path("shared/ostler.toml")).unwrap();
+        home.write("shared/mine/file", "");
+        assert!(run_in(&home, "shared/mine", &["list"]).stdout.contains("theirs"));
+        let has_changed_hands = std::os::unix::fs::lchown(home.path(given), Some(12_345), None).is_ok();
+        let above = run_in(&home, "shared/mine", &["list"]);
+        assert_eq!(above.stdout.contains("theirs"), !has_changed_hands, "{given}: {above}");
+        assert_eq!(above.stderr.contains("(of another user)"), has_changed_hands, "{given}: {above}");
+        let here = run_in(&home, "shared", &["list"]);
+        assert!(here.stdout.contains("theirs"), "{given}: {here}");
+    }
+}
