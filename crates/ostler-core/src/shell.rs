@@ -2,9 +2,12 @@
 
 use crate::error::is_deceptive;
 
-/// Whether every shell reads a word as it is written.
+/// Returns whether every shell reads a word as it is written. Zsh replaces a `=` at its beginning: `=ls` is the path of
+/// a program there.
 pub fn is_plain(word: &str) -> bool {
-    !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/._-+@%,:=".contains(c))
+    !word.is_empty()
+        && !word.starts_with('=')
+        && word.chars().all(|c| c.is_alphanumeric() || "/._-+@%,:=".contains(c))
 }
 
 /// Returns a word as a shell has to be given it, on one line.
@@ -36,6 +39,8 @@ mod tests {
             ("my config.toml", "'my config.toml'"),
             ("it's.toml", r"'it'\''s.toml'"),
             ("~x", "'~x'"),
+            ("=ls", "'=ls'"),
+            ("a=b", "a=b"),
             ("$(rm).toml", "'$(rm).toml'"),
             ("a;b`c`", "'a;b`c`'"),
             ("a\nb", r"'a\nb'"),

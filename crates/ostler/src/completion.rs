@@ -229,10 +229,11 @@ fn is_pair_of(given: &str, key: &str) -> bool {
 }
 
 /// Makes a candidate. Servers and configs choose these words, and bash puts them on the line as they are: one that a
-/// shell would read as more than a word is not offered.
+/// shell would read as more than a word is not offered, nor is one that this program would read as an option.
 fn candidate(value: &str, about: &str) -> Option<CompletionCandidate> {
     let about = about.lines().next().map(clean).filter(|line| !line.is_empty());
-    is_plain(value).then(|| CompletionCandidate::new(value).help(about.map(StyledStr::from)))
+    let is_word = is_plain(value) && !value.starts_with('-');
+    is_word.then(|| CompletionCandidate::new(value).help(about.map(StyledStr::from)))
 }
 
 fn described(item: &Item) -> String {
@@ -390,8 +391,22 @@ mod tests {
 
     #[test]
     fn a_word_that_a_shell_would_run_is_not_offered() {
-        for word in ["a;touch b", "$(touch b)", "`touch b`", "a b", "a\nb", "a&b", "~", "a|b", "a'b", "*", ""]
-        {
+        for word in [
+            "a;touch b",
+            "$(touch b)",
+            "`touch b`",
+            "a b",
+            "a\nb",
+            "a&b",
+            "~",
+            "a|b",
+            "a'b",
+            "*",
+            "",
+            "=ls",
+            "-h",
+            "--config=/tmp/evil.toml",
+        ] {
             assert!(candidate(word, "").is_none(), "{word}");
         }
         for word in ["time__now", "timezone=Asia/Tokyo", "file:///a/b-c.txt", "größe="] {

@@ -174,3 +174,25 @@ fn a_pipe_in_place_of_a_lock_file_or_of_kept_lists_holds_no_tab_up() {
     make_pipe(&kept);
     assert_eq!(offered(&home, &["call", "time__ec"]), "", "an answer has a deadline");
 }
+
+#[test]
+fn words_of_servers_that_are_options_or_that_zsh_replaces_are_not_offered() {
+    let home = Home::with_servers(&[("fake", &["--catalog", "catalog.json"])]);
+    let schema = serde_json::json!({"type": "object", "properties": {
+        "--config": {"enum": ["evil.toml"]}, "-v": {}, "=ls": {}, "colour": {"enum": ["-h", "=ls", "red"]},
+    }});
+    let uris = ["--config=/tmp/evil.toml", "-h", "=ls", "file:///a"];
+    let catalog = serde_json::json!({
+        "tools": [{"name": "paint", "inputSchema": schema}],
+        "resources": uris.map(|uri| serde_json::json!({"uri": uri, "name": "x"})),
+    });
+    home.write("catalog.json", &catalog.to_string());
+    for list in ["tools", "resources"] {
+        assert_eq!(home.run(&[list]).code, Some(0));
+    }
+    let bash = |words: &[&str]| offered_to_bash(&home, words);
+    assert_eq!(bash(&["resources", "read", ""]), "file:///a");
+    assert!(!bash(&["resources", "read", "--config=/tmp/e"]).contains("evil"));
+    assert_eq!(bash(&["call", "fake__paint", ""]), "colour=");
+    assert_eq!(bash(&["call", "fake__paint", "colour", ""]), "red");
+}
