@@ -1,5 +1,6 @@
 //! Remedies: what a person can do about the cause of a failure. The only place where a cause becomes advice, so that every
-//! command, the daemon and MCP clients give the same. No word of it is chosen by a server: models read it too.
+//! command, the daemon and MCP clients give the same. In what MCP clients are told no word is chosen by a server: models
+//! read it. Operators are told the names of variables too.
 
 use std::path::Path;
 
@@ -10,9 +11,33 @@ use crate::shell::quote;
 use crate::stderr_cause::Complaint;
 use crate::supervisor::Failure;
 
-/// Says what to do about a failure of a server. `None` where its output has to be read first, or
+/// Longest name of a variable that an operator is told: real ones are shorter, and sentences are not.
+const LONGEST_NAME: usize = 40;
+
+/// Who reads a remedy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// The person who runs Ostler, on the command line.
+    Operator,
+    /// An MCP client, and so its model.
+    Client,
+}
+
+/// Tells the operator what to do about a failure of a server. `None` where its output has to be read first, or
 /// time alone helps.
 pub fn of_failure(server: &str, failure: &Failure) -> Option<String> {
+    for_reader(Reader::Operator, server, failure)
+}
+
+/// Tells MCP clients the same, without any word that the server chose.
+pub fn for_clients(server: &str, failure: &Failure) -> Option<String> {
+    for_reader(Reader::Client, server, failure)
+}
+
+fn for_reader(reader: Reader, server: &str, failure: &Failure) -> Option<String> {
+    if let Some(advice) = of_withheld(&failure.withheld).filter(|_| reader == Reader::Operator) {
+        return Some(advice);
+    }
     // What is known at the place of the failure is closer to its cause than any form of output.
     if let Some(hint) = &failure.hint {
         return Some(hint.to_string());
@@ -22,12 +47,12 @@ pub fn of_failure(server: &str, failure: &Failure) -> Option<String> {
         FaultKind::Start(_) => {
             Some("see whether the machine has memory and processes left (`ulimit -u`)".into())
         }
-        FaultKind::StartTimeout(_) => Some(of_silence(server, failure)),
+        FaultKind::StartTimeout(_) => Some(of_silence(reader, server, failure)),
         FaultKind::Handshake(_)
         | FaultKind::Exited(_)
         | FaultKind::EndedAtProbe(_)
         | FaultKind::Closed
-        | FaultKind::Write(_) => of_end(server, failure),
+        | FaultKind::Write(_) => of_end(reader, server, failure),
         FaultKind::Connect(unreached) => Some(of_connection(server, &unreached.why)),
         FaultKind::Status { code: 500.., .. } => {
             Some("the fault is at the server: see its log, or try again later".into())
@@ -218,9 +243,9 @@ fn of_refusal(server: &str, code: u16) -> String {
 }
 
 /// A start that did not come to its end.
-fn of_silence(server: &str, failure: &Failure) -> String {
+fn of_silence(reader: Reader, server: &str, failure: &Failure) -> String {
     match complaint(failure) {
-        Some(Complaint::ServesHttp) => of_complaint(server, &Complaint::ServesHttp),
+        Some(Complaint::ServesHttp) => of_complaint(reader, server, &Complaint::ServesHttp),
         _ => format!(
             "run its command in a terminal to see what it waits for; if it is only slow, raise `start_timeout` of `{server}`"
         ),
@@ -228,9 +253,9 @@ fn of_silence(server: &str, failure: &Failure) -> String {
 }
 
 /// A server that ended, or spoke something else than MCP. `None` where its output has to be read.
-fn of_end(server: &str, failure: &Failure) -> Option<String> {
+fn of_end(reader: Reader, server: &str, failure: &Failure) -> Option<String> {
     match (complaint(failure), failure.exit) {
-        (Some(complaint), _) => Some(of_complaint(server, &complaint)),
+        (Some(complaint), _) => Some(of_complaint(reader, server, &complaint)),
         (None, Some(Exit::Code(0))) => Some(format!(
             "is it an MCP server on stdio? some want an argument for that, such as `stdio`, in `args` of `{server}`"
         )),
@@ -254,7 +279,28 @@ pub fn of_http_server(server: &str, port: Option<u16>) -> String {
     )
 }
 
-fn of_complaint(server: &str, complaint: &Complaint) -> String {
+/// Names variables that are set here and were not passed, never their values.
+fn of_withheld(names: &[String]) -> Option<String> {
+    let names: Vec<&String> = names.iter().filter(|name| is_tellable(name)).collect();
+    let list =
+        |quote: char| names.iter().map(|name| format!("{quote}{name}{quote}")).collect::<Vec<_>>().join(", ");
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} {verb} set here and not passed to the server; add env_pass = [{}] to it if it needs that",
+            list('`'),
+            list('"')
+        )
+    })
+}
+
+/// Returns whether the name of a variable that a server chose may be told to the operator.
+fn is_tellable(name: &str) -> bool {
+    let is_of_names = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    name.len() <= LONGEST_NAME && name.bytes().all(is_of_names)
+}
+
+fn of_complaint(reader: Reader, server: &str, complaint: &Complaint) -> String {
     match complaint {
         Complaint::NoPackage => {
             format!("correct the name and version of the package in `args` of `{server}`")
@@ -279,10 +325,12 @@ fn of_complaint(server: &str, complaint: &Complaint) -> String {
                 "install {package}, or add its folder to PATH: env = {{ PATH = \"/FOLDER:${{env:PATH}}\" }}"
             )
         }
-        Complaint::NoVariable(name) => {
-            format!(
-                "set it for `{server}` in the config: env = {{ {name} = \"${{env:{name}}}\" }}, or a `${{file:PATH}}`"
-            )
+        // No ready `${env:…}`: the server may ask for a secret that is not its own.
+        Complaint::NoVariable(name) if reader == Reader::Operator && is_tellable(name) => format!(
+            "if it should have `{name}`, set that in `env` of `{server}`: env = {{ {name} = \"…\" }}, or \"${{file:PATH}}\""
+        ),
+        Complaint::NoVariable(_) => {
+            format!("set the variable that it names in `env` of `{server}` in the config")
         }
         Complaint::NoDocker => "start Docker, and see that you may use it (`docker ps`)".into(),
         Complaint::ServesHttp => of_http_server(server, None),

@@ -165,7 +165,7 @@ impl Told {
                 let state = STATES.into_iter().find(|state| state.as_str() == word)?;
                 let (cause, action) = (self.subject.unwrap_or(cause), self.action.unwrap_or_default().into());
                 let needs_reload = self.needs_reload;
-                let remedy = self.remedy.map(|text| Box::new(Remedy { text, needs_reload }));
+                let remedy = self.remedy.map(|text| Box::new(Remedy::new(text, needs_reload)));
                 Unavailable { server: server?, state, cause, action, remedy, retry_after }.into()
             }
             "outcome-unknown" => CallError::OutcomeUnknown { server: server?, tool: self.tool, cause },
@@ -228,7 +228,7 @@ mod tests {
     fn unavailable(state: UnavailableState) -> CallError {
         let retry_after = Some(Duration::from_millis(1_500));
         let (cause, action) = ("it said \u{1b}no".into(), "it waits".into());
-        let remedy = Some(Box::new(Remedy { text: "do it".into(), needs_reload: true }));
+        let remedy = Some(Box::new(Remedy::new("do it".into(), true)));
         Unavailable { server: server(), state, cause, action, remedy, retry_after }.into()
     }
 

@@ -28,10 +28,19 @@ pub struct Unavailable {
 /// What a person can do about the cause of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remedy {
-    /// In words; see [`crate::remedy`].
+    /// In words for the operator; see [`crate::remedy`].
     pub text: String,
+    /// In words for MCP clients: none of them is chosen by a server. `None` where nothing is left then.
+    pub for_clients: Option<String>,
     /// Whether an operator has to reload the server then.
     pub needs_reload: bool,
+}
+
+impl Remedy {
+    /// Makes a remedy in which no word is chosen by a server.
+    pub fn new(text: String, needs_reload: bool) -> Self {
+        Self { for_clients: Some(text.clone()), text, needs_reload }
+    }
 }
 
 /// What keeps a server from being called.
@@ -154,9 +163,10 @@ impl Unavailable {
                 | UnavailableState::NeedsAuth
                 | UnavailableState::Starting
         );
-        if let Some(remedy) = self.remedy.as_ref().filter(|_| is_failed) {
+        let remedy = self.remedy.as_ref().filter(|_| is_failed);
+        if let Some((remedy, text)) = remedy.and_then(|it| Some((it, it.for_clients.as_ref()?))) {
             let then = if remedy.needs_reload { format!("; then reload `{server}`") } else { String::new() };
-            return format!("{}{then}", Shown(&remedy.text));
+            return format!("{}{then}", Shown(text));
         }
         match self.state {
             UnavailableState::Ejected | UnavailableState::CannotStart => {

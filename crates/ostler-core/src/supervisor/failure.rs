@@ -24,6 +24,8 @@ pub struct Failure {
     pub stderr: Vec<String>,
     /// Advice that only the place of the failure can give.
     pub hint: Option<Box<str>>,
+    /// Variables that its output names, that are set here and that it was not given.
+    pub withheld: Vec<String>,
 }
 
 impl Failure {
@@ -37,7 +39,7 @@ impl Failure {
             },
             _ => None,
         };
-        Self { kind, at, exit, cause: None, stderr: Vec::new(), hint: None }
+        Self { kind, at, exit, cause: None, stderr: Vec::new(), hint: None, withheld: Vec::new() }
     }
 
     /// Takes the cause from what the server wrote to stderr, and keeps a few lines: the last ones, or those that begin

@@ -330,7 +330,8 @@ impl Slot {
         // A host that ends with its command has nothing to reload.
         let is_lasting = self.start_patience != StartPatience::Once;
         let needs_reload = needs_reload && is_lasting && !remedy::wants_restart(failure);
-        Some(Box::new(Remedy { text, needs_reload }))
+        let for_clients = remedy::for_clients(self.key.server.as_str(), failure);
+        Some(Box::new(Remedy { text, for_clients, needs_reload }))
     }
 
     fn needs_auth(&self, desk: &Desk, until: std::time::Instant, cause: &str) -> CallError {
@@ -458,7 +459,7 @@ impl Slot {
                 };
                 let mut error = self.unavailable(state, format!("it {start}{last}"), Some(COME_BACK));
                 if let CallError::Unavailable(it) = &mut error {
-                    it.remedy = start.hint.map(|text| Box::new(Remedy { text, needs_reload: false }));
+                    it.remedy = start.hint.map(|text| Box::new(Remedy::new(text, false)));
                 }
                 error
             }

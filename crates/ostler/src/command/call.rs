@@ -100,7 +100,7 @@ async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
         _ => return None,
     };
     let action = "it is being started again".into();
-    let remedy = hint.map(|text| Box::new(Remedy { text, needs_reload: false }));
+    let remedy = hint.map(|text| Box::new(Remedy::new(text, false)));
     let unavailable = Unavailable { action, remedy, ..Unavailable::new(server.clone(), state, cause, None) };
     Some(Failure::Late(CallError::Unavailable(unavailable)))
 }

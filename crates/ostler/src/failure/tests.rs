@@ -94,6 +94,6 @@ fn a_start_that_has_a_remedy_is_not_told_to_wait_longer() {
         Failure::Late(CallError::Unavailable(Unavailable { remedy, ..unavailable })).hint()
     };
     assert_eq!(late(None).as_deref(), Some("try again with a longer --timeout"));
-    let remedy = Remedy { text: "write its url".into(), needs_reload: false };
+    let remedy = Remedy::new("write its url".into(), false);
     assert_eq!(late(Some(Box::new(remedy))).as_deref(), Some("write its url"));
 }

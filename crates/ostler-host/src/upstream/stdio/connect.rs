@@ -140,7 +140,7 @@ impl StdioConnector {
     }
 
     fn with_hint(&self, mut failure: Failure) -> Failure {
-        failure.hint = environment::withheld(&self.process, &failure.stderr).map(Into::into);
+        failure.withheld = environment::withheld(&self.process, &failure.stderr);
         failure
     }
 

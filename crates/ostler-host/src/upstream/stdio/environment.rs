@@ -94,8 +94,8 @@ fn login_of(address: &str) -> Option<&str> {
     host.rsplit_once('@').map(|(login, _)| login)
 }
 
-/// Tells which variables a failed server speaks of that are set here and were not passed to it; never their values.
-pub(crate) fn withheld(process: &Process, stderr: &[String]) -> Option<String> {
+/// Returns the variables that a failed server speaks of, that are set here and that were not passed to it.
+pub(crate) fn withheld(process: &Process, stderr: &[String]) -> Vec<String> {
     let text = stderr.join("\n");
     let is_withheld = |name: &&str| {
         std::env::var_os(name).is_some_and(|value| !value.is_empty())
@@ -103,17 +103,7 @@ pub(crate) fn withheld(process: &Process, stderr: &[String]) -> Option<String> {
             && !is_passed(name)
             && !is_named(&process.env_pass, name)
     };
-    let names: Vec<&str> = names_in(&text).into_iter().filter(is_withheld).take(MOST_NAMED).collect();
-    let list =
-        |quote: char| names.iter().map(|name| format!("{quote}{name}{quote}")).collect::<Vec<_>>().join(", ");
-    let verb = if names.len() == 1 { "is" } else { "are" };
-    (!names.is_empty()).then(|| {
-        format!(
-            "{} {verb} set here and not passed to the server; add env_pass = [{}] to it if it needs that",
-            list('`'),
-            list('"')
-        )
-    })
+    names_in(&text).into_iter().filter(is_withheld).take(MOST_NAMED).map(str::to_owned).collect()
 }
 
 /// Replaces the references in a value, and hides what they stand for from
