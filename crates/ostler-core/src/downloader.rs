@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::spec::Process;
+use crate::stderr_cause::without_colours;
 
 /// A package manager that may download what it starts. Its name is the key under which downloads are taken one at a time:
 /// two of them would share one cache.
@@ -34,6 +35,45 @@ const COMMANDS: [(&str, &str, Downloader); 21] = [
     ("cargo", "run", Downloader("cargo")),
 ];
 
+/// Beginnings of the lines that package managers print while they download. Other managers print too many forms to be told
+/// from the programs that they run.
+const OWN_LINES: [(&str, &[&str]); 2] = [
+    (
+        "npm",
+        &[
+            "npm ",
+            "need to install",
+            "ok to proceed",
+            "added ",
+            "changed ",
+            "up to date",
+            "(node:",
+            "(use `node",
+            ">",
+        ],
+    ),
+    (
+        "uv",
+        &[
+            "audited ",
+            "build",
+            "built ",
+            "bytecode",
+            "creating ",
+            "download",
+            "install",
+            "prepar",
+            "resolv",
+            "uninstalled ",
+            "updat",
+            "using ",
+            "warning: ",
+            "+ ",
+            "- ",
+        ],
+    ),
+];
+
 impl Downloader {
     /// Returns the downloader that a command line begins with.
     pub fn of(process: &Process) -> Option<Self> {
@@ -48,6 +88,16 @@ impl Downloader {
         COMMANDS.iter().find(|(name, wanted, _)| is_it((name, wanted))).map(|(_, _, manager)| *manager)
     }
 
+    /// Returns whether a line of output is certainly the program's, which therefore runs and is downloaded no more.
+    pub fn is_of_program(self, line: &str) -> bool {
+        let Some((_, own)) = OWN_LINES.iter().find(|(manager, _)| *manager == self.0) else { return false };
+        let line = without_colours(line).to_lowercase();
+        // Progress is drawn with blocks, bars and dots before the words.
+        let text = line.trim_start_matches(|c: char| !c.is_alphanumeric() && !"(>+-".contains(c));
+        let has_words = text.contains(char::is_alphabetic);
+        has_words && !own.iter().any(|begin| text.starts_with(begin))
+    }
+
     /// Returns the name of the package manager.
     pub fn as_str(self) -> &'static str {
         self.0
@@ -57,6 +107,37 @@ impl Downloader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_the_program_is_told_from_those_of_its_downloader() {
+        let table = [
+            ("npm", "npm warn deprecated glob@7.2.3: no longer supported", false),
+            (
+                "npm",
+                "npm WARN exec The following package was not found and will be installed: x@1.0.0",
+                false,
+            ),
+            ("npm", "\\u{1b}[33mnpm notice\\u{1b}[39m New major version", false),
+            ("npm", "npm error code E404", false),
+            ("npm", "Need to install the following packages:", false),
+            ("npm", "added 93 packages in 4s", false),
+            ("npm", "(node:71) ExperimentalWarning: CommonJS module loads an ES module", false),
+            ("npm", "⠙", false),
+            ("npm", "", false),
+            ("npm", "MCP Streamable HTTP Server listening on port 3001", true),
+            ("npm", "[info] Secure MCP Filesystem Server running on stdio", true),
+            ("npm", "stdout: hello", true),
+            ("uv", "Installed 31 packages in 25ms", false),
+            ("uv", "⠼ Resolving dependencies...", false),
+            ("uv", " + mcp==1.2.0", false),
+            ("uv", "   Building cryptography", false),
+            ("uv", "INFO:     Uvicorn running on http://127.0.0.1:8000", true),
+            ("cargo", "Server is up", false),
+        ];
+        for (manager, line, is_of_program) in table {
+            assert_eq!(Downloader(manager).is_of_program(line), is_of_program, "{manager}: {line}");
+        }
+    }
 
     #[test]
     fn a_downloader_is_told_by_its_command_line() {

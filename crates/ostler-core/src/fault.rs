@@ -247,6 +247,9 @@ pub enum PermanentCause {
     /// The process ended with a usage text before it spoke MCP.
     #[error("it printed its usage and ended ({0})")]
     Usage(Exit),
+    /// The program listens for HTTP and is silent on stdout; the port, if it is known.
+    #[error("it serves HTTP in place of MCP on stdout")]
+    ServesHttp(Option<u16>),
     /// No TLS connection can be made, since the certificate is not accepted.
     #[error("its TLS certificate is not accepted: {0}")]
     Certificate(CertificateFault),
@@ -352,6 +355,7 @@ impl PermanentCause {
             | Self::Config(_)
             | Self::Loop
             | Self::Usage(_)
+            | Self::ServesHttp(_)
             | Self::Certificate(_)
             | Self::NoTls => false,
         }
@@ -376,7 +380,7 @@ impl PermanentCause {
             | Self::NoEndpoint { text, .. }
             | Self::ContentType(text)
             | Self::NotMcp(text) => Some(text),
-            Self::Loop | Self::Usage(_) | Self::Certificate(_) | Self::NoTls => None,
+            Self::Loop | Self::Usage(_) | Self::ServesHttp(_) | Self::Certificate(_) | Self::NoTls => None,
         }
     }
 }

@@ -98,6 +98,7 @@ pub fn of_cause(server: &str, cause: &PermanentCause) -> String {
         PermanentCause::Usage(_) => {
             format!("correct `args` of `{server}`: some are missing or wrong, and the usage text says which")
         }
+        PermanentCause::ServesHttp(port) => of_http_server(server, *port),
         PermanentCause::Certificate(fault) => of_certificate(server, fault),
         PermanentCause::NoTls => {
             format!("begin `url` of `{server}` with http://, or use the port that speaks TLS")

@@ -65,6 +65,7 @@ fn words(kind: &FaultKind) -> Cow<'static, str> {
             }
             PermanentCause::Loop => "it leads back to this host".into(),
             PermanentCause::Usage(_) => "it does not take the arguments of its config".into(),
+            PermanentCause::ServesHttp(_) => "it serves HTTP in place of MCP on stdout".into(),
             PermanentCause::Certificate(_) | PermanentCause::NoTls => {
                 "no TLS connection to it can be made".into()
             }

@@ -34,6 +34,20 @@ pub fn telling_line<T: AsRef<str>>(lines: &[T]) -> Option<TellingLine> {
     reading.finish()
 }
 
+/// Returns whether output says that the program is an HTTP server and nothing else. One that waits for a login listens for the
+/// browser that comes back, and one with a page for people may speak MCP on stdio a little later.
+pub fn is_http_server<T: AsRef<str>>(lines: &[T]) -> bool {
+    const LOGIN: [&str; 6] = ["authoriz", "oauth", "callback", "log in", "login", "sign in"];
+    const SIDE_DOORS: [&str; 5] = ["dashboard", "inspector", "debugger", "metrics", "health"];
+    let has = |line: &T, words: &[&str]| {
+        let lower = line.as_ref().to_lowercase();
+        words.iter().any(|word| lower.contains(word))
+    };
+    let is_http =
+        |line: &T| Complaint::read(line.as_ref()) == Some(Complaint::ServesHttp) && !has(line, &SIDE_DOORS);
+    lines.iter().any(is_http) && !lines.iter().any(|line| has(line, &LOGIN))
+}
+
 /// An error with what stands below it.
 #[derive(Debug, Clone, Default)]
 struct Headline {
@@ -217,7 +231,7 @@ impl Headline {
 }
 
 /// Removes colours, which arrive spelled out: the tail of stderr escapes control characters.
-fn without_colours(line: &str) -> String {
+pub(crate) fn without_colours(line: &str) -> String {
     let mut parts = line.split("\\u{1b}[");
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {

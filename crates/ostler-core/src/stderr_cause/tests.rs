@@ -153,3 +153,23 @@ fn a_server_that_runs_on_stdio_is_not_taken_for_one_that_serves_http() {
         assert_eq!(Complaint::read(line), None, "{line}");
     }
 }
+
+#[test]
+fn a_program_that_waits_for_a_login_or_has_a_page_for_people_is_no_mere_http_server() {
+    let table: [(&[&str], bool); 5] = [
+        (&["MCP Streamable HTTP Server listening on port 3001"], true),
+        (&["loading", "stdout: Weather server listening on http://localhost:3000"], true),
+        (
+            &[
+                "Please authorize this client by visiting: https://x",
+                "server running at http://127.0.0.1:3334",
+            ],
+            false,
+        ),
+        (&["Dashboard running on http://127.0.0.1:24282"], false),
+        (&["loading"], false),
+    ];
+    for (lines, is_http) in table {
+        assert_eq!(is_http_server(lines), is_http, "{lines:?}");
+    }
+}

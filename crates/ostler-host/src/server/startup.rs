@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_core::downloader::Downloader;
-use ostler_core::fault::FaultKind;
+use ostler_core::fault::{FaultKind, PermanentCause};
 use ostler_core::name::ServerName;
 use ostler_core::remedy;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::{Stage, StartStatus};
-use ostler_core::stderr_cause::Complaint;
+use ostler_core::stderr_cause::{Complaint, is_http_server};
 use ostler_core::supervisor::Failure;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -34,6 +34,9 @@ const DOWNLOAD_QUIET: Duration = Duration::from_secs(60);
 /// Time between two looks for signs of an HTTP server; an eighth of shorter limits. It is told of when two in a row find
 /// one: a server that speaks on stdio as well has answered by then.
 const HTTP_LOOK: Duration = Duration::from_secs(5);
+
+/// Idle time after which a program that is told of as an HTTP server is ended; an eighth of shorter limits.
+const HTTP_QUIET: Duration = Duration::from_secs(5);
 
 /// How much longer a busy start may take than an idle one.
 const BUSY_FACTOR: u32 = 5;
@@ -72,16 +75,11 @@ struct State {
     http: HttpSigns,
     /// The readings under way, at most one of each kind: no limit waits for either.
     usage_reading: Option<JoinHandle<Usage>>,
-    http_reading: Option<JoinHandle<HttpReading>>,
-}
-
-/// A reading of signs of an HTTP server.
-#[derive(Debug, Default)]
-struct HttpReading {
-    /// The port that the process tree listens on.
-    port: Option<u16>,
-    /// Whether the output says that the program serves HTTP.
-    is_told: bool,
+    http_reading: Option<JoinHandle<HttpLook>>,
+    /// Position in the output up to which lines of the program itself were looked for.
+    read_to: u64,
+    /// Whether the program itself runs, so that it is not being downloaded any more.
+    is_running: bool,
 }
 
 /// Signs of a program that listens for HTTP in place of speaking on stdio.
@@ -91,8 +89,28 @@ enum HttpSigns {
     None,
     /// Seen at the last look.
     Seen,
-    /// Seen twice in a row; the port it listens on, if that is known.
-    Certain(Option<u16>),
+    /// Seen twice in a row.
+    Certain(HttpServer),
+}
+
+/// A program that listens for HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HttpServer {
+    /// The port it listens on, if that is known.
+    port: Option<u16>,
+    /// Whether its words leave no doubt, so that its start may be ended.
+    is_final: bool,
+    since: Instant,
+}
+
+/// Signs found by one look for an HTTP server.
+#[derive(Debug, Clone, Copy, Default)]
+struct HttpLook {
+    port: Option<u16>,
+    is_told: bool,
+    is_final: bool,
+    /// Whether it counts as one of the looks in a row; others only tell a program from its download.
+    is_due: bool,
 }
 
 /// The process of a start.
@@ -120,6 +138,8 @@ impl Startup {
             http: HttpSigns::None,
             usage_reading: None,
             http_reading: None,
+            read_to: 0,
+            is_running: false,
         };
         Arc::new(Self {
             server: spec.name.clone(),
@@ -202,9 +222,10 @@ impl Startup {
         if state.usage_reading.is_none() {
             state.usage_reading = Some(spawn_blocking(move || Usage::of_tree(root)));
         }
-        if state.http_reading.is_none() && state.is_http_look_due() {
+        let is_due = state.is_http_look_due();
+        if state.http_reading.is_none() && (is_due || state.stage == Stage::Fetching) {
             let stderr = Arc::clone(&process.stderr);
-            let read = move || HttpReading { port: find_port(root), is_told: is_http_told(&stderr) };
+            let read = move || HttpLook { is_due, ..look_for_http(&stderr, find_port(root)) };
             state.http_reading = Some(spawn_blocking(read));
         }
     }
@@ -221,8 +242,15 @@ impl Startup {
             // A tree that takes long to read is large or the machine is busy: neither is a hung server.
             None => self.lock().active = Instant::now(),
         }
-        if let Some(http) = http {
-            self.note_http(&http.await.unwrap_or_default());
+        let look = match http {
+            Some(http) => http.await.unwrap_or_default(),
+            None => HttpLook::default(),
+        };
+        if self.is_fetching() {
+            self.note_program(look.port);
+        }
+        if look.is_due {
+            self.note_http(look);
         }
     }
 
@@ -234,30 +262,57 @@ impl Startup {
         }
     }
 
-    /// Takes note of a port that the process tree listens on, and of words that say that it serves HTTP. A program that
-    /// does so is not being downloaded any more.
-    fn note_http(&self, &HttpReading { port, is_told }: &HttpReading) {
+    fn is_fetching(&self) -> bool {
+        self.lock().stage == Stage::Fetching
+    }
+
+    /// Takes note of a program that runs: it listens on a port, or a line of output is its own.
+    fn note_program(&self, port: Option<u16>) {
+        let read_to = self.lock().read_to;
+        let (lines, read_to) = self.words_since(read_to);
+        let is_own = |line: &LogLine| self.downloader.is_some_and(|it| it.is_of_program(&line.text));
+        let is_running = port.is_some() || lines.iter().any(is_own);
         let mut state = self.lock();
-        state.http_looked = Instant::now();
+        state.read_to = read_to;
+        if is_running {
+            state.run();
+        }
+    }
+
+    /// Takes note of signs of an HTTP server. A program that shows them twice is not being downloaded any more.
+    fn note_http(&self, look: HttpLook) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        state.http_looked = now;
         state.http = match state.http {
-            _ if port.is_none() && !is_told => HttpSigns::None,
+            _ if look.port.is_none() && !look.is_told => HttpSigns::None,
             HttpSigns::None => HttpSigns::Seen,
-            HttpSigns::Seen | HttpSigns::Certain(_) => HttpSigns::Certain(port),
+            HttpSigns::Seen => {
+                HttpSigns::Certain(HttpServer { port: look.port, is_final: look.is_final, since: now })
+            }
+            HttpSigns::Certain(server) => {
+                HttpSigns::Certain(HttpServer { is_final: look.is_final, ..server })
+            }
         };
-        if matches!(state.http, HttpSigns::Certain(_)) && state.stage == Stage::Fetching {
-            state.stage = Stage::Starting;
+        if matches!(state.http, HttpSigns::Certain(_)) {
+            state.run();
         }
     }
 
     /// Returns advice for a start that is not likely to come to its end.
     fn hint(&self, state: &State) -> Option<String> {
-        let HttpSigns::Certain(port) = state.http else { return None };
-        Some(remedy::of_http_server(self.server.as_str(), port))
+        let HttpSigns::Certain(server) = state.http else { return None };
+        Some(remedy::of_http_server(self.server.as_str(), server.port))
     }
 
     fn check(&self) -> Result<(), Failure> {
         let state = self.lock();
         let (age, quiet) = (state.since.elapsed(), state.active.elapsed());
+        if let Some(cause) = state.http_cause() {
+            let mut failure = Failure::new(cause.into(), Instant::now().into_std());
+            failure.quote(state.process.as_ref().map(|it| it.stderr.end()).unwrap_or_default());
+            return Err(failure);
+        }
         let idle_time = if self.downloader.is_some() { DOWNLOAD_QUIET } else { QUIET };
         let is_idle = state.process.is_none() || quiet >= idle_time.min(state.limit / 4);
         if age < state.limit || (!is_idle && age < state.limit.saturating_mul(BUSY_FACTOR)) {
@@ -280,7 +335,9 @@ impl Startup {
     /// Returns whether the download is over, makes no progress or has had its turn, so that another may begin.
     pub(crate) fn may_yield_download(&self) -> bool {
         let state = self.lock();
-        state.active.elapsed() >= DOWNLOAD_QUIET || state.since.elapsed() >= LONGEST_DOWNLOAD_TURN
+        state.is_running
+            || state.active.elapsed() >= DOWNLOAD_QUIET
+            || state.since.elapsed() >= LONGEST_DOWNLOAD_TURN
     }
 
     /// Returns what the server has written to stderr since a position, and the next one.
@@ -308,15 +365,32 @@ impl Startup {
     }
 }
 
-/// Returns whether a server's output says that it listens for HTTP.
-fn is_http_told(stderr: &StderrTail) -> bool {
-    stderr.end().iter().any(|line| Complaint::read(line) == Some(Complaint::ServesHttp))
+/// Looks for words that tell of an HTTP server.
+fn look_for_http(stderr: &StderrTail, port: Option<u16>) -> HttpLook {
+    let lines = stderr.end();
+    let is_told = lines.iter().any(|line| Complaint::read(line) == Some(Complaint::ServesHttp));
+    HttpLook { port, is_told, is_final: is_http_server(&lines), is_due: false }
 }
 
 impl State {
     fn is_http_look_due(&self) -> bool {
-        let is_certain = matches!(self.http, HttpSigns::Certain(_));
-        !is_certain && self.http_looked.elapsed() >= HTTP_LOOK.min(self.limit / 8)
+        self.http_looked.elapsed() >= HTTP_LOOK.min(self.limit / 8)
+    }
+
+    /// Moves on from the download.
+    fn run(&mut self) {
+        self.is_running = true;
+        if self.stage == Stage::Fetching {
+            self.stage = Stage::Starting;
+        }
+    }
+
+    /// Returns the cause of the end of an HTTP server that does nothing more: it waits for requests.
+    fn http_cause(&self) -> Option<PermanentCause> {
+        let HttpSigns::Certain(server) = self.http else { return None };
+        let quiet = HTTP_QUIET.min(self.limit / 8);
+        let is_over = server.is_final && server.since.elapsed() >= quiet && self.active.elapsed() >= quiet;
+        is_over.then_some(PermanentCause::ServesHttp(server.port))
     }
 
     fn words(&self) -> Vec<String> {

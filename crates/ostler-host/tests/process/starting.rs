@@ -168,7 +168,9 @@ async fn http_server(stage: &Stage, script: &str) -> ServerStatus {
 #[tokio::test]
 async fn a_program_that_says_that_it_listens_for_http_is_told_of_while_it_starts() {
     let stage = Stage::guarded();
-    let script = "echo MCP Streamable HTTP Server listening on port 3001 >&2\nexec sleep 1000";
+    // A program that waits for a login is not ended early.
+    let script = "echo please authorize this client >&2\n\
+                  echo MCP Streamable HTTP Server listening on port 3001 >&2\nexec sleep 1000";
     let start = http_server(&stage, script).await.start.unwrap();
     assert_eq!(start.stage, StartStage::Starting);
     assert!(start.to_string().starts_with("seems to be an HTTP server and has not spoken MCP"), "{start}");
@@ -198,12 +200,61 @@ async fn a_program_that_listens_on_a_port_and_says_nothing_is_told_of_with_the_p
     stage.close().await;
 }
 
+/// Makes a program named like a package manager out of the body of a script.
+fn npx(stage: &Stage, body: &str) -> String {
+    script(stage, "npx", &format!("#!/bin/sh\n{body}\n"))
+}
+
+#[tokio::test]
+async fn a_program_that_says_that_it_listens_for_http_is_ended_early_and_tried_once() {
+    let stage = Stage::guarded();
+    let program = npx(&stage, "echo MCP Streamable HTTP Server listening on port 3001 >&2\nexec sleep 1000");
+    let mut spec = ServerSpec::stdio(ServerName::new("web").unwrap(), &program).args(["web"]).lazy();
+    // Far longer than the test may take.
+    (spec.start_timeout, spec.fetch_timeout) = (Duration::from_secs(600), Duration::from_secs(600));
+    spec.call_timeout = Duration::from_secs(600);
+    stage.spawn(spec).await;
+    let error = stage.begin("web", "echo", none()).await.unwrap().unwrap_err();
+    let (state, cause) = unavailable(&error);
+    assert_eq!(state, UnavailableState::CannotStart);
+    assert!(cause.starts_with("it serves HTTP in place of MCP on stdout"), "{cause}");
+    assert!(error.render().contains("`streamableHttp`"), "{}", error.render());
+    assert_eq!(stage.status("web").starts_total, 1);
+    stage.close().await;
+}
+
+#[tokio::test]
+async fn a_download_turn_ends_as_soon_as_the_program_itself_speaks_or_listens() {
+    let listen = "exec python3 -c 'import socket, time; s = socket.create_server((\"127.0.0.1\", 0)); time.sleep(1000)'";
+    let bodies =
+        ["echo looking for the database >&2\nexec sleep 1000", "echo hello\nexec sleep 1000", listen];
+    for body in bodies {
+        let stage = Stage::guarded();
+        let server = ostler_testkit::fake_mcp();
+        let body =
+            format!("[ $1 = good ] && exec {}\necho npm notice new version >&2\n{body}", server.display());
+        let program = npx(&stage, &body);
+        for name in ["slow", "good"] {
+            let spec = ServerSpec::stdio(ServerName::new(name).unwrap(), &program).args([name]).lazy();
+            stage.spawn(spec).await;
+        }
+        let slow = stage.begin("slow", "echo", none());
+        stage.until("slow", "has begun", |status| status.pid.is_some()).await;
+        stage.begin("good", "echo", none()).await.unwrap().unwrap();
+        let status = stage.status("slow");
+        assert_eq!((status.state, status.starts_total), (State::Starting, 1), "{body}");
+        assert_eq!(status.start.unwrap().stage, StartStage::Starting, "{body}");
+        slow.abort();
+        stage.close().await;
+    }
+}
+
 /// A program named like a package manager that takes a while, says so, and becomes a server.
 fn package_manager(stage: &Stage) -> String {
     let (program, log) = (stage.path("npx"), stage.path("log"));
     let server = ostler_testkit::fake_mcp();
     let script = format!(
-        "#!/bin/sh\necho begin >>{log}\necho fetching $1 >&2\nsleep 1\necho end >>{log}\nexec {} \n",
+        "#!/bin/sh\necho begin >>{log}\necho npm http fetch GET 200 $1 >&2\nsleep 1\necho end >>{log}\nexec {} \n",
         server.display()
     );
     std::fs::write(&program, script).unwrap();

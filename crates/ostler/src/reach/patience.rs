@@ -1,6 +1,6 @@
 //! Patience: how long people wait, and what they are told meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -75,6 +75,7 @@ pub(super) async fn reporting<T>(
 ) -> T {
     let mut work = pin!(work);
     let mut told: HashMap<ServerName, (Stage, Instant)> = HashMap::new();
+    let mut advised: HashSet<ServerName> = HashSet::new();
     let every = EVERY[usize::from(!std::io::stderr().is_terminal())];
     loop {
         // Neither the work nor the look at it may hold up the other.
@@ -94,7 +95,11 @@ pub(super) async fn reporting<T>(
                 .is_some_and(|(stage, at)| *stage == start.stage && at.elapsed() < every);
             if !is_told {
                 tell(&clean(&format!("waiting: `{}` {start}", status.name)));
-                start.hint.iter().for_each(|hint| tell(&clean(&format!("  hint: {hint}"))));
+                if let Some(hint) = &start.hint
+                    && advised.insert(status.name.clone())
+                {
+                    tell(&clean(&format!("  hint: {hint}")));
+                }
                 told.insert(status.name, (start.stage, Instant::now()));
             }
         }

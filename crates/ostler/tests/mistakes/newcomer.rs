@@ -68,7 +68,12 @@ impl Newcomer {
         let text = run.without_times();
         let text = text.strip_prefix("$ ostler …").unwrap();
         // Told only to people who wait, and a table shows what the system has chosen.
-        let lines = text.lines().filter(|line| !line.starts_with("waiting: ")).map(without_pid);
+        let mut is_waiting = false;
+        let is_lasting = |line: &&str| {
+            is_waiting = line.starts_with("waiting: ") || (is_waiting && line.starts_with("  hint: "));
+            !is_waiting
+        };
+        let lines = text.lines().filter(is_lasting).map(without_pid);
         format!("$ ostler {line}{}", lines.collect::<Vec<_>>().join("\n"))
     }
 }

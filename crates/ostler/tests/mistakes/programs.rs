@@ -124,7 +124,7 @@ fn a_server_that_hangs_at_its_start() {
 fn a_server_that_serves_http_instead() {
     let script = "echo 'Weather server listening on http://localhost:3000'; sleep 600";
     let user = Newcomer::with_config(&server(&format!(
-        "command = \"sh\"\nargs = [\"-c\", {script:?}]\nstart_timeout = \"300ms\""
+        "command = \"sh\"\nargs = [\"-c\", {script:?}]\nstart_timeout = \"2s\""
     )));
     insta::assert_snapshot!(user.types(&["tools"]));
 }
