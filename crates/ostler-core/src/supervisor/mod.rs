@@ -67,6 +67,8 @@ pub struct Supervisor {
     is_lazy: bool,
     /// The server is somebody else's, behind a network.
     is_remote: bool,
+    /// The host serves one command: a remote server that fails twice is not waited for.
+    is_once: bool,
     keep_alive: Duration,
     restart: RestartSettings,
     phase: Phase,
@@ -121,6 +123,7 @@ impl Supervisor {
         Self {
             is_lazy: spec.lazy,
             is_remote: matches!(spec.transport, Transport::Http(_)),
+            is_once: false,
             keep_alive: spec.keep_alive,
             restart: spec.restart,
             phase: Phase::Idle,
@@ -143,6 +146,13 @@ impl Supervisor {
             failure: None,
             retiring: VecDeque::new(),
         }
+    }
+
+    /// Makes the supervisor one of a host that serves a single command.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.is_once = true;
+        self
     }
 
     // What callers do.

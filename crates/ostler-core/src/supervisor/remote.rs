@@ -212,3 +212,22 @@ fn a_pause_that_is_asked_for_at_the_start_delays_the_next_one() {
     assert_eq!(it.poll(at(30_000)), Some(Action::Start { generation: 2 }));
     assert_eq!(it.restarts(at(30_000)).0, 0);
 }
+
+#[test]
+fn a_remote_server_that_fails_twice_ends_the_wait_of_a_single_command_and_not_of_a_daemon() {
+    let kind = || FaultKind::Status { code: 500, text: String::new() };
+    let mut spec = remote().lazy();
+    spec.restart.max = 1;
+    for is_once in [false, true] {
+        let (it, mut rng) = supervisor(&spec);
+        let mut it = if is_once { it.once() } else { it };
+        it.on_wait();
+        it.poll(at(0));
+        it.on_start_failed(1, Failure::new(kind(), at(0)), &mut rng);
+        assert_eq!(it.entry(at(0)), Entry::Wait, "once: {is_once}");
+        let second = it.next_wake().unwrap();
+        assert_eq!(it.poll(second), Some(Action::Start { generation: 2 }));
+        it.on_start_failed(2, Failure::new(kind(), second), &mut rng);
+        assert_eq!(matches!(it.entry(second), Entry::Ejected { .. }), is_once, "{:?}", it.phase());
+    }
+}

@@ -47,7 +47,7 @@ impl Supervisor {
                 }
                 if self.is_permanent(kind) {
                     self.eject(&failure, Ejection::Permanent)
-                } else if is_elsewhere {
+                } else if is_elsewhere && (is_away || !self.is_once) {
                     self.stay_away(now, (past, is_away), rng)
                 } else if self.is_on_probation {
                     self.eject(&failure, Ejection::Relapse)

@@ -274,6 +274,12 @@ impl Slot {
             Entry::Ejected { readmit_at, ejection, cause } => {
                 let state = match ejection {
                     Ejection::Permanent => UnavailableState::CannotStart,
+                    // A remote server is not started.
+                    Ejection::Spent { .. }
+                        if is_once && matches!(self.spec.transport, Transport::Http(_)) =>
+                    {
+                        UnavailableState::CannotStart
+                    }
                     // The host of one command reads like a daemon that has tried as often.
                     Ejection::Spent { .. } if is_once && !desk.supervisor.has_come_up() => {
                         UnavailableState::StartFailed

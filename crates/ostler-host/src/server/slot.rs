@@ -261,7 +261,7 @@ fn supervisor(spec: &ServerSpec, start_patience: StartPatience) -> Supervisor {
     }
     spec.restart.max = spec.restart.max.min(1);
     spec.restart.max_delay = spec.restart.max_delay.min(ONE_SHOT_DELAY);
-    Supervisor::new(&spec, now)
+    Supervisor::new(&spec, now).once()
 }
 
 /// What a slot is made of.

@@ -159,3 +159,20 @@ async fn an_endpoint_that_worked_is_waited_for_while_a_proxy_answers_in_its_plac
     let (answer, ()) = tokio::join!(call, back);
     assert_eq!(answer.unwrap().text(), "echo");
 }
+
+#[tokio::test]
+async fn a_single_command_gives_up_after_the_second_answer_with_a_fault_of_the_server() {
+    let remote = Remote::start(|_| raw(500, "text/plain", "database is down"));
+    let start_patience = StartPatience::Once;
+    let host = Host::new(HostOptions { start_patience, ..HostOptions::default() });
+    let stage = Stage { host, me: Caller::local() };
+    stage.host.spawn(&stage.me, repeatable(&remote.url()).lazy()).await.unwrap();
+    let error = stage.call("echo").await.unwrap_err();
+    let said = error.render();
+    assert!(said.contains("server `remote` can't be used: the server answered HTTP 500"), "{said}");
+    assert!(said.contains("the fault is at the server") && !said.contains("try again in"), "{said}");
+    assert_eq!(
+        (unavailable(Err(error)), stage.status().starts_total),
+        ((UnavailableState::CannotStart, None), 2)
+    );
+}

@@ -460,7 +460,7 @@ impl Reach {
             statuses.retain(|status| status.name.as_str() == wish.server);
             statuses
         };
-        let work = patience::reporting(work, statuses);
+        let work = patience::calling(work, statuses);
         let Some(terminal) = terminal else { return work.await };
         let result = tokio::select! {
             biased;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use ostler_core::error::CallError;
-use ostler_core::fault::Delivery;
+use ostler_core::fault::{Delivery, Span};
 use ostler_core::name::ServerName;
 use ostler_core::status::{ServerStatus, Stage, State};
 
@@ -18,6 +18,9 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// Time between two words about the same start, for a person and for a log.
 const EVERY: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
+
+/// Time between two looks for a failed start that a call waits for the next try of.
+const SLOW_RETRY: Duration = Duration::from_secs(2);
 
 /// Does work, and says something if it takes long.
 pub(super) async fn patiently<T>(work: impl Future<Output = T>, say: impl FnOnce()) -> T {
@@ -66,6 +69,39 @@ pub(super) async fn listing<T>(
         done = &mut work => done,
         () = slow => work.await,
     }
+}
+
+/// Calls a server, and tells on stderr which start or which next try it waits for.
+pub(super) async fn calling<T>(
+    work: impl Future<Output = T>,
+    statuses: impl AsyncFn() -> Vec<ServerStatus>,
+) -> T {
+    let retries = async {
+        let mut told = None;
+        loop {
+            tokio::time::sleep(SLOW_RETRY).await;
+            // A call waits for one server, and each of its failed starts is told once.
+            let told_of = statuses().await.iter().find_map(|it| Some((it.starts_total, retry_of(it)?)));
+            if let Some((starts, retry)) = told_of
+                && told.replace(starts) != Some(starts)
+            {
+                tell(&clean(&retry));
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        done = reporting(work, &statuses) => done,
+        never = retries => never,
+    }
+}
+
+/// Says what a server that is waited for has failed with, and when it is tried again.
+fn retry_of(status: &ServerStatus) -> Option<String> {
+    let error = status.last_error.as_ref().filter(|_| status.state == State::Backoff)?;
+    let wait = Span(Duration::from_secs(status.retry_after_ms?.div_ceil(1_000)));
+    let what = error.message.strip_prefix("the server ").unwrap_or(&error.message);
+    Some(format!("waiting: `{}` {what}, next try in {wait}", status.name))
 }
 
 /// Does work, and tells on stderr which starts it waits for.
@@ -145,5 +181,36 @@ impl Deadline {
             let after = deadline.patience;
             Err(CallError::TimedOut { server: server.clone(), after, delivery: Delivery::NotSent }.into())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::spec::ServerSpec;
+    use ostler_core::status::LastError;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_start_is_told_with_its_cause_and_the_next_try() {
+        let spec = ServerSpec::stdio(ServerName::new("n500").unwrap(), "n500");
+        let last_error = LastError {
+            message: "the server answered HTTP 500".into(),
+            cause: None,
+            hint: None,
+            exit: None,
+            stderr: Vec::new(),
+            seconds_ago: 1,
+        };
+        let mut status = ServerStatus {
+            state: State::Backoff,
+            retry_after_ms: Some(2_100),
+            last_error: Some(last_error),
+            ..ServerStatus::registered(&spec)
+        };
+        let told = retry_of(&status).unwrap();
+        assert_eq!(told, "waiting: `n500` answered HTTP 500, next try in 3s");
+        status.state = State::Starting;
+        assert_eq!(retry_of(&status), None);
     }
 }
