@@ -74,6 +74,20 @@ fn for_reader(reader: Reader, server: &str, failure: &Failure) -> Option<String>
     }
 }
 
+/// Says what to do about a failure in a daemon that an MCP client has started: it has the environment of that client, and
+/// goes on without it.
+pub fn of_failure_in_daemon(server: &str, failure: &Failure, pid: u32) -> Option<String> {
+    if let FaultKind::Permanent(cause) = &failure.kind
+        && let PermanentCause::Unresolved(ResolveError { reference: Reference::Env(name), .. }) = &**cause
+    {
+        return Some(format!(
+            "the daemon (pid {pid}) does not have it: set it (`export {name}=…`), end the daemon with `ostler down`, then \
+             run this again; or put it in the `env` of the client's entry"
+        ));
+    }
+    of_failure(server, failure)
+}
+
 /// Returns whether the remedy wants another environment of Ostler, which a reload of the server does not bring.
 pub fn wants_restart(failure: &Failure) -> bool {
     let FaultKind::Permanent(cause) = &failure.kind else { return false };

@@ -320,6 +320,7 @@ impl Host {
         let chance = Mutex::new(self.chance());
         let last_start = LastStart::new(&spec, self.options().state_dir.as_ref());
         let start_patience = self.options().start_patience;
+        let is_started_by_client = self.options().is_started_by_client;
         let furnish = move || Parts {
             spec: Arc::clone(&slot_spec),
             connector: Arc::clone(&slot_connector),
@@ -331,6 +332,7 @@ impl Host {
             host: host.clone(),
             last_start: Arc::clone(&last_start),
             start_patience,
+            is_started_by_client,
             rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
         };
         Arc::new(Server::new(

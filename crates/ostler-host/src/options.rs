@@ -52,6 +52,9 @@ pub struct HostOptions {
     pub seed: Option<u64>,
     /// How long servers that do not start are tried.
     pub start_patience: StartPatience,
+    /// Whether an MCP client has started this process, whose environment is therefore that client's. Advice about
+    /// variables says so.
+    pub is_started_by_client: bool,
     /// What servers are told about their client.
     pub identity: ClientIdentity,
     /// Seals task ids and request states, and the cursors of a gateway. `None` makes
@@ -109,6 +112,7 @@ impl Default for HostOptions {
             rules: Rules::open(),
             seed: None,
             start_patience: StartPatience::default(),
+            is_started_by_client: false,
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
             seal_key: None,
             pins: None,

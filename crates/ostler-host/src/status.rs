@@ -6,7 +6,6 @@ use std::time::Duration;
 use ostler_core::breaker::Circuit;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::remedy;
 use ostler_core::spec::Isolation;
 use ostler_core::status::{LastError, ProcessStatus, Restarts, ServerStatus, Stage, StartStatus, State};
 use ostler_core::supervisor::{Failure, Phase, Supervisor};
@@ -106,7 +105,7 @@ fn describe(slot: &Slot) -> ServerStatus {
         retry_after_ms: retry_after(supervisor, circuit, now),
         ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
         start,
-        last_error: supervisor.failure().map(|failure| last_error(slot.key.server.as_str(), failure, now)),
+        last_error: supervisor.failure().map(|failure| last_error(slot, failure, now)),
         uptime_ms: live.map(|live| millis(live.since.elapsed())),
         tools: slot.known(Kind::Tools).map(|known| known.items.len()),
         left_out: Kind::ALL.into_iter().filter_map(|kind| slot.known(kind)).map(|known| known.left_out).sum(),
@@ -143,11 +142,11 @@ fn retry_after(supervisor: &Supervisor, circuit: Circuit, now: std::time::Instan
     }
 }
 
-fn last_error(server: &str, failure: &Failure, now: std::time::Instant) -> LastError {
+fn last_error(slot: &Slot, failure: &Failure, now: std::time::Instant) -> LastError {
     LastError {
         message: failure.kind.to_string(),
         cause: failure.cause.clone(),
-        hint: remedy::of_failure(server, failure),
+        hint: slot.remedy_of(failure),
         exit: failure.exit,
         stderr: failure.stderr.clone(),
         seconds_ago: now.saturating_duration_since(failure.at).as_secs(),

@@ -332,7 +332,7 @@ impl Slot {
     /// What a person can do about the last failure.
     fn remedy(&self, desk: &Desk, needs_reload: bool) -> Option<Box<Remedy>> {
         let failure = desk.supervisor.failure()?;
-        let text = remedy::of_failure(self.key.server.as_str(), failure)?;
+        let text = self.remedy_of(failure)?;
         // A host that ends with its command has nothing to reload.
         let is_lasting = self.start_patience != StartPatience::Once;
         let needs_reload = needs_reload && is_lasting && !remedy::wants_restart(failure);

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use ostler_core::breaker::Circuit;
-use ostler_core::remedy;
 use ostler_core::supervisor::{Failure, Phase, Supervisor};
 
 use super::slot::Slot;
@@ -83,8 +82,7 @@ impl Slot {
                 }
                 Phase::Ejected { ejection, .. } => {
                     let failure = news.ejected_by.as_ref();
-                    let remedy =
-                        failure.and_then(|failure| remedy::of_failure(self.key.server.as_str(), failure));
+                    let remedy = failure.and_then(|failure| self.remedy_of(failure));
                     self.happened(What::Ejected {
                         ejection: *ejection,
                         cause,

@@ -13,8 +13,9 @@ use arc_swap::ArcSwapOption;
 use ostler_core::cache::Cache;
 use ostler_core::liveness::Liveness;
 use ostler_core::name::ServerName;
+use ostler_core::remedy;
 use ostler_core::spec::{Isolation, ServerSpec};
-use ostler_core::supervisor::Supervisor;
+use ostler_core::supervisor::{Failure, Supervisor};
 use ostler_wire::Hello;
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
@@ -75,6 +76,8 @@ pub(crate) struct Slot {
     /// The last good start of the server.
     pub(crate) last_start: Arc<LastStart>,
     pub(crate) start_patience: StartPatience,
+    /// Whether the environment of this process is that of an MCP client.
+    pub(crate) is_started_by_client: bool,
     /// One for each kind of list.
     pub(crate) shelves: [Shelf; Kind::ALL.len()],
     /// Set when what an earlier run has kept of the lists was looked for.
@@ -140,8 +143,20 @@ pub(crate) struct Live {
 
 impl Slot {
     pub(crate) fn new(key: SlotKey, parts: Parts) -> Arc<Self> {
-        let Parts { spec, connector, cache, room, ledger, bus, level, host, last_start, start_patience, rng } =
-            parts;
+        let Parts {
+            spec,
+            connector,
+            cache,
+            room,
+            ledger,
+            bus,
+            level,
+            host,
+            last_start,
+            start_patience,
+            is_started_by_client,
+            rng,
+        } = parts;
         let desk = Desk {
             supervisor: supervisor(&spec, start_patience),
             liveness: Liveness::default(),
@@ -171,6 +186,7 @@ impl Slot {
             latest_start: ArcSwapOption::empty(),
             last_start,
             start_patience,
+            is_started_by_client,
             shelves: Default::default(),
             recalled: OnceCell::new(),
             keeping: Mutex::default(),
@@ -237,6 +253,15 @@ impl Slot {
         }
     }
 
+    /// Says what a person can do about a failure.
+    pub(crate) fn remedy_of(&self, failure: &Failure) -> Option<String> {
+        let server = self.key.server.as_str();
+        match self.is_started_by_client {
+            true => remedy::of_failure_in_daemon(server, failure, std::process::id()),
+            false => remedy::of_failure(server, failure),
+        }
+    }
+
     /// Changes something and tells everybody who may care.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Desk) -> T) -> T {
         let result = change(&mut self.desk());
@@ -281,6 +306,8 @@ pub(crate) struct Parts {
     /// The last good start of the server.
     pub(crate) last_start: Arc<LastStart>,
     pub(crate) start_patience: StartPatience,
+    /// Whether the environment of this process is that of an MCP client.
+    pub(crate) is_started_by_client: bool,
     /// Spreads the delays before restarts.
     pub(crate) rng: fastrand::Rng,
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ostler_host::{Caller, HostOptions, Isolation, Kind, ServerSpec, kept_names};
+use ostler_host::{Caller, HostOptions, Isolation, Kind, Scope, ServerSpec, kept_names};
 use ostler_testkit::{Reply, Script, World};
 use serde_json::json;
 
@@ -91,8 +91,8 @@ fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
 async fn listed(world: &World, caller: &Caller) -> Vec<String> {
     let mut names = Vec::new();
     for kind in Kind::ALL {
-        let offers = world.host.offers(caller, kind, Duration::from_secs(10)).await;
-        names.extend(offers[0].items.iter().map(|item| item.name.to_string()));
+        let listings = world.host.list(caller, &Scope::All, kind, Duration::from_secs(10)).await;
+        names.extend(listings[0].items.iter().map(|listed| listed.item.name.to_string()));
     }
     names
 }

@@ -27,7 +27,7 @@ use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
-use crate::spot::{self, Claim};
+use crate::spot::{self, Claim, Kind};
 use crate::{config_file, pins};
 
 /// How long answers may take to leave once every call has ended.
@@ -58,6 +58,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         state_dir: Some(claim.spot().state().to_owned()),
         pins: pins::file::pins(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),
+        is_started_by_client: note.kind == Kind::Lingering,
         seal_key: Some(claim.seal_key().map_err(Failure::Machine)?),
         ..HostOptions::of(&chosen.config)
     };

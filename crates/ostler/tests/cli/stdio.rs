@@ -168,3 +168,20 @@ fn a_daemon_that_does_not_come_up_says_why() {
     assert_eq!(run.code, Some(4), "{run}");
     assert!(run.stderr.contains("log: ostler.toml:2:1: error: unknown key `comand`"), "{run}");
 }
+
+#[test]
+fn a_variable_that_the_daemon_of_a_client_lacks_is_told_with_the_way_to_end_it() {
+    let home = Home::new();
+    let fake = ostler_testkit::fake_mcp();
+    home.write(
+        "ostler.toml",
+        &format!("[servers.fake]\ncommand = {fake:?}\nenv = {{ KEY = \"${{env:MISSING_KEY}}\" }}\n"),
+    );
+    let _ended = Ended(&home);
+    let mut client = Client::start(&home);
+    client.initialize();
+    let run = home.finish(home.command(&["call", "fake__echo"]).env("MISSING_KEY", "here").spawn().unwrap());
+    for words in ["the daemon (pid ", "`ostler down`", "`env` of the client's entry"] {
+        assert!(run.stderr.contains(words), "{words}: {run}");
+    }
+}
