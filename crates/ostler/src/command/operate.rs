@@ -44,10 +44,22 @@ pub(crate) enum LockChange {
 #[derive(Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(crate) enum Change {
-    Applied { plan: Plan, failed: Vec<Failed>, lock: LockChange },
-    Broken { problems: Vec<Problem> },
-    Unreadable { why: String },
-    Untrusted { file: PathBuf },
+    Applied {
+        plan: Plan,
+        failed: Vec<Failed>,
+        lock: LockChange,
+    },
+    Broken {
+        problems: Vec<Problem>,
+    },
+    Unreadable {
+        why: String,
+        #[serde(default)]
+        hint: Option<String>,
+    },
+    Untrusted {
+        file: PathBuf,
+    },
 }
 
 #[derive(Deserialize)]
@@ -89,7 +101,7 @@ pub(super) fn reload(there: There, lock: LockOnDisk) -> Result<(), Failure> {
                 show_change(plan, &failed).and_then(|()| show_lock(&lock))
             }
             Change::Broken { problems } => Err(show_problems(&problems)),
-            Change::Unreadable { why } => Err(Failure::Refused { what: why, hint: None }),
+            Change::Unreadable { why, hint } => Err(Failure::Refused { what: why, hint }),
             Change::Untrusted { file } => {
                 Err(Failure::Untrusted { file: config_file::shown(&file).to_owned(), is_edited: true })
             }

@@ -49,7 +49,9 @@ impl Daemon {
         let _turn = self.roster.turn.lock().await;
         let Some(file) = self.roster.file.clone() else {
             let why = "there is no config file; the built-in server is used".to_owned();
-            return self.roster.conclude(Outcome::Unreadable { why });
+            let hint = Some("write an ostler.toml; then `ostler down` and `ostler serve`".to_owned());
+            // No file has changed, so there is no change that could have been refused.
+            return Reload::now(Outcome::Unreadable { why, hint });
         };
         let listens = self.roster.listens;
         let read = tokio::task::spawn_blocking(move || config_file::read_for(file, listens)).await;
@@ -195,7 +197,7 @@ impl Daemon {
 
     fn unread(&self, why: String) -> Reload {
         tell(&format!("error: {why}, so nothing was changed"));
-        self.roster.conclude(Outcome::Unreadable { why })
+        self.roster.conclude(Outcome::Unreadable { why, hint: None })
     }
 }
 

@@ -110,6 +110,9 @@ pub(super) enum Outcome {
     Unreadable {
         /// Why not.
         why: String,
+        /// What to do about it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
     },
     /// The config runs or contacts something that needs consent, so nothing was changed.
     Untrusted {
@@ -122,6 +125,14 @@ impl Outcome {
     /// Whether the config before it stays in force.
     pub(super) fn is_refused(&self) -> bool {
         !matches!(self, Self::Applied { .. })
+    }
+}
+
+impl Reload {
+    /// Makes the record of a change that came to its end now.
+    pub(super) fn now(outcome: Outcome) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Self { at, outcome }
     }
 }
 
@@ -320,8 +331,7 @@ impl Roster {
 
     /// Remembers what became of a change.
     pub(super) fn conclude(&self, outcome: Outcome) -> Reload {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let reload = Reload { at, outcome };
+        let reload = Reload::now(outcome);
         self.book().last = Some(reload.clone());
         reload
     }

@@ -172,3 +172,18 @@ fn a_server_that_is_taken_out_comes_back_while_its_calls_finish() {
     hanging.kill().unwrap();
     hanging.wait().unwrap();
 }
+
+#[test]
+fn a_reload_without_a_config_is_refused_with_a_hint_and_leaves_no_warning() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let run = home.run(&["reload"]);
+    assert!(run.stderr.contains("there is no config file"), "{run}");
+    assert!(
+        run.stderr.contains("hint: write an ostler.toml; then `ostler down` and `ostler serve`"),
+        "{run}"
+    );
+    let status = home.run(&["status"]);
+    assert!(!status.to_string().contains("has changed"), "{status}");
+    daemon.end();
+}
