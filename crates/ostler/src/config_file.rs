@@ -11,13 +11,14 @@ use nix::fcntl::OFlag;
 use ostler_core::config::{Config, Format, LARGEST_FILE, Problem, Report, Source};
 use ostler_core::name::ServerName;
 use ostler_core::pins::Lock;
+use ostler_core::shell::quote;
 
 use crate::failure::Failure;
 use crate::invocation::command;
-use crate::output::{self, Style, Tint, tell};
+use crate::output::{self, Style, Tint, clean, tell};
 use crate::pins::{self, Locked};
 use crate::stamps::Stamps;
-use crate::{folders, self_reference, workspace};
+use crate::{folders, self_reference, spot, workspace};
 
 /// Looked for in the working directory and in those above it, in this order.
 const NAMES: [&str; 2] = ["ostler.toml", CLIENTS];
@@ -217,13 +218,31 @@ fn first_of(start: &Path, own: Option<&Path>) -> Found {
     Found::Nowhere(looked_for.join(", "))
 }
 
+/// Daemons that are named to a client without a config; more would not be read.
+const NAMED_DAEMONS: usize = 3;
+
+/// Names the configs of this user's running daemons, which a client without a config may have meant.
+pub(crate) fn describe_daemons() -> Option<String> {
+    let files = spot::all_running().into_iter().filter_map(|(_, note)| note.config);
+    let told = files.take(NAMED_DAEMONS).map(|file| {
+        let shown = folders::short(&file);
+        format!(
+            "a daemon for {} is running; `ostler stdio --config {}` uses it",
+            clean(&shown),
+            clean(&quote(&file.display().to_string()))
+        )
+    });
+    Some(told.collect::<Vec<_>>().join("; ")).filter(|told| !told.is_empty())
+}
+
 /// What a client is told that is served without a config, in words for its user.
 pub(crate) fn describe_missing() -> String {
+    let daemons = describe_daemons().map(|daemons| format!(" Or else: {daemons}.")).unwrap_or_default();
     let own = own_place().map(|file| format!(", and then {}", folders::short(&file))).unwrap_or_default();
     format!(
         "Ostler found no config, so these are not the user's servers: there is only the built-in server `demo`. It \
          looked for {} in the working directory of this client and up to the root of its repository{own}. Tell the \
-         user to write an ostler.toml there, or to start Ostler as `ostler stdio --config FILE`.",
+         user to write an ostler.toml there, or to start Ostler as `ostler stdio --config FILE`.{daemons}",
         NAMES.join(" and ")
     )
 }

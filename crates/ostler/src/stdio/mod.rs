@@ -56,9 +56,11 @@ fn join(shared: &cli::Shared, token_file: Option<&Path>) -> Result<(Finder, Conn
     let callers = read_token(token_file)?;
     let found = config_file::find(shared.config.as_deref())?;
     if let (Found::Nowhere(places), None) = (&found, &shared.daemon) {
+        let daemons = config_file::describe_daemons();
+        let daemons = daemons.map(|daemons| format!("\n  hint: {daemons}")).unwrap_or_default();
         tell(&format!(
             "warning: no config found, so there is only the built-in server `demo`\n  looked for: {places}\n  hint: write \
-             an ostler.toml in your project, or start it as `ostler stdio --config FILE`"
+             an ostler.toml in your project, or start it as `ostler stdio --config FILE`{daemons}"
         ));
     }
     let mut finder = Finder::new(found, shared.daemon.clone(), callers);

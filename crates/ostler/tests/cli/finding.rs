@@ -9,6 +9,7 @@ use ostler_testkit::fake_mcp;
 use crate::agent::Agent;
 use crate::daemon::Daemon;
 use crate::home::{Home, Run, until};
+use crate::stdio::Ended;
 
 const OSTLER: &str = env!("CARGO_BIN_EXE_ostler");
 
@@ -285,4 +286,23 @@ fn a_config_of_another_user_is_found_in_the_working_directory_and_not_above_it()
         let here = run_in(&home, "shared", &["list"]);
         assert!(here.stdout.contains("theirs"), "{given}: {here}");
     }
+}
+
+#[test]
+fn a_client_without_a_config_is_told_of_the_daemon_of_another_config() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let _ended = Ended(&home);
+    let daemon = Daemon::start(&home);
+    home.write("elsewhere/note.txt", "");
+    let mut command = home.finding_command(&["stdio"]);
+    command.current_dir(home.path("elsewhere"));
+    let mut client = Agent::start_as(command);
+    let hello = client.hello();
+    let file = home.path("ostler.toml");
+    let words = format!("`ostler stdio --config {}` uses it", file.display());
+    let instructions = hello["result"]["instructions"].as_str().unwrap();
+    assert!(instructions.contains(&words), "{instructions}");
+    let said = client.said();
+    assert!(said.contains(&words), "{said}");
+    daemon.end();
 }
