@@ -151,6 +151,11 @@ async fn bare_tool(reach: &Reach, servers: &[ServerName], text: &str) -> Result<
     }
 }
 
+/// Returns whether a word without a separator resembles the name of a server.
+pub(super) fn is_near_server(servers: &[ServerName], text: &str) -> bool {
+    server_part(text).is_none() && nearest(text, servers.iter().map(ServerName::as_str)).is_some()
+}
+
 /// Makes the table of names of these tools.
 pub(super) fn table(listed: &[ListedTool]) -> Table {
     Table::new(listed.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])))

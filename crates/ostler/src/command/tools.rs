@@ -132,8 +132,17 @@ async fn find(reach: &Reach, meant: &Meant) -> Result<Vec<Discovered>, Failure> 
             Ok(found)
         }
         Meant::Tool(name) => {
+            let servers = reach.known().await?;
+            let is_near = names::is_near_server(&servers, name);
             let refuse = |trouble| match trouble {
                 Trouble::Call(CallError::UnknownTool { .. }) if name == "list" => without_list("tools"),
+                // A word alone is sooner the name of a server here, whichever tools are known.
+                Trouble::Call(CallError::UnknownTool { .. })
+                | Trouble::Daemon(Failure::UnknownName { .. })
+                    if is_near =>
+                {
+                    Failure::unknown_server(name, &servers)
+                }
                 trouble => Failure::of_list(trouble, None),
             };
             let tool = names::tool(reach, name, None).await.map_err(refuse)?;

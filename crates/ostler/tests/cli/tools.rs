@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::daemon::Daemon;
 use crate::home::Home;
 
 #[test]
@@ -168,4 +169,16 @@ fn several_servers_are_listed_one_after_the_other() {
     assert!(run.stdout.contains("one__echo") && run.stdout.contains("two__echo"), "{run}");
     assert!(!run.stdout.contains("three__"), "{run}");
     assert!(home.run(&["tools", "one", "echo"]).stdout.starts_with("one__echo\n"));
+}
+
+#[test]
+fn a_misspelt_server_is_told_in_the_same_words_with_and_without_a_daemon() {
+    let home = Home::with_servers(&[("time", &[]), ("other", &["--tools", "1"])]);
+    // It has a tool `text`, which is as near.
+    let alone = home.run(&["tools", "tet"]).stderr + &home.run(&["tools", "tme"]).stderr;
+    let daemon = Daemon::start(&home);
+    let beside = home.run(&["tools", "tet"]).stderr + &home.run(&["tools", "tme"]).stderr;
+    assert_eq!(alone, beside);
+    assert!(beside.contains("unknown server `tme`\n  hint: did you mean `time`?"), "{beside}");
+    daemon.end();
 }
