@@ -9,11 +9,11 @@ use serde::Serialize;
 use crate::config_file::{self, Found, counted, tell_no_servers};
 use crate::failure::Failure;
 use crate::spot::Spot;
-use crate::{auth, cli, descriptors, environment, folders, output, pins, rule_check};
+use crate::{auth, cli, descriptors, environment, folders, output, pins, rule_check, trust};
 
 pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure> {
-    let file = match config_file::find(file)? {
-        Found::File { file, .. } => file,
+    let (file, origin) = match config_file::find(file)? {
+        Found::File { file, origin } => (file, origin),
         Found::Nowhere(looked_for) => return Err(Failure::NoConfig { looked_for }),
     };
     let mut reading = config_file::read(file)?;
@@ -56,6 +56,9 @@ pub(super) fn run(typed: &cli::Check, file: Option<&Path>) -> Result<(), Failure
     }
     if servers == 0 && verdict.disabled.is_empty() {
         tell_no_servers(Some(&reading.file), &[]);
+    }
+    if let Some(config) = &reading.config {
+        trust::tell_standing(origin, &reading.file, config);
     }
     let counted = counted(&reading.problems);
     let separator = if counted.is_empty() { "" } else { ", " };

@@ -15,7 +15,12 @@ use crate::{cli, config_file};
 
 pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure> {
     let entries = match reach::find(shared)? {
-        Way::Here(setting) => entries(&setting.config),
+        Way::Here(setting) => {
+            if !typed.json {
+                setting.tell_standing();
+            }
+            entries(&setting.config)
+        }
         Way::There(there) => reach::run(Way::There(there), async |reach| {
             reach.tell_refused_change().await;
             ask(reach).await

@@ -14,7 +14,7 @@ use crate::about::{About, lasting};
 use crate::failure::{Failure, hint_of_list};
 use crate::invocation::command;
 use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Probed, Reach, RefusedChange, Relayed};
+use crate::reach::{self, Probed, Reach, RefusedChange, Relayed, Way};
 use crate::table::{Cell, Table};
 use crate::told::Told;
 use crate::{cli, config_file, folders, pins};
@@ -32,6 +32,11 @@ pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failu
     let way = reach::find(shared)?;
     if typed.probe {
         return reach::run(way, async |reach| probe(typed, reach).await);
+    }
+    if let Way::Here(setting) = &way
+        && !typed.json
+    {
+        setting.tell_standing();
     }
     reach::look(way, async |reach| {
         if typed.watch && !reach.is_lasting() {

@@ -68,6 +68,13 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// Refuses to start servers of a config that needs consent and has none.
+    /// Tells that the config needs consent, if it does.
+    pub(crate) fn tell_standing(&self) {
+        if let Some((file, origin)) = &self.file {
+            trust::tell_standing(*origin, file, &self.config);
+        }
+    }
+
     fn require_trust(&self) -> Result<(), Failure> {
         self.file.as_ref().map_or(Ok(()), |(file, origin)| trust::require(*origin, file, &self.config))
     }

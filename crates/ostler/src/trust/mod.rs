@@ -57,6 +57,15 @@ pub(crate) fn standing(origin: Origin, file: &Path, config: &Config) -> Standing
     }
 }
 
+/// Tells that a config needs consent before its servers run, if it does.
+pub(crate) fn tell_standing(origin: Origin, file: &Path, config: &Config) {
+    match standing(origin, file, config) {
+        Standing::Trusted => {}
+        Standing::New => tell("not trusted yet: `ostler trust`"),
+        Standing::Edited => tell("not trusted as it is now: `ostler trust`"),
+    }
+}
+
 /// Records consent to a config as it is now.
 pub(crate) fn record(file: &Path, effects: &Effects) -> Result<(), Failure> {
     let mut store = Store::open()?;

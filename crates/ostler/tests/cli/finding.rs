@@ -306,3 +306,14 @@ fn a_client_without_a_config_is_told_of_the_daemon_of_another_config() {
     assert!(said.contains(&words), "{said}");
     daemon.end();
 }
+
+#[test]
+fn a_config_that_is_not_trusted_yet_is_told_by_check_list_and_status() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    for command in ["check", "list", "status"] {
+        let run = home.run_finding(&[command]);
+        assert!(run.stderr.contains("not trusted yet: `ostler trust`"), "{run}");
+        let run = home.run(&[command]);
+        assert!(!run.stderr.contains("trusted"), "a named file is trusted: {run}");
+    }
+}
