@@ -9,7 +9,7 @@ use crate::config::{Reference, ResolveError};
 use crate::fault::{CertificateFault, ConnectFault, ExecFault, Exit, FaultKind, PermanentCause};
 use crate::shell::quote;
 use crate::stderr_cause::Complaint;
-use crate::supervisor::Failure;
+use crate::supervisor::{Advice, Failure};
 
 /// Longest name of a variable that an operator is told: real ones are shorter, and sentences are not.
 const LONGEST_NAME: usize = 40;
@@ -35,12 +35,14 @@ pub fn for_clients(server: &str, failure: &Failure) -> Option<String> {
 }
 
 fn for_reader(reader: Reader, server: &str, failure: &Failure) -> Option<String> {
-    if let Some(advice) = of_withheld(&failure.withheld).filter(|_| reader == Reader::Operator) {
-        return Some(advice);
-    }
     // What is known at the place of the failure is closer to its cause than any form of output.
-    if let Some(hint) = &failure.hint {
-        return Some(hint.to_string());
+    let known = match failure.hint.as_deref() {
+        Some(Advice::Text(text)) => Some(text.clone()),
+        Some(Advice::Withheld(names)) if reader == Reader::Operator => of_withheld(names),
+        Some(Advice::Withheld(_)) | None => None,
+    };
+    if known.is_some() {
+        return known;
     }
     match &failure.kind {
         FaultKind::Permanent(cause) => Some(of_cause(server, cause)),

@@ -23,9 +23,16 @@ pub struct Failure {
     /// Lines of stderr from around its end, oldest first, control characters escaped.
     pub stderr: Vec<String>,
     /// Advice that only the place of the failure can give.
-    pub hint: Option<Box<str>>,
+    pub hint: Option<Box<Advice>>,
+}
+
+/// Advice that only the place of a failure can give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advice {
+    /// Words of which none is chosen by a server.
+    Text(String),
     /// Variables that its output names, that are set here and that it was not given.
-    pub withheld: Vec<String>,
+    Withheld(Vec<String>),
 }
 
 impl Failure {
@@ -39,7 +46,7 @@ impl Failure {
             },
             _ => None,
         };
-        Self { kind, at, exit, cause: None, stderr: Vec::new(), hint: None, withheld: Vec::new() }
+        Self { kind, at, exit, cause: None, stderr: Vec::new(), hint: None }
     }
 
     /// Takes the cause from what the server wrote to stderr, and keeps a few lines: the last ones, or those that begin

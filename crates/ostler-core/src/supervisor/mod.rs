@@ -47,7 +47,7 @@ use crate::spec::{RestartSettings, ServerSpec, Transport};
 use crate::weigh::{Effect, Weight};
 
 pub use action::{Action, Manner};
-pub use failure::Failure;
+pub use failure::{Advice, Failure};
 pub use phase::{Ejection, Entry, Phase};
 use setback::Past;
 

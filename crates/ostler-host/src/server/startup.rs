@@ -14,7 +14,7 @@ use ostler_core::remedy;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::{Stage, StartStatus};
 use ostler_core::stderr_cause::{Complaint, is_http_server};
-use ostler_core::supervisor::Failure;
+use ostler_core::supervisor::{Advice, Failure};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -322,7 +322,7 @@ impl Startup {
         let limit = if age < longest { state.limit } else { longest };
         let mut failure = Failure::new(FaultKind::StartTimeout(limit), Instant::now().into_std());
         failure.quote(state.process.as_ref().map(|it| it.stderr.end()).unwrap_or_default());
-        failure.hint = self.hint(&state).map(Into::into);
+        failure.hint = self.hint(&state).map(|text| Box::new(Advice::Text(text)));
         Err(failure)
     }
 

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use ostler_core::fault::{ExecFault, Exit, FaultKind, PermanentCause};
 use ostler_core::spec::{Process as ProcessSpec, ServerSpec, Transport};
 use ostler_core::status::Containment;
-use ostler_core::supervisor::Failure;
+use ostler_core::supervisor::{Advice, Failure};
 use ostler_wire::{
     ClientIdentity, Era, Frame, Handshake, HandshakeError, Hello, LineSplitter, Message, PROBE_SILENCE, Step,
 };
@@ -140,7 +140,8 @@ impl StdioConnector {
     }
 
     fn with_hint(&self, mut failure: Failure) -> Failure {
-        failure.withheld = environment::withheld(&self.process, &failure.stderr);
+        let names = environment::withheld(&self.process, &failure.stderr);
+        failure.hint = (!names.is_empty()).then(|| Box::new(Advice::Withheld(names)));
         failure
     }
 
