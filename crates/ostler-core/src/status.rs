@@ -291,7 +291,7 @@ impl fmt::Display for StartStatus {
             Stage::Starting if self.serves_http => {
                 f.write_str("seems to be an HTTP server and has not spoken MCP on stdout")?
             }
-            Stage::Starting => f.write_str("is starting")?,
+            Stage::Starting => f.write_str("has been starting")?,
         }
         write!(f, " for {}", Span(Duration::from_secs(self.age_ms.div_ceil(1_000))))?;
         if let Some(pid) = self.pid {

@@ -231,9 +231,20 @@ pub(crate) fn size(bytes: usize) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
+/// Returns the label of the stream that a line of a server came from, and the line without the one that it begins with.
+pub(crate) fn stream_of(line: &str) -> (&'static str, &str) {
+    line.strip_prefix("stdout: ").map_or(("stderr:", line), |rest| ("stdout:", rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_a_server_has_one_label() {
+        assert_eq!(stream_of("stdout: hello"), ("stdout:", "hello"));
+        assert_eq!(stream_of("hello"), ("stderr:", "hello"));
+    }
 
     #[test]
     fn text_of_servers_can_not_move_the_cursor() {

@@ -27,7 +27,7 @@ const REST: &str = "Other commands";
 
 /// Words that people type for a command that has another name.
 const SYNONYMS: [(&[&str], &str); 20] = [
-    (&["run", "up", "daemon", "gateway", "server-start", "listen"], "serve"),
+    (&["run", "up", "daemon", "gateway", "server", "server-start", "listen"], "serve"),
     (&["mcp", "attach"], "stdio"),
     (&["shutdown", "quit", "exit", "halt"], "down"),
     (&["exec", "execute", "invoke", "use"], "call"),
@@ -35,7 +35,7 @@ const SYNONYMS: [(&[&str], &str); 20] = [
     (&["search", "find", "grep"], "tools --search"),
     (&["prompt"], "prompts"),
     (&["resource"], "resources"),
-    (&["ls", "server", "servers", "show"], "list"),
+    (&["ls", "servers", "show"], "list"),
     (&["info", "state", "health", "top"], "status"),
     (&["doctor", "probe", "ping"], "status --probe"),
     (&["kill", "end"], "stop"),

@@ -101,11 +101,14 @@ fn describe_none(typed: &cli::Down, shared: &cli::Shared) -> String {
     }
     let file = config_file::find(shared.config.as_deref()).ok();
     let config = file.as_ref().and_then(|found| found.file()).map(folders::short);
-    let which = config.map_or("without a config".into(), |file| format!("for {}", output::clean(&file)));
+    let none = match config {
+        Some(file) => format!("no daemon runs for {}", output::clean(&file)),
+        None => "no daemon is running for this directory (no config)".into(),
+    };
     match spot::all_running().len() {
-        0 => format!("no daemon runs {which}"),
+        0 => none,
         others => format!(
-            "no daemon runs {which}; {} for other configs: `ostler daemons` lists them, `ostler down --all` ends them",
+            "{none}; {} for other configs: `ostler daemons` lists them, `ostler down --all` ends them",
             if others == 1 { "one runs".into() } else { format!("{others} run") }
         ),
     }

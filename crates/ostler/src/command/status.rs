@@ -305,7 +305,8 @@ impl Shown {
             (None, None) => &[],
         };
         for line in stderr {
-            text.push_str(&format!("  {} {}\n", style.paint(Tint::Faint, "stderr:"), clean(line)));
+            let (stream, line) = output::stream_of(line);
+            text.push_str(&format!("  {} {}\n", style.paint(Tint::Faint, stream), clean(line)));
         }
         if let Some(hint) = &self.hint {
             text.push_str(&format!("  {} {}\n", style.paint(Tint::Label, "hint:"), clean(hint)));

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Router, middleware};
 use ostler_gateway::Site;
@@ -35,6 +36,9 @@ const LAST_ANSWERS: Duration = Duration::from_millis(300);
 
 /// How long the last lines of the console may take to be written.
 const LAST_LINES: Duration = Duration::from_millis(200);
+
+/// Answer to a person who opens the address in a browser.
+const FRONT: &str = "Ostler: MCP clients connect to /mcp; `ostler status` shows the servers.\n";
 
 /// How long the last rows of the audit may take to be written.
 const LAST_ROWS: Duration = Duration::from_secs(2);
@@ -201,6 +205,7 @@ fn router(daemon: &Arc<Daemon>, is_counted: bool) -> Router {
         }
         None => app,
     };
+    let app = app.route("/", get(async || (StatusCode::NOT_FOUND, FRONT)));
     // Whoever asks whether the daemon is well does not keep it alive.
     let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
     let guarded = middleware::from_fn_with_state(Arc::clone(daemon), health::let_in);

@@ -6,8 +6,8 @@ use ostler_core::spec::ServerSpec;
 use super::Daemon;
 use super::console::Console;
 use super::roster::Settled;
-use crate::config_file;
 use crate::output::{self, Tint, clean, tell};
+use crate::{config_file, folders};
 
 /// Names of servers in one line.
 const MOST_NAMES: usize = 12;
@@ -18,10 +18,9 @@ impl Daemon {
         let hints = self.console.hints();
         let mut text = format!("listening at {url}/mcp\n");
         if let Some(file) = &self.roster.file {
-            text.push_str(&format!(
-                "  config:  {}\n",
-                clean(&config_file::shown(file).display().to_string())
-            ));
+            let near = config_file::shown(file);
+            let place = if near.is_absolute() { folders::short(file) } else { near.display().to_string() };
+            text.push_str(&format!("  config:  {}\n", clean(&place)));
             text.push_str(&format!("  servers: {}\n", self.describe_servers()));
         }
         let try_it = match self.roster.file {

@@ -10,7 +10,7 @@ use ostler_core::shell::quote;
 use super::{Failure, may_have_run};
 use crate::elicitation;
 use crate::invocation::command;
-use crate::output::{Style, Tint, clean};
+use crate::output::{Style, Tint, clean, stream_of};
 use crate::told::Told;
 
 impl From<&Failure> for Told {
@@ -58,6 +58,7 @@ impl Failure {
             _ => ("", &[]),
         };
         for line in last_words {
+            let (label, line) = if label == "stderr:" { stream_of(line) } else { (label, line.as_str()) };
             text.push_str(&format!("\n  {} {}", style.paint(Tint::Faint, label), clean(line)));
         }
         text

@@ -156,7 +156,7 @@ fn a_call_that_takes_too_long_is_given_up() {
     let slow = Home::with_servers(&[("fake", &["--hang-at-start"])]);
     let run = slow.run(&["call", "fake__echo", "--timeout", "500ms"]);
     assert!(
-        run.stderr.contains("error: server `fake` is still starting\n  cause: it is starting for "),
+        run.stderr.contains("error: server `fake` is still starting\n  cause: it has been starting for "),
         "{run}"
     );
     assert!(run.stderr.contains("\n  hint: try again with a longer --timeout"), "{run}");

@@ -96,3 +96,19 @@ fn status_says_which_daemon_it_shows() {
     assert_eq!((&shown["daemon"]["url"], &shown["daemon"]["pid"]), (&url.into(), &pid.into()), "{shown}");
     assert!(shown["daemon"]["uptime_ms"].is_u64() && shown["servers"].is_array(), "{shown}");
 }
+
+#[test]
+fn a_directory_without_a_config_and_a_daemon_is_told_as_such_by_down() {
+    let run = Home::new().run(&["down"]);
+    assert_eq!(run.stderr, "no daemon is running for this directory (no config)\n");
+}
+
+#[test]
+fn the_root_of_the_endpoint_names_where_to_go() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let answer = daemon.ask("GET /", "");
+    assert_eq!(answer.status, 404);
+    assert!(answer.text.contains("/mcp") && answer.text.contains("`ostler status`"), "{}", answer.text);
+    daemon.end();
+}
