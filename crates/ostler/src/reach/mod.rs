@@ -438,7 +438,7 @@ impl Reach {
     ) -> Result<Bytes, Trouble> {
         let mut round = 0;
         loop {
-            wish.timeout_ms = deadline.map(|it| u64::try_from(it.left().as_millis()).unwrap_or(u64::MAX));
+            wish.timeout_ms = deadline.map(Deadline::left_ms);
             let result = self.ask_once(&mut wish, terminal.as_mut()).await?;
             let terminal = terminal.as_mut().filter(|terminal| terminal.can_ask() && round < rounds::MOST);
             match rounds::answers(terminal, &wish.server, &result, round).await {

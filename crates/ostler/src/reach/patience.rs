@@ -170,6 +170,11 @@ impl Deadline {
         self.patience.saturating_sub(self.began.elapsed())
     }
 
+    /// The same in milliseconds, rounded up: what ends a little too early does not end by this deadline.
+    pub(super) fn left_ms(self) -> u64 {
+        u64::try_from(self.left().as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
     /// Work for a server, before anything is sent to it that could do harm.
     pub(crate) async fn bound<T, E: From<CallError>>(
         deadline: Option<Self>,
@@ -190,6 +195,17 @@ mod tests {
     use ostler_core::status::LastError;
 
     use super::*;
+
+    #[test]
+    fn a_request_with_what_is_left_of_a_deadline_does_not_end_before_it() {
+        // Less than a millisecond is left; it becomes less with every reading.
+        let deadline = Deadline::after(Duration::from_millis(2_000) - Duration::from_nanos(1));
+        let asked = Duration::from_millis(deadline.left_ms());
+        assert!(asked >= deadline.left(), "{asked:?}");
+        let longest =
+            Deadline { began: Instant::now() + Duration::from_secs(60), patience: Duration::from_nanos(1) };
+        assert_eq!(longest.left_ms(), 1);
+    }
 
     #[test]
     fn a_failed_start_is_told_with_its_cause_and_the_next_try() {
