@@ -53,9 +53,11 @@ impl Scope {
 /// A request with its server, judged by policy. Only [`Host::resolve`] makes one.
 ///
 /// ```compile_fail,E0451
-/// # fn forge(request: ostler_host::Request<'_>) {
-/// let target = ostler_host::Target { request, server: todo!(), slot: todo!(), rule: None };
-/// # }
+/// use ostler_host::{Request, Target};
+///
+/// fn forge<'a>(judged: Target<'a>, unjudged: Request<'a>) -> Target<'a> {
+///     Target { request: unjudged, ..judged }
+/// }
 /// ```
 #[must_use = "a target is resolved to be sent"]
 #[derive(Clone)]
