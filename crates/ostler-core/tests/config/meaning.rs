@@ -493,7 +493,7 @@ fn a_workspace_in_a_file_of_no_project_is_warned_of_once_for_each_server() {
     for wide in ["/home/ann/ostler.toml", "/etc/ostler/ostler.toml", "/settings/ostler/ostler.toml"] {
         assert_eq!(told(wide).len(), 1, "{wide}");
     }
-    for project in ["/proj/ostler.toml", "/home/ann/code/ostler.toml", "/home/bob/.config/ostler.toml"] {
+    for project in ["/proj/ostler.toml", "/home/ann/code/ostler.toml", "/srv/bob/.config/ostler.toml"] {
         assert_eq!(told(project), [], "{project}");
     }
     let client = r#"{"mcpServers": {"a": {"command": "x", "args": ["${workspaceFolder}"]}}}"#;
