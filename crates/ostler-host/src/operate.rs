@@ -214,7 +214,12 @@ impl Host {
 
     /// Waits while a server that the caller uses is being started, at most as long as a call may take. False if it is
     /// not, or still is. The voice hears how far it has come.
-    pub async fn wait_for_start(&self, caller: &Caller, name: &str, voice: Option<&SharedVoice>) -> bool {
+    pub(crate) async fn wait_for_start(
+        &self,
+        caller: &Caller,
+        name: &str,
+        voice: Option<&SharedVoice>,
+    ) -> bool {
         let server = self.visible_server(caller, name).ok();
         let Some(slot) = server.and_then(|server| server.existing_slot(caller)) else { return false };
         if !slot.is_coming_up() {

@@ -110,7 +110,7 @@ impl Host {
     }
 
     /// Whether anything might be hidden from the caller.
-    pub fn is_restricted(&self, caller: &Caller) -> bool {
+    pub(crate) fn is_restricted(&self, caller: &Caller) -> bool {
         let is_free = || self.shared().policy.load().rules.standing(caller).always() == Some(true);
         self.shared().hook.load().is_some() || !is_free()
     }
@@ -123,7 +123,7 @@ impl Host {
     }
 
     /// Removes what only operators should read from an error: a cause quotes stderr and tells of paths and variables.
-    pub fn without_details(&self, caller: &Caller, mut error: CallError) -> CallError {
+    pub(crate) fn without_details(&self, caller: &Caller, mut error: CallError) -> CallError {
         if let CallError::Unavailable(it) = &mut error
             && self.is_restricted_at(caller, it.server.as_str())
         {
@@ -135,7 +135,7 @@ impl Host {
     }
 
     /// Which callers of a server have one process of it: those for whom this is the same.
-    pub fn partition(&self, caller: &Caller, server: &str) -> Box<str> {
+    pub(crate) fn partition(&self, caller: &Caller, server: &str) -> Box<str> {
         let registry = self.shared().registry.load();
         registry.get(server).map(|server| server.partition(caller).into()).unwrap_or_default()
     }
@@ -150,7 +150,7 @@ impl Host {
     }
 
     /// Whether the caller could be allowed a URI that comes from a template of a server, listed to it or not.
-    pub fn may_reach(&self, caller: &Caller, server: &ServerName, template: &str) -> bool {
+    pub(crate) fn may_reach(&self, caller: &Caller, server: &ServerName, template: &str) -> bool {
         let beginning = template.split('{').next().unwrap_or_default();
         self.may_see(caller, server)
             && self.shared().policy.load().rules.standing(caller).reaches_resource(server.as_str(), beginning)

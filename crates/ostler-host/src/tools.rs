@@ -85,7 +85,7 @@ impl Host {
     /// Whether a caller may be told the name of a tool that it did not ask for
     /// by that name: it stands in a list that the caller may see, or is pinned.
     /// What only others were shown is not for it.
-    pub fn may_suggest(&self, caller: &Caller, server: &str, tool: &str) -> bool {
+    pub(crate) fn may_suggest(&self, caller: &Caller, server: &str, tool: &str) -> bool {
         let registry = self.shared().registry.load();
         let slot = registry.get(server).and_then(|server| server.existing_slot(caller));
         let known = slot.and_then(|slot| slot.known_to(caller, Kind::Tools));

@@ -52,7 +52,7 @@ async fn a_call_that_waits_for_a_server_of_unknown_tools_hears_how_far_it_has_co
     let messages: Vec<&str> =
         client.heard.iter().filter_map(|heard| heard["params"]["message"].as_str()).collect();
     assert!(messages.len() >= 3, "{:?}", client.heard);
-    assert!(messages.iter().all(|message| message.contains("server `a` is starting")), "{messages:?}");
+    assert!(messages.iter().all(|message| message.contains("server `a` has been starting")), "{messages:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,7 @@ impl Host {
     }
 
     /// Whether the tool, as it is known, is kept from the caller by the pins.
-    pub fn is_quarantined(&self, caller: &Caller, server: &str, tool: &str) -> bool {
+    pub(crate) fn is_quarantined(&self, caller: &Caller, server: &str, tool: &str) -> bool {
         let Some(pins) = self.enforced() else { return false };
         let registry = self.shared().registry.load();
         let Some(server) = registry.get(server) else { return false };

@@ -127,7 +127,7 @@ impl Host {
 
     /// Returns the server that a continued request goes to, if its `requestState`
     /// was sealed for the caller.
-    pub fn state_server(&self, caller: &Caller, params: &Params) -> Option<ServerName> {
+    pub(crate) fn state_server(&self, caller: &Caller, params: &Params) -> Option<ServerName> {
         self.seals().open_state(caller, params.request_state()?).map(|state| state.server)
     }
 

@@ -6,7 +6,7 @@ use ostler_core::error::{CallError, Unavailable};
 use ostler_core::fault::Span;
 use ostler_core::name::ServerName;
 use ostler_core::spec::Isolation;
-use ostler_core::status::{InvalidDefinition, InvalidDefinitions, ServerStatus, State};
+use ostler_core::status::{Circuit, InvalidDefinition, InvalidDefinitions, ServerStatus, State};
 use serde::Serialize;
 
 use super::tools::error_of_list;
@@ -271,7 +271,7 @@ impl Shown {
         text
     }
 
-    /// List items that are left out, and callers that are held back.
+    /// List items that are left out, and calls that are held back.
     fn limited(&self, style: Style) -> String {
         let shown = style.paint(Tint::Heading, self.status.name.as_str());
         let mut text = String::new();
@@ -284,6 +284,13 @@ impl Shown {
         }
         if let Some(invalid) = &self.status.invalid_definitions {
             text.push_str(&format!("\n{shown}: {}\n", clean(&told_invalid(invalid))));
+        }
+        if self.status.circuit == Circuit::Open {
+            let reload = command(&format!("reload {}", self.status.name));
+            text.push_str(&format!(
+                "\n{shown}: its breaker is open: all calls are held back because several failed in a row; {reload} \
+                 lets them pass\n"
+            ));
         }
         if self.status.held_back > 0 {
             text.push_str(&format!(
@@ -491,4 +498,21 @@ fn render_live(servers: &[Shown]) -> Table {
 
 fn or_dash(text: Option<String>) -> Cell {
     Cell::from(text.unwrap_or_else(|| "-".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::spec::ServerSpec;
+
+    use super::*;
+
+    #[test]
+    fn an_open_breaker_is_told_with_the_command_that_closes_it() {
+        let name = ServerName::new("git").unwrap();
+        let closed = ServerStatus::registered(&ServerSpec::stdio(name, "x"));
+        assert_eq!(Shown::seen(closed.clone()).limited(Style::plain()), "");
+        let open = Shown::seen(ServerStatus { circuit: Circuit::Open, ..closed });
+        let text = open.limited(Style::plain());
+        assert!(text.contains("git: its breaker is open") && text.contains("ostler reload git"), "{text}");
+    }
 }
