@@ -9,7 +9,17 @@ use ostler_wire::{Id, RpcError, write_result};
 use crate::calls::MAX_CALLS;
 use crate::exchange::Reply;
 
+/// Code of the error `outcome-unknown`.
+const OUTCOME_UNKNOWN: i64 = -31003;
+
 impl Reply {
+    /// The end of a request whose credential was revoked while it was under way: its server may have run it.
+    pub(crate) fn revoked() -> Self {
+        let data = br#"{"code":"outcome-unknown","delivery":"unknown","hint":"find out whether it has run before you send it again with another token"}"#;
+        let message = "outcome unknown: the token was taken back while the request was under way";
+        Self::error(OUTCOME_UNKNOWN, message, Some(data))
+    }
+
     /// An error of the edge's own.
     pub(crate) fn refusal(code: i64, message: &str) -> Self {
         let error = RpcError::own(code, message);

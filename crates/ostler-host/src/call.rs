@@ -37,7 +37,7 @@ impl Host {
 
     /// Sends a resolved request. Dropping the future cancels.
     pub async fn send(&self, target: Target<'_>) -> Result<Answer, CallError> {
-        let Target { request, server, slot, rule } = target;
+        let Target { request, server, slot, rule } = self.rejudge(target)?;
         let mut recording = Recording::begin(&request, self.recorder());
         recording.denied(rule);
         let result = self.walk(&server, &slot, &request, &mut recording).await;

@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     /// What roles may use.
     pub(crate) policy: ArcSwap<Policy>,
     pub(crate) hook: ArcSwapOption<Box<Hook>>,
+    /// Rises with every change of rules or hook.
+    pub(crate) policy_version: AtomicU64,
     /// The approved definitions; absent when nothing is enforced nor warned of.
     pub(crate) pins: ArcSwapOption<Pins>,
     recorder: ArcSwapOption<Recorder>,
@@ -121,6 +123,7 @@ impl Host {
             bus: Arc::default(),
             policy: ArcSwap::from_pointee(Policy::new(options.rules.clone())),
             hook: ArcSwapOption::empty(),
+            policy_version: AtomicU64::new(0),
             pins: ArcSwapOption::from(effective(options.pins.clone())),
             recorder: ArcSwapOption::empty(),
             observer: ArcSwapOption::empty(),

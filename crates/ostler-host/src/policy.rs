@@ -8,6 +8,7 @@ mod memo;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
@@ -81,6 +82,7 @@ impl Host {
             return;
         }
         shared.policy.store(Arc::new(Policy::new(rules)));
+        shared.policy_version.fetch_add(1, Ordering::Release);
         shared.bus.raise_version();
         for name in shared.registry.load().keys() {
             for event in [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged] {
@@ -95,6 +97,12 @@ impl Host {
     /// allow all of them; a URI without forms is denied.
     pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
         self.shared().hook.store(hook.map(Arc::new));
+        self.shared().policy_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns a number that is another one after every change of rules or hook.
+    pub(crate) fn policy_version(&self) -> u64 {
+        self.shared().policy_version.load(Ordering::Acquire)
     }
 
     /// Whether there are rules for a role, or none for anybody.

@@ -65,6 +65,8 @@ pub struct Request<'a> {
     pub(crate) patience: Duration,
     /// Whether it named no server.
     pub(crate) is_through_all: bool,
+    /// The version of policy that it was judged by.
+    pub(crate) policy_version: u64,
 }
 
 impl<'a> Request<'a> {
@@ -88,6 +90,7 @@ impl<'a> Request<'a> {
             has_own_names: false,
             patience: PATIENCE,
             is_through_all: false,
+            policy_version: 0,
         }
     }
 
@@ -135,6 +138,12 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Notes the version of policy that it is judged by.
+    pub(crate) fn judged_at(mut self, policy_version: u64) -> Self {
+        self.policy_version = policy_version;
+        self
+    }
+
     /// Detaches it from its caller, so that it can outlive it.
     pub(crate) fn into_owned(self) -> Request<'static> {
         Request {
@@ -155,6 +164,7 @@ impl<'a> Request<'a> {
             has_own_names: self.has_own_names,
             patience: self.patience,
             is_through_all: self.is_through_all,
+            policy_version: self.policy_version,
         }
     }
 

@@ -500,7 +500,7 @@ fn a_workspace_in_a_file_of_no_project_is_warned_of_once_for_each_server() {
     let found = warnings("/home/ann/.cursor/mcp.json", client);
     assert_eq!(found.len(), 1);
     assert!(found[0].1.as_ref().unwrap().contains("\"isolation\": \"workspace\""), "{found:?}");
-    assert_eq!(warnings("/home/ann/work/.cursor/mcp.json", client), []);
+    assert_eq!(warnings("/home/ann/code/.cursor/mcp.json", client), []);
 }
 
 #[test]

@@ -98,18 +98,6 @@ pub(super) async fn unless_revoked(pass: Option<Pass>, answering: impl Future<Ou
     }
 }
 
-impl Reply {
-    /// The end of a request whose credential was revoked while it was under way.
-    pub(crate) fn revoked() -> Self {
-        let data = br#"{"code":"outcome-unknown","delivery":"unknown","hint":"find out whether it has run before you send it again with another token"}"#;
-        let message = "outcome unknown: the token was taken back while the request was under way";
-        Self::error(OUTCOME_UNKNOWN, message, Some(data))
-    }
-}
-
-/// Code of the error `outcome-unknown`.
-const OUTCOME_UNKNOWN: i64 = -31003;
-
 fn late() -> Response {
     let mut response =
         refuse(StatusCode::SERVICE_UNAVAILABLE, "the credential could not be checked in time; try again");

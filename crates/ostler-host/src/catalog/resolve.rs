@@ -107,6 +107,8 @@ impl Host {
     /// Finds the server of a request and asks policy about it, once. A refusal is recorded, and never tells what is
     /// hidden from what is missing. Lists are fetched again where a name or URI is not known.
     pub async fn resolve<'a>(&self, scope: &Scope, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        // Before policy is asked: a change meanwhile has it asked again.
+        let request = request.judged_at(self.policy_version());
         match scope {
             Scope::Server(server) => self.judge(server.as_str(), request),
             Scope::All => match request.method() {
@@ -149,6 +151,7 @@ impl Host {
 
     /// Asks policy about a request to a server.
     pub(crate) fn judge<'a>(&self, server: &str, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        let request = request.judged_at(self.policy_version());
         let mut request = match ServerName::new(server) {
             Ok(name) => request.at(name),
             Err(_) => {
@@ -163,8 +166,29 @@ impl Host {
     }
 
     fn judged(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
+        self.open_request(request).map_err(|error| (error, None))?;
+        self.judge_opened(request)
+    }
+
+    /// Judges a target again where rules, hook or server have changed since it was resolved.
+    pub(crate) fn rejudge<'a>(&self, target: Target<'a>) -> Result<Target<'a>, CallError> {
+        let is_same_server = {
+            let registry = self.shared().registry.load();
+            registry.get(target.server()).is_some_and(|current| Arc::ptr_eq(current, &target.server))
+        };
+        if is_same_server && target.request.policy_version == self.policy_version() {
+            return Ok(target);
+        }
+        let mut request = target.request.judged_at(self.policy_version());
+        match self.judge_opened(&mut request) {
+            Ok((server, slot, rule)) => Ok(Target { request, server, slot, rule }),
+            Err((error, rule)) => Err(self.refuse(&request, error, rule)),
+        }
+    }
+
+    /// Judges a request whose task ids and request state are opened.
+    fn judge_opened(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
         let plain = |error: CallError| (error, None);
-        self.open_request(request).map_err(plain)?;
         let found = self.shared().registry.load().get(request.server()).cloned();
         let unknown = || self.unknown_server(Some(request.caller()), request.server());
         let server = found.ok_or_else(|| plain(unknown()))?;

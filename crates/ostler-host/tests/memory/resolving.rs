@@ -170,3 +170,30 @@ async fn policy_is_asked_once_for_a_call() {
         assert_eq!(verdicts.0.load(Ordering::Relaxed), 1, "{scope:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_change_between_resolving_and_sending_hold_for_the_request() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let role =
+        |allow: &str| Role { allow: vec![allow.into()], deny: Vec::new(), budget: None, max_in_flight: None };
+    let rules = |allow: &str| Rules::of(&[("dev".to_owned(), role(allow))].into());
+    world.host.set_rules(rules("a/*"));
+    let caller = Caller::new("ada", "dev");
+    for (scope, name) in [(Scope::All, "a__echo"), (Scope::Server(ServerName::new("a").unwrap()), "echo")] {
+        world.host.set_rules(rules("a/*"));
+        let target = world.host.resolve(&scope, request(&caller, Kind::Tools, name)).await.unwrap();
+        world.host.set_rules(rules("a/other"));
+        let error = world.host.send(target).await.unwrap_err();
+        assert_eq!(error.code(), "unknown-tool", "{error:?}");
+        assert_eq!(world.stage("a").count("tools/call"), 0, "{scope:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_removed_between_resolving_and_sending_is_unknown() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let me = world.me.clone();
+    let target = world.host.resolve(&Scope::All, request(&me, Kind::Tools, "a__echo")).await.unwrap();
+    world.host.remove("a").await.unwrap();
+    assert_eq!(world.host.send(target).await.unwrap_err().code(), "unknown-server");
+}
