@@ -143,10 +143,13 @@ async fn who_stops_listening_still_gets_what_it_was_chosen_for() {
         }
         let (mut second, mut first) = (queues.remove(1), queues.remove(0));
         let sender = connect(at(&server)).await;
+        let (stopped, has_stopped) = tokio::sync::oneshot::channel();
         let sending = tokio::spawn(async move {
             for number in 0..3_000 {
                 publish(&sender, message("a", &number.to_string())).await;
             }
+            // Sent earlier, the broker might choose the first one for it too.
+            let _ = has_stopped.await;
             publish(&sender, message("a", "last")).await;
             // Its end would end the connection.
             sender
@@ -160,6 +163,7 @@ async fn who_stops_listening_still_gets_what_it_was_chosen_for() {
         while in_time(first.next()).await.is_some() {
             heard += 1;
         }
+        let _ = stopped.send(());
         while next(&mut second).await.body != "last" {
             heard += 1;
         }

@@ -10,7 +10,7 @@ use ostler_testkit::fake_mcp;
 use tempfile::TempDir;
 
 /// Longer than the stop sequence of a server that ignores everything.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory in which `ostler` finds nothing of the machine's user.
 ///

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::home::{Home, until};
+use crate::home::{Home, PATIENCE, until};
 
 /// A legacy client.
 pub(crate) struct Client {
@@ -88,7 +89,19 @@ impl Ended<'_> {
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.signal(Signal::SIGTERM);
+        // A client that is ending may see the end of its daemon first, and start another one.
+        let (mut ended, end) = (BTreeSet::new(), Instant::now() + PATIENCE);
+        loop {
+            let pids = self.pids();
+            for pid in pids.iter().filter(|pid| ended.insert(**pid)) {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGTERM);
+            }
+            // What is left then is told by the home.
+            if pids.is_empty() || Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

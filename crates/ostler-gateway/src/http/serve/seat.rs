@@ -192,7 +192,7 @@ impl Seats {
         let ordinary = self.all().into_iter().filter(|seat| !seat.is_reserved);
         let idle = ordinary.filter_map(|seat| Some((seat.idle_since()?, seat)));
         let mut idle: Vec<_> = idle.collect();
-        idle.sort_unstable_by_key(|(since, _)| *since);
+        idle.sort_unstable_by_key(|(since, seat)| (*since, seat.number));
         let idlest = idle.iter().take(IDLEST).map(|(since, seat)| (*since, Arc::downgrade(seat))).collect();
         self.lock().idlest = idlest;
         self.next_idlest()
@@ -206,7 +206,7 @@ impl Seats {
         let now = Instant::now();
         let evictable = reserved.into_iter().filter(|seat| !seat.has_tenure(now));
         let idle = evictable.filter_map(|seat| Some((seat.idle_since()?, seat)));
-        idle.min_by_key(|(since, _)| *since).map(|(_, seat)| seat)
+        idle.min_by_key(|(since, seat)| (*since, seat.number)).map(|(_, seat)| seat)
     }
 
     /// The next of those that were found to idle longest, if it has done so since.
