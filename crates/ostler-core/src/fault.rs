@@ -16,7 +16,8 @@ use crate::config::ResolveError;
 use crate::secrets::Secrets;
 
 /// What became of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Delivery {
     /// No byte of it left us: it did not run.
@@ -402,6 +403,7 @@ impl fmt::Display for Remark<'_> {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Exit {
     /// It returned this code.

@@ -11,6 +11,7 @@ pub mod breaker;
 pub mod budget;
 pub mod cache;
 pub mod caller;
+pub mod card;
 pub mod catalog;
 #[cfg(test)]
 mod clock;

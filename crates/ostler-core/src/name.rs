@@ -13,6 +13,7 @@ pub const MAX_LEN: usize = 32;
 /// `__` separates server and tool in aggregated names, so a server name can't
 /// hold it. The grammar also makes names safe as file names and labels.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String")]
 pub struct ServerName(Arc<str>);
 

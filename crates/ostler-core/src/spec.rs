@@ -388,6 +388,7 @@ impl fmt::Debug for Endpoint {
 
 /// Who shares a process of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
     /// One process for everybody.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::breaker;
 use crate::cache::Stats;
+use crate::card::CardStatus;
 use crate::config::Disabled;
 use crate::fault::{Exit, Span};
 use crate::name::ServerName;
@@ -19,6 +20,7 @@ type Word = &'static str;
 /// Everything known about one server at one moment. The field names are the
 /// public JSON shape of `ostler status --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServerStatus {
     /// The operator's name for it.
     pub name: ServerName,
@@ -95,10 +97,14 @@ pub struct ServerStatus {
     /// Processes of a server that not everybody shares, those that sleep left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessStatus>,
+    /// Its card, if that was read. Its own words, never a reason to trust it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardStatus>,
 }
 
 /// One process of a server that has one for each caller, session or workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessStatus {
     /// The directory of a workspace; the principal of a caller, or of the caller of a session.
     pub of: String,
@@ -150,6 +156,7 @@ impl ServerStatus {
             dropped_notifications: 0,
             isolation: spec.isolation,
             processes: Vec::new(),
+            card: None,
         }
     }
 
@@ -176,6 +183,7 @@ fn read_transport<'de, D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> 
 
 /// Where a server stands in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Not running; the next call starts it.
@@ -220,6 +228,7 @@ impl State {
 
 /// Definitions that the schema of MCP does not allow, and what clients of `/mcp` get instead.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvalidDefinitions {
     /// Listed in a form that the schema allows.
     pub completed: usize,
@@ -231,6 +240,7 @@ pub struct InvalidDefinitions {
 
 /// One definition that the schema of MCP does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvalidDefinition {
     /// `tool`, `prompt`, `resource` or `resource template`.
     pub kind: String,
@@ -244,6 +254,7 @@ pub struct InvalidDefinition {
 
 /// A start under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StartStatus {
     /// How far it has come.
     pub stage: Stage,
@@ -265,6 +276,7 @@ pub struct StartStatus {
 
 /// How far a start has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// It waits for other starts.
@@ -306,6 +318,7 @@ impl fmt::Display for StartStatus {
 
 /// Of the restart budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Restarts {
     /// Restarts in the current window.
     pub used: u32,
@@ -315,6 +328,7 @@ pub struct Restarts {
 
 /// The breaker, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Circuit {
     /// Calls pass.
@@ -337,6 +351,7 @@ impl From<breaker::Circuit> for Circuit {
 
 /// What went wrong last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastError {
     /// How it was noticed, in one line.
     pub message: String,
@@ -366,6 +381,7 @@ impl fmt::Display for LastError {
 
 /// What ends a server's processes if the host can't.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Containment {
     /// A guard process that outlives the host and ends every descendant.

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use ostler_core::caller::Caller;
 use ostler_wire::{Id, Params, Text};
 
+use crate::commands::SharedCommands;
 use crate::outlet::Outlet;
 use crate::session::Session;
 use ostler_host::Scope;
@@ -26,6 +27,8 @@ pub(crate) struct Exchange {
     pub(crate) headers: Option<HeaderMap>,
     /// Where notifications and questions go that belong to the request.
     pub(crate) outlet: Outlet,
+    /// Set for the program's own commands.
+    pub(crate) commands: Option<SharedCommands>,
 }
 
 /// The era of a client, which decides how it is spoken to.

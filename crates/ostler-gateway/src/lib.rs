@@ -17,6 +17,7 @@
 mod answer;
 mod auth;
 mod calls;
+mod commands;
 mod cursor;
 mod exchange;
 mod gateway;
@@ -37,6 +38,7 @@ mod stream;
 mod streams;
 
 pub use auth::{Admitted, Authenticate, Check, Knock, LocalOnly, Reason, Unauthorized};
+pub use commands::Commands;
 pub use gateway::Gateway;
 pub use http::{Limits, LongStream, OnRefusal, Privilege, Privileged, Refusal, Site, serve};
 pub use options::{GatewayOptions, Readiness, ResourceMetadata};

@@ -135,6 +135,12 @@ impl Session {
         Option::clone(&before).unwrap_or(meta)
     }
 
+    /// The same for a request whose server can ask nobody.
+    pub(crate) fn meta_without_capabilities(&self) -> Arc<SessionMeta> {
+        let meta = SessionMeta::modern(MODERN_VERSION, "{}", &self.said.identity);
+        Arc::new(meta.with_log_level(UNSAID_LEVEL))
+    }
+
     fn write_meta(&self, level: &str) -> SessionMeta {
         SessionMeta::modern(MODERN_VERSION, &self.said.capabilities, &self.said.identity)
             .with_log_level(level)

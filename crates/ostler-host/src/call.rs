@@ -40,6 +40,7 @@ impl Host {
         let Target { request, server, slot, rule } = self.rejudge(target)?;
         let mut recording = Recording::begin(&request, self.recorder());
         recording.denied(rule);
+        self.record_room().await;
         let result = self.walk(&server, &slot, &request, &mut recording).await;
         let result = result
             .map(|answer| self.seal_answer(&request, answer))

@@ -23,7 +23,7 @@ use crate::limits::Limits;
 use crate::options::{HostOptions, RandomSourceError, random_key};
 use crate::pins::effective;
 use crate::policy::Policy;
-use crate::record::Recorder;
+use crate::record::{RecordRoom, Recorder};
 use crate::room::Room;
 use crate::sealed::Seals;
 use crate::secrets::Veil;
@@ -72,6 +72,7 @@ pub(crate) struct Shared {
     /// The approved definitions; absent when nothing is enforced nor warned of.
     pub(crate) pins: ArcSwapOption<Pins>,
     recorder: ArcSwapOption<Recorder>,
+    record_room: ArcSwapOption<RecordRoom>,
     pub(crate) observer: ArcSwapOption<Observer>,
     pub(crate) room: Arc<Room>,
     /// What must not be read anywhere.
@@ -126,6 +127,7 @@ impl Host {
             policy_version: AtomicU64::new(0),
             pins: ArcSwapOption::from(effective(options.pins.clone())),
             recorder: ArcSwapOption::empty(),
+            record_room: ArcSwapOption::empty(),
             observer: ArcSwapOption::empty(),
             room: Room::new(options.max_processes),
             veil: Arc::default(),
@@ -150,6 +152,11 @@ impl Host {
     /// Takes one record per request from now on.
     pub fn set_recorder(&self, recorder: Option<Recorder>) {
         self.0.recorder.store(recorder.map(Arc::new));
+    }
+
+    /// Makes calls wait for room for their record before they are sent.
+    pub fn set_record_room(&self, room: Option<RecordRoom>) {
+        self.0.record_room.store(room.map(Arc::new));
     }
 
     /// What is remembered, over all servers.
@@ -183,6 +190,14 @@ impl Host {
 
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.0.recorder.load().as_deref().cloned()
+    }
+
+    /// Waits until the recorder has room, if it is set to make calls wait.
+    pub(crate) async fn record_room(&self) {
+        let wait = self.0.record_room.load().as_deref().and_then(|room| room());
+        if let Some(wait) = wait {
+            wait.await;
+        }
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

@@ -27,6 +27,7 @@ mod attempt;
 mod budgets;
 mod bus;
 mod call;
+mod card;
 mod catalog;
 pub mod guard;
 mod happening;
@@ -79,7 +80,7 @@ pub use missing::MissingServer;
 pub use operate::Spawned;
 pub use options::{HostOptions, RandomSourceError, StartPatience};
 pub use pins::Definitions;
-pub use record::{Record, Recorder, Refused, Unknown};
+pub use record::{Record, RecordRoom, Recorder, Refused, Unknown};
 pub use request::{Arguments, Request, check_naming};
 pub use sealed::{STATE_LIFE, Sealer, request_digest};
 pub use server::Binding;
@@ -90,6 +91,7 @@ pub use upstream::LogLine;
 
 // All that a program names which embeds the host, so that it depends on this crate alone.
 pub use ostler_core::caller::{Caller, Window};
+pub use ostler_core::card::{CardReport, CardStatus, ServerCard};
 pub use ostler_core::config::{Config, PinMode, Problem, Report, Severity};
 pub use ostler_core::error::{BudgetOf, CallError, RpcAnswer, Unavailable, UnavailableState};
 pub use ostler_core::fault::Delivery;

@@ -14,6 +14,7 @@ use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
 use crate::request::Request;
+use crate::upstream::BoxFuture;
 
 /// What became of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,10 @@ impl Record<'_> {
 
 /// Takes records. Called on the path of a call, so it must not block.
 pub type Recorder = Arc<dyn Fn(&Record<'_>) + Send + Sync>;
+
+/// Tells whether records have room: a future that waits for it, or `None`. Awaited before a call is sent, so it ends
+/// in a time of its own.
+pub type RecordRoom = Arc<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 /// A record in the making; dropping it unfinished records that the caller left.
 pub(crate) struct Recording<'r, 'a> {

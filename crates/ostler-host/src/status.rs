@@ -66,6 +66,7 @@ impl Host {
         whole.containment = server.connector.containment();
         self.count_pins(server, &mut whole);
         slots.iter().for_each(|slot| slot.settle_misses());
+        whole.card = self.known_card(server).map(Into::into);
         whole.cache = self.cache().stats_of(&server.spec.name);
         whole
     }

@@ -11,6 +11,8 @@ use crate::spot::{Kind, Note};
 
 /// One daemon. The JSON of commands and of the admin API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Daemon"))]
 pub(crate) struct About {
     /// Where it is reached, without a path.
     pub(crate) url: String,

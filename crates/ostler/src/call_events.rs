@@ -1,7 +1,6 @@
 //! Events of a call under way: progress, warnings of the server's log, and questions to the caller.
 //!
-//! A host in this process hands them over directly; a daemon sends them as lines of JSON, and answers come back the
-//! same way. Every queue is bounded: notes that find no room are lost, questions that find none are refused.
+//! A host in this process hands them over directly; a daemon sends them as messages of MCP. Every queue is bounded: notes that find no room are lost, questions that find none are refused.
 
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use bytes::Bytes;
 use ostler_host::upstream::{Question, Voice};
 use ostler_host::{LogLevel, Request};
 use ostler_wire::{ClientIdentity, MODERN_VERSION, Progress, SessionMeta};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
@@ -62,6 +60,14 @@ impl Observer {
         request.with_voice(Arc::new(self.clone())).from_session(Arc::new(meta))
     }
 
+    /// Passes a line of a server's log on, if it is severe enough.
+    pub(crate) fn pass_log(&self, params: &Bytes) {
+        let level = ostler_wire::text_member(params, "level");
+        if level.and_then(|level| LogLevel::parse(&level)).is_some_and(|level| level >= LEVEL) {
+            self.pass(Event::Log(params.clone()));
+        }
+    }
+
     /// Passes an event on, if there is room.
     pub(crate) fn pass(&self, event: Event) {
         let is_long = match &event {
@@ -84,10 +90,8 @@ impl Voice for Observer {
     }
 
     fn notice(&self, method: &str, params: Option<&Bytes>) {
-        let Some(params) = params.filter(|_| method == "notifications/message") else { return };
-        let level = ostler_wire::text_member(params, "level");
-        if level.and_then(|level| LogLevel::parse(&level)).is_some_and(|level| level >= LEVEL) {
-            self.pass(Event::Log(params.clone()));
+        if let Some(params) = params.filter(|_| method == "notifications/message") {
+            self.pass_log(params);
         }
     }
 
@@ -100,56 +104,17 @@ impl Voice for Observer {
     }
 }
 
-/// The protocol that a connection to the daemon is upgraded to, to observe a call.
-pub(crate) const PROTOCOL: &str = "ostler-call";
-/// The longest line of it; results are sent with their length.
-pub(crate) const LONGEST_LINE: u64 = 17 << 20;
-
-/// One line from the daemon to the caller.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Line {
-    Progress(Box<RawValue>),
-    Log(Box<RawValue>),
-    Question {
-        id: u32,
-        method: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        params: Option<Box<RawValue>>,
-    },
-    /// The server does not wait for this answer any more.
-    Withdrawn {
-        id: u32,
-    },
-    /// The call is over: so many bytes follow, which are the body of an answer with this status.
-    Done {
-        status: u16,
-        length: usize,
-    },
-}
-
-/// One line from the caller to the daemon: the result of a question, or none to refuse it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct AnswerLine {
-    pub(crate) id: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) result: Option<Box<RawValue>>,
-}
-
-/// Writes a value as one line. Breaks between the tokens of what a server sent become spaces.
-pub(crate) fn to_line(value: &impl Serialize) -> Option<Vec<u8>> {
-    let mut line = serde_json::to_vec(value).ok()?;
-    for byte in &mut line {
+/// Ends a line of JSON. Breaks between the tokens of what somebody else wrote become spaces.
+pub(crate) fn one_line(line: &mut Vec<u8>) {
+    for byte in &mut *line {
         if matches!(byte, b'\n' | b'\r') {
             *byte = b' ';
         }
     }
     line.push(b'\n');
-    Some(line)
 }
 
-/// Returns the text of a server as a part of a line; `None` if it is no JSON.
+/// Returns the text of a server as JSON; `None` if it is no JSON.
 pub(crate) fn raw(text: &[u8]) -> Option<Box<RawValue>> {
     serde_json::from_slice(text).ok()
 }

@@ -25,12 +25,12 @@ pub(crate) use self::offers::{
 pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust};
 pub(crate) use self::relay::{NatsConfig, RelayCommand};
 pub(crate) use self::worker::{Login, Worker};
+use crate::api::ErrorResponse;
 use crate::clock::{When, Zone};
 use crate::completion;
 use crate::failure::Failure;
 use crate::output;
 use crate::reach::Address;
-use crate::told::Failed;
 
 /// Examples come before the rest: most people look for the one line to copy.
 const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
@@ -134,6 +134,7 @@ A token, in a file or in OSTLER_TOKEN, gives the client the token's role. Withou
     Prompts(Prompts),
     Resources(Resources),
     List(List),
+    Card(Card),
     #[command(alias = "ps")]
     Status(Status),
     Daemons(Daemons),
@@ -425,6 +426,28 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
+/// Show the card of a server: what it publishes of itself
+#[derive(Debug, Args)]
+#[command(
+    help_template = TEMPLATE,
+    before_help = "Examples:
+  ostler card weather
+  ostler card weather --json | jq .card.remotes",
+    after_help = "The card is read from `card` of the config, a file or an address, or else from `URL/server-card` of a \
+remote server. The server is not started for it. Where a server runs and says something else than its card, there is \
+a warning: a card is never a reason to trust a server.
+
+The exit code is 6 if the card can't be read."
+)]
+pub(crate) struct Card {
+    /// The server whose card is shown
+    #[arg(add = completion::servers())]
+    pub(crate) server: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Show the state of servers (also: ps)
 #[derive(Debug, Args)]
 #[command(
@@ -551,7 +574,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
             what: message.trim_start_matches("error: ").to_owned(),
             hint: Some(hint.unwrap_or_else(|| "`--help` after the command shows what it takes".into())),
         };
-        let _ = output::print_json(&Failed { error: (&usage).into() });
+        let _ = output::print_json(&ErrorResponse { error: (&usage).into() });
     }
     let _ = error.print();
     if let Some(hint) = hint_of_missing(error) {

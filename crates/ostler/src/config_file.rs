@@ -305,10 +305,8 @@ pub(crate) fn read_for(file: PathBuf, listens: Option<SocketAddr>) -> Result<Rea
         Ok(mut config) => {
             workspace::make_real(&mut config);
             let own = self_reference::leave_out(&mut config, &file, listens);
-            let unsupported = config.unsupported();
-            let is_usable = !unsupported.iter().any(Problem::is_error);
-            let problems = config.notices.iter().cloned().chain(unsupported).chain(own).collect();
-            (is_usable.then_some(config), problems)
+            let problems = config.notices.iter().cloned().chain(own).collect();
+            (Some(config), problems)
         }
     };
     let mut stamps = disk.asked.into_inner();

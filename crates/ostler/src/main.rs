@@ -10,6 +10,7 @@
 //! ```
 
 mod about;
+mod api;
 mod arguments;
 mod audit;
 mod auth;
@@ -45,9 +46,7 @@ mod stdio;
 mod table;
 mod terminal;
 mod token;
-mod told;
 mod trust;
-mod wish;
 mod worker;
 mod workspace;
 

@@ -34,6 +34,7 @@ const ASKER_LABEL: &[u8] = b"ostler command proof 1\0";
 
 /// The daemon's answer.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Proof {
     /// The code in hexadecimal digits.
     pub(crate) proof: String,

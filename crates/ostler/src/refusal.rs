@@ -9,9 +9,9 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use crate::api::ErrorBody;
 use crate::failure::Failure;
 use crate::output::Style;
-use crate::told::Told;
 
 /// The JSON-RPC code of `server-unavailable`.
 const UNAVAILABLE: i32 = -31002;
@@ -50,7 +50,7 @@ pub(crate) fn error_object(failure: &Failure) -> String {
     if let Ok(directory) = std::env::current_dir() {
         message.push_str(&format!("\n  directory: {}", directory.display()));
     }
-    json!({"code": UNAVAILABLE, "message": message, "data": Told::from(failure)}).to_string()
+    json!({"code": UNAVAILABLE, "message": message, "data": ErrorBody::from(failure)}).to_string()
 }
 
 fn answer_all(mut from: impl BufRead, mut to: impl Write, failure: &Failure) -> io::Result<()> {

@@ -95,6 +95,8 @@ pub(crate) struct Note {
 
 /// Who started a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "DaemonKind"))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// A person or a service manager, with `ostler serve`. It ends when it is told to.

@@ -80,6 +80,7 @@ pub struct Ticket(u64);
 
 /// Counts of a cache, or of one server's part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stats {
     /// Answers held.
     pub entries: usize,

@@ -19,6 +19,8 @@ pub struct Audit {
     pub max_size: usize,
     /// How much of a call's arguments is kept.
     pub arguments: AuditedArguments,
+    /// Handling of a call while the queue of rows is full.
+    pub when_full: WhenFull,
 }
 
 /// How much of a call's arguments is kept.
@@ -31,6 +33,16 @@ pub enum AuditedArguments {
     Full,
 }
 
+/// Handling of a call while the queue of rows is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// The call goes on; its row is dropped, and a row of the kind `gap` counts it.
+    #[default]
+    Gap,
+    /// The call waits until its row has room.
+    Wait,
+}
+
 impl Default for Audit {
     fn default() -> Self {
         Self {
@@ -38,6 +50,7 @@ impl Default for Audit {
             keep: Duration::from_secs(30 * 24 * 3600),
             max_size: 256 << 20,
             arguments: AuditedArguments::Hash,
+            when_full: WhenFull::Gap,
         }
     }
 }
@@ -70,6 +83,12 @@ pub(crate) static SECTION: Section = Section {
             preset: Preset::Text("hash"),
             doc: "hash keeps a keyed hash of a call's arguments; full keeps their text too, without what looks like a secret.",
         },
+        Field {
+            key: "when_full",
+            kind: Kind::Choice(&["gap", "wait"]),
+            preset: Preset::Text("gap"),
+            doc: "While more rows wait than the queue holds: gap drops rows and counts them, wait delays calls for at most 5 s.",
+        },
     ],
 };
 
@@ -82,6 +101,10 @@ pub(crate) fn read(reader: Reader<'_>) -> Audit {
         arguments: match reader.choice("arguments") {
             Some("full") => AuditedArguments::Full,
             _ => AuditedArguments::Hash,
+        },
+        when_full: match reader.choice("when_full") {
+            Some("wait") => WhenFull::Wait,
+            _ => WhenFull::Gap,
         },
     };
     reader.finish();

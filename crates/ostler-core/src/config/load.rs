@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::document::{Document, Place, Span};
-use super::idle::Places;
 use super::log::{Log, problem};
 use super::node::{Entry, Node, Table, Value};
 use super::problem::Severity;
 use super::reader::Reader;
-use super::scope::{Dialect, Scope, Unresolved};
+use super::scope::{Dialect, Places, Scope, Unresolved};
 use super::secret::quote;
 use super::slug::free_slug;
 use super::{

@@ -52,7 +52,6 @@ pub mod duration;
 mod field;
 mod gateway;
 pub mod glob;
-mod idle;
 mod json;
 pub mod listen;
 mod load;
@@ -78,7 +77,7 @@ mod toml;
 mod tools;
 mod transport;
 
-pub use audit::{Audit, AuditedArguments};
+pub use audit::{Audit, AuditedArguments, WhenFull};
 pub use auth::{Algorithm, Auth, Jwks, Jwt};
 pub use bounds::{CacheBounds, Pool};
 pub use defaults::Defaults;
@@ -172,7 +171,7 @@ pub struct Config {
     /// What somebody should know although the config can be used; none is an error.
     pub notices: Vec<Problem>,
     /// Where the keys of [`Config::unsupported`] and the rules of roles stand.
-    places: idle::Places,
+    places: scope::Places,
     /// Servers whose working directory is the folder of their file because none is given.
     in_own_folder: BTreeSet<ServerName>,
     /// Where each server of a file begins.
@@ -197,7 +196,7 @@ impl Config {
             auth: Auth::default(),
             gateway: Gateway::default(),
             notices: Vec::new(),
-            places: idle::Places::new(),
+            places: scope::Places::new(),
             in_own_folder: BTreeSet::new(),
             origins: BTreeMap::new(),
         }
@@ -288,12 +287,5 @@ impl Config {
         let hint =
             format!("add {}{besides} to keep them apart, or {} if that is meant", line(word), line("shared"));
         Some(Problem::warning(origin, format!("servers.{name}"), message, hint))
-    }
-
-    /// Every key of this config that is read and checked although nothing acts
-    /// on it yet. With an error among them the config must not be used: it
-    /// asks for a protection that would not be there.
-    pub fn unsupported(&self) -> Vec<Problem> {
-        idle::find(self)
     }
 }

@@ -1,10 +1,14 @@
 //! `[pins]`: what happens when a tool's definition is not the approved one.
 
+use serde::{Deserialize, Serialize};
+
 use super::field::{Field, Kind, Preset, Section};
 use super::reader::Reader;
 
 /// What happens when a tool's definition is not the approved one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum PinMode {
     /// The tool is hidden and refused until somebody approves it; without a lock file, nothing.
     #[default]

@@ -1,8 +1,9 @@
 //! What an edit of the config comes to: a plan, made before anything is done.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Config, Role};
 use crate::name::ServerName;
@@ -10,7 +11,8 @@ use crate::spec::ServerSpec;
 
 /// What an edit of the config comes to. Every server is in exactly one list,
 /// in the order of the file it stands in.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// To be hosted from now on.
     pub added: Vec<ServerName>,
@@ -21,9 +23,10 @@ pub struct Plan {
     /// The same as before: their processes stay.
     pub untouched: Vec<ServerName>,
     /// Roles that are new, gone or not what they were; what they may do changes at once.
+    #[serde(default)]
     pub roles: Vec<String>,
     /// Keys beside the servers that have changed and are only read at the start.
-    pub needs_restart: Vec<&'static str>,
+    pub needs_restart: Vec<Cow<'static, str>>,
 }
 
 impl Plan {
@@ -67,7 +70,7 @@ impl Plan {
 }
 
 /// The keys that differ and can't change while the daemon runs.
-fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
+fn fixed(before: &Config, after: &Config) -> Vec<Cow<'static, str>> {
     let differs = [
         ("listen", before.listen != after.listen),
         ("auth", before.auth != after.auth),
@@ -78,7 +81,7 @@ fn fixed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("gateway", before.gateway != after.gateway),
         ("audit", before.audit != after.audit),
     ];
-    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.into()).collect()
 }
 
 #[cfg(test)]
@@ -161,7 +164,7 @@ mod tests {
             Plan { changed: name(), ..Plan::default() },
             Plan { removed: name(), ..Plan::default() },
             Plan { roles: vec!["r".into()], ..Plan::default() },
-            Plan { needs_restart: vec!["listen"], ..Plan::default() },
+            Plan { needs_restart: vec!["listen".into()], ..Plan::default() },
         ];
         assert!(plans.iter().all(|plan| !plan.is_empty()));
         assert!(Plan { untouched: name(), ..Plan::default() }.is_empty());

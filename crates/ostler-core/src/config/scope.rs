@@ -7,12 +7,35 @@ use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
 
 use super::document::{Document, Place, Span};
-use super::idle::{self, Places};
 use super::log::{Log, problem};
 use super::node::Node;
 use super::problem::Severity;
 use super::reference::{Part, Reference, Template, TemplateError, plain_variable};
 use super::secret;
+
+/// Where keys stand in the files, by path.
+pub(crate) type Places = BTreeMap<String, Place>;
+
+/// Keys whose place is asked for once the whole config is known.
+const ASKED_FOR: [&str; 11] = [
+    "pool.max_processes",
+    "pins.mode",
+    "auth.jwt.jwks",
+    "listen",
+    "relay",
+    "relay.creds",
+    "relay.nkey",
+    "relay.password",
+    "relay.ca",
+    "relay.cert",
+    "relay.key",
+];
+
+/// Returns whether the place of a key is worth remembering.
+fn is_noted(path: &str) -> bool {
+    ASKED_FOR.contains(&path)
+        || path.strip_prefix("servers.").is_some_and(|rest| rest.ends_with(".isolation"))
+}
 
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +112,7 @@ impl Scope<'_> {
 
     /// Remembers where a key stands, if somebody may have to be told later.
     pub(crate) fn note(&self, path: &str, at: Span) {
-        if idle::is_noted(path) {
+        if is_noted(path) {
             self.places.borrow_mut().insert(path.to_owned(), self.place(at));
         }
     }
@@ -234,5 +257,20 @@ impl From<String> for Hint {
 impl From<&str> for Hint {
     fn from(hint: &str) -> Self {
         Self(Some(hint.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_that_are_asked_for_have_their_place_remembered() {
+        for noted in ["listen", "pins.mode", "servers.any.isolation"] {
+            assert!(is_noted(noted), "{noted}");
+        }
+        for other in ["watch", "pins", "servers.any.command", "servers.any", "servers.any.card"] {
+            assert!(!is_noted(other), "{other}");
+        }
     }
 }

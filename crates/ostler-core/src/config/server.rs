@@ -159,7 +159,7 @@ pub(crate) static SECTION: Section = Section {
             "card",
             Kind::Text,
             Preset::Nothing,
-            "The server's card: a URL, or a path relative to this file.",
+            "The server's card: a URL, or a path relative to this file. For a `url` server, `URL/server-card` unless set.",
         ),
     ],
 };
@@ -277,6 +277,11 @@ fn read_card(reader: &Reader<'_>) -> Option<String> {
     let (text, node) = reader.text("card")?;
     if text.starts_with("https://") || text.starts_with("http://") {
         return Some(text.to_owned());
+    }
+    if text.contains("://") {
+        let why = "`card` is neither an http:// or https:// address nor a path";
+        reader.scope.error(node.at, &reader.path_of("card"), why, None);
+        return None;
     }
     match reader.scope.absolute(text.as_ref()) {
         Ok(path) => Some(path.to_string_lossy().into_owned()),

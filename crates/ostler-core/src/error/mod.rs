@@ -9,7 +9,7 @@ mod unavailable;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::shown::Shown;
@@ -127,6 +127,16 @@ pub enum CallError {
     /// The server's own error, passed through unchanged.
     #[error("server `{}` answered with error {}: {}", .0.server, .0.code, Shown(&.0.message))]
     Rpc(RpcAnswer),
+    /// The server's card can't be read; nothing else depends on it.
+    #[error("the card of server `{server}` can't be read")]
+    CardUnreadable {
+        /// Whose card it is.
+        server: ServerName,
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// The request itself is wrong.
     #[error("invalid argument: {}", Shown(.what))]
     Invalid {
@@ -138,7 +148,8 @@ pub enum CallError {
 }
 
 /// Whose calls a budget counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetOf {
     /// All callers of the caller's role.
@@ -225,6 +236,7 @@ impl CallError {
             Self::InvalidArguments { .. } => "invalid-arguments",
             Self::UpstreamProtocol { .. } => "upstream-protocol",
             Self::Rpc(_) => "upstream-error",
+            Self::CardUnreadable { .. } => "card-unreadable",
             Self::Invalid { .. } => "invalid-argument",
         }
     }
@@ -245,7 +257,7 @@ impl CallError {
             Self::TimedOut { .. } => -31004,
             Self::Overloaded { .. } => -31005,
             Self::DefinitionChanged { .. } => -31006,
-            Self::UpstreamProtocol { .. } => -31007,
+            Self::UpstreamProtocol { .. } | Self::CardUnreadable { .. } => -31007,
             Self::Rpc(answer) => answer.code,
         }
     }
@@ -268,7 +280,7 @@ impl CallError {
                 Delivery::NotSent | Delivery::Rejected => 6,
                 Delivery::Unknown | Delivery::Answered => 8,
             },
-            Self::Unavailable(_) | Self::Overloaded { .. } => 6,
+            Self::Unavailable(_) | Self::Overloaded { .. } | Self::CardUnreadable { .. } => 6,
             Self::Rpc(_) => 7,
             Self::OverBudget { .. } => 9,
         }
@@ -285,6 +297,7 @@ impl CallError {
             Self::Unavailable(unavailable) => unavailable.second_line(),
             Self::OutcomeUnknown { cause, .. } => cause,
             Self::UpstreamProtocol { detail, .. } => detail,
+            Self::CardUnreadable { why, .. } => why,
             Self::TimedOut { delivery, .. } => match delivery {
                 Delivery::NotSent => "the request was not sent",
                 Delivery::Rejected => "the server had not accepted the request",
@@ -355,7 +368,7 @@ impl CallError {
             }
             Self::UpstreamProtocol { .. } => format!("{CHECK_FIRST}; the fault is the server's"),
             Self::Rpc(_) => return None,
-            Self::Invalid { hint, .. } => Shown(hint).to_string(),
+            Self::CardUnreadable { hint, .. } | Self::Invalid { hint, .. } => Shown(hint).to_string(),
         };
         Some(hint).filter(|hint| !hint.is_empty())
     }
@@ -369,6 +382,7 @@ impl CallError {
             | Self::DefinitionChanged { server, .. }
             | Self::InvalidArguments { server, .. }
             | Self::UpstreamProtocol { server, .. }
+            | Self::CardUnreadable { server, .. }
             | Self::Rpc(RpcAnswer { server, .. }) => Some(server),
             Self::UnknownTool { .. }
             | Self::UnknownServer { .. }
@@ -397,6 +411,7 @@ impl CallError {
             | Self::DefinitionChanged { .. }
             | Self::InvalidArguments { .. }
             | Self::UpstreamProtocol { .. }
+            | Self::CardUnreadable { .. }
             | Self::Rpc(_)
             | Self::Invalid { .. } => None,
         }
@@ -433,6 +448,7 @@ impl CallError {
             | Self::Overloaded { .. }
             | Self::DefinitionChanged { .. }
             | Self::InvalidArguments { .. }
+            | Self::CardUnreadable { .. }
             | Self::Invalid { .. } => None,
         }
     }

@@ -75,6 +75,11 @@ fn samples() -> Vec<CallError> {
             ],
         },
         CallError::UpstreamProtocol { server: github(), detail: "answer longer than 16777216 bytes".into() },
+        CallError::CardUnreadable {
+            server: github(),
+            why: "https://github.example/mcp/server-card: it is no card: missing field `name`".into(),
+            hint: "set `card` of `github` to another address or file".into(),
+        },
         CallError::Rpc(RpcAnswer {
             server: github(),
             code: -32602,
@@ -115,6 +120,7 @@ fn the_samples_hold_every_code_of_the_contract() {
         "definition-changed",
         "invalid-arguments",
         "upstream-protocol",
+        "card-unreadable",
         "upstream-error",
         "invalid-argument",
     ];

@@ -1,7 +1,11 @@
 //! Sections of a lock file: the kinds of text that a server gives to clients.
 
+use serde::{Deserialize, Serialize};
+
 /// A kind of definition that is pinned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum Section {
     /// `instructions` of the server, as one item of the name [`INSTRUCTIONS`].
     Instructions,

@@ -49,6 +49,7 @@ pub struct Bounded {
 
 /// One thing that is wrong with the arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mistake {
     /// A JSON pointer to the wrong value; empty for the arguments as a whole.
     pub path: String,

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "what the tests share fails as they do")]
 
 mod clients;
-mod idle;
 mod includes;
 mod meaning;
 mod relay;

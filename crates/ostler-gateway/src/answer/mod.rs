@@ -3,6 +3,7 @@
 //! ```text
 //! mod.rs      the table of methods
 //! hello.rs    initialize, server/discover
+//! commands.rs requests of the program's own commands
 //! lists.rs    lists of all servers, and of one
 //! forward.rs  requests to one server: resolved and sent by the host
 //!   voice.rs    what the client hears meanwhile
@@ -16,6 +17,7 @@
 //! hub.rs      events of servers → listens and sessions
 //! ```
 
+mod commands;
 mod first_root;
 mod forward;
 mod headers;
@@ -64,6 +66,11 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
     }
     if let Err(error) = ostler_host::check_naming(exchange.method.as_str(), &exchange.params) {
         return forward::refused(gateway, exchange, &error);
+    }
+    if let Some(commands) = exchange.commands.clone()
+        && let Some(reply) = Box::pin(commands::answer(gateway, exchange, &commands)).await
+    {
+        return reply;
     }
     match exchange.method.as_str() {
         "tools/call" | "prompts/get" | "resources/read" | "completion/complete" => {

@@ -79,6 +79,15 @@ impl ClientVoice {
         Some((Arc::new(voice), questions))
     }
 
+    /// Returns the voice of a command, which hears of everything; it is asked only if somebody can answer.
+    pub(crate) fn of_command(exchange: &Exchange, params: &Params, can_answer: bool) -> Option<Arc<Self>> {
+        let Client::Legacy(session) = &exchange.client else { return None };
+        let asks = if can_answer { Asks::Session(Arc::clone(session)) } else { Asks::Nobody };
+        let token = params.progress_token().map(Bytes::copy_from_slice);
+        let (outlet, logs) = (exchange.outlet.clone(), Some(LogLevel::Debug));
+        Some(Arc::new(Self { outlet, token, logs, unsaid: OnceLock::new(), asks }))
+    }
+
     /// Takes the level for a legacy client that set none: what the server says by itself, until another client had
     /// the server say more.
     pub(crate) fn follow_level_of(&self, host: &Host, server: &ServerName) {

@@ -119,5 +119,6 @@ fn exchange(visit: &Visit, session: &InUse, ask: Ask) -> Exchange {
         params: ask.params,
         headers: None,
         outlet,
+        commands: None,
     }
 }

@@ -134,6 +134,7 @@ impl Run {
             params: ask.params,
             headers: None,
             outlet: Outlet::into_queue(Arc::clone(&queue)),
+            commands: None,
         };
         let gateway: Gateway = visit.gateway.clone();
         // Boxed because it may have to move into a task of its own.

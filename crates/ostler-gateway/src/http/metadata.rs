@@ -25,7 +25,7 @@ pub(super) fn add(routes: Router<Gateway>) -> Router<Gateway> {
 
 /// Where the metadata of an endpoint is told.
 pub(super) fn address(metadata: &ResourceMetadata, host: &str, path: &str) -> String {
-    format!("{}{WELL_KNOWN}{path}", base(metadata, host))
+    format!("{}{WELL_KNOWN}{path}", base(Some(metadata), host))
 }
 
 async fn tell(State(gateway): State<Gateway>, request: Request) -> Response {
@@ -40,15 +40,16 @@ async fn tell(State(gateway): State<Gateway>, request: Request) -> Response {
     // The resource is named as it was asked for, which is what its clients compare.
     let path = request.uri().path().strip_prefix(WELL_KNOWN).unwrap_or_default();
     let told = json!({
-        "resource": format!("{}{path}", base(metadata, host)),
+        "resource": format!("{}{path}", base(Some(metadata), host)),
         "authorization_servers": metadata.authorization_servers,
         "bearer_methods_supported": ["header"],
     });
     refuse::body(StatusCode::OK, told.to_string().into_bytes()).map(Payload::into_body)
 }
 
-fn base(metadata: &ResourceMetadata, host: &str) -> String {
-    match &metadata.base {
+/// Returns the address of this host as clients see it, without a path.
+pub(super) fn base(metadata: Option<&ResourceMetadata>, host: &str) -> String {
+    match metadata.and_then(|metadata| metadata.base.as_ref()) {
         Some(base) => base.trim_end_matches('/').to_owned(),
         None => format!("http://{host}"),
     }

@@ -6,11 +6,13 @@
 //!                                          └─ 405                       └─ batch.rs
 //! ```
 //!
-//! Clients of the older HTTP+SSE transport come to paths of their own (`sse_clients.rs`), past the same checks.
+//! Clients of the older HTTP+SSE transport come to paths of their own (`sse_clients.rs`), past the same checks, and so
+//! do those that read server cards (`card.rs`).
 
 mod accept;
 pub(crate) mod batch;
 mod body;
+mod card;
 mod connection;
 mod enter;
 mod events;
@@ -61,7 +63,7 @@ pub(crate) use self::sse_clients::SseClients;
 impl Gateway {
     /// The endpoints `/mcp` and `/servers/{name}/mcp`, and `sse` beside each for clients of 2024-11-05, to be served
     /// alone or merged into another router; and what clients are told about tokens for
-    /// them, if there is anything to tell.
+    /// them, if there is anything to tell; and their server cards, with a catalog of these.
     pub fn router(&self) -> Router {
         let routes = Router::new()
             .route("/mcp", any(all))
@@ -72,7 +74,7 @@ impl Gateway {
             Some(_) => metadata::add(routes),
             None => routes,
         };
-        routes.with_state(self.clone())
+        card::add(routes).with_state(self.clone())
     }
 
     /// Refuses a request that a stranger's page makes, as the endpoints do: for

@@ -59,6 +59,7 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         params,
         headers: Some(headers),
         outlet,
+        commands: None,
     };
     // Boxed because it may have to move into the body of the response.
     let revocable = pass.clone();

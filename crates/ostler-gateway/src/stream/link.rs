@@ -12,6 +12,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::answer::{self, answer};
 use crate::calls::MAX_CALLS;
+use crate::commands::SharedCommands;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
 use crate::http::batch;
@@ -21,6 +22,11 @@ use crate::outlet::Outlet;
 use crate::session::{Opening, Session};
 use crate::sessions;
 use ostler_host::Scope;
+
+/// How long what is under way may take once the input has ended. A client that
+/// pipes its requests in and waits for the answers is served; one that is gone
+/// without a word holds nothing for long. Calls have ends of their own, too.
+const LAST_REQUESTS: Duration = Duration::from_secs(60);
 
 /// How long the answers of the edge itself wait for a client that does not
 /// read. Nothing is read meanwhile, which slows down a client that asks faster
@@ -32,6 +38,8 @@ pub(crate) struct Link {
     gateway: Gateway,
     /// In a session that lasts as long as the connection, for both eras.
     caller: Caller,
+    /// The same in no session, for commands: they share what has a process for each session.
+    commands: Option<(Caller, SharedCommands)>,
     scope: Scope,
     line: mpsc::Sender<Bytes>,
     /// Opened by `initialize`.
@@ -64,6 +72,7 @@ impl Link {
         Self {
             gateway,
             caller: caller.in_session(id),
+            commands: None,
             scope,
             line,
             session: None,
@@ -73,6 +82,24 @@ impl Link {
             batched: HashSet::new(),
             has_hung_up: watch::Sender::new(false),
         }
+    }
+
+    /// Makes the link of a command of the program.
+    pub(crate) fn of_commands(
+        gateway: Gateway,
+        caller: Caller,
+        commands: SharedCommands,
+        line: mpsc::Sender<Bytes>,
+    ) -> Self {
+        let bare = caller.clone();
+        let mut link = Self::new(gateway, caller, Scope::All, line);
+        link.commands = Some((bare, commands));
+        link
+    }
+
+    /// Returns how long requests under way may take once the input has ended. A command that leaves wants nothing more.
+    pub(crate) fn last_requests(&self) -> Duration {
+        if self.commands.is_some() { Duration::ZERO } else { LAST_REQUESTS }
     }
 
     /// The longest line that is read.
@@ -229,9 +256,10 @@ impl Link {
     }
 
     fn exchange(&self, client: Client, id: Id, method: Text, params: Params) -> Exchange {
-        let caller = match &client {
-            Client::Modern => self.caller.clone(),
-            Client::Legacy(session) => session.caller().clone(),
+        let caller = match (&self.commands, &client) {
+            (Some((caller, _)), _) => caller.clone(),
+            (None, Client::Modern) => self.caller.clone(),
+            (None, Client::Legacy(session)) => session.caller().clone(),
         };
         Exchange {
             caller,
@@ -242,6 +270,7 @@ impl Link {
             params,
             headers: None,
             outlet: Outlet::into_line(self.line.clone()),
+            commands: self.commands.as_ref().map(|(_, commands)| Arc::clone(commands)),
         }
     }
 

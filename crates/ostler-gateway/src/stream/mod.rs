@@ -14,6 +14,7 @@ mod link;
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub(crate) use self::link::Link;
+use crate::commands::Commands;
 use crate::exchange::Reply;
 use crate::gateway::Gateway;
 use ostler_host::Scope;
@@ -36,11 +38,6 @@ const LINE: usize = 1_024;
 /// How long a client may leave everything unread before the connection counts
 /// as broken.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long what is under way may take once the input has ended. A client that
-/// pipes its requests in and waits for the answers is served; one that is gone
-/// without a word holds nothing for long. Calls have ends of their own, too.
-const LAST_REQUESTS: Duration = Duration::from_secs(60);
 
 /// How much is read ahead while a session is being opened: enough to notice
 /// the end of the input behind the first requests, and no more.
@@ -85,22 +82,51 @@ impl Gateway {
         W: AsyncWrite + Unpin + Send + 'static,
         F: Future<Output = Bytes> + Send + 'static,
     {
-        let gateway = self.clone();
-        async move {
-            let (line, frames) = mpsc::channel(LINE);
-            // In a set of its own so that dropping the future ends it as well.
-            let mut writing = JoinSet::new();
-            writing.spawn(write(writer, frames));
-            let mut link = Link::new(gateway, caller, scope, line);
-            tokio::select! {
-                () = read(reader, &mut link, farewell) => {}
-                _ = writing.join_next() => {}
-            }
-            link.end().await;
-            // The last handle to the line is gone, so the writer ends after what is in it.
-            let _ = tokio::time::timeout(FLUSH, writing.join_next()).await;
-        }
+        let (line, frames) = mpsc::channel(LINE);
+        let link = Link::new(self.clone(), caller, scope, line);
+        converse((reader, writer), link, frames, farewell)
     }
+
+    /// Speaks MCP with a command of the program whose part the gateway is, until the command leaves; that cancels what
+    /// it has under way. Results and errors are not translated. The caller of this function has to see to it that the
+    /// client is the operator.
+    pub fn serve_commands<R, W>(
+        &self,
+        reader: R,
+        writer: W,
+        caller: Caller,
+        commands: Arc<dyn Commands>,
+    ) -> impl Future<Output = ()> + Send + use<R, W>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (line, frames) = mpsc::channel(LINE);
+        let link = Link::of_commands(self.clone(), caller, commands, line);
+        converse((reader, writer), link, frames, std::future::pending())
+    }
+}
+
+/// Reads and writes until the client has gone.
+async fn converse<R, W>(
+    (reader, writer): (R, W),
+    mut link: Link,
+    frames: mpsc::Receiver<Bytes>,
+    farewell: impl Future<Output = Bytes>,
+) where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    // In a set of its own so that dropping the future ends it as well.
+    let mut writing = JoinSet::new();
+    writing.spawn(write(writer, frames));
+    tokio::select! {
+        () = read(reader, &mut link, farewell) => {}
+        _ = writing.join_next() => {}
+    }
+    link.end().await;
+    // The last handle to the line is gone, so the writer ends after what is in it.
+    let _ = tokio::time::timeout(FLUSH, writing.join_next()).await;
 }
 
 /// Reads and takes lines until the client has gone, or has said everything and
@@ -126,7 +152,7 @@ async fn read(mut reader: impl AsyncRead + Unpin, link: &mut Link, farewell: imp
         tokio::select! {
             read = reader.read_buf(lines.buffer()), if may_read => {
                 if let Ok(0) | Err(_) = read {
-                    end = Some(Instant::now() + LAST_REQUESTS);
+                    end = Some(Instant::now() + link.last_requests());
                     link.hang_up();
                 }
             }

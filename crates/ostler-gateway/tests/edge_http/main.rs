@@ -3,6 +3,7 @@
 
 mod auth;
 mod calls;
+mod cards;
 mod gates;
 mod hidden;
 mod isolation;

@@ -12,7 +12,7 @@ use ostler_core::budget::{CallBudget, Charged, Over};
 use ostler_core::caller::{Caller, Window};
 use ostler_core::error::{BudgetOf, CallError};
 use ostler_core::fault::Span;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -31,7 +31,8 @@ const COME_BACK: Duration = Duration::from_secs(60);
 const LAST_CHARGES: Duration = Duration::from_millis(300);
 
 /// One budget as operators see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetStatus {
     /// Whether it is a role's or a token's.
     pub of: BudgetOf,

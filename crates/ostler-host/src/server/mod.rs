@@ -30,6 +30,7 @@ use ostler_core::error::CallError;
 use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use ostler_core::supervisor::Phase;
 
+use crate::card::CardSlot;
 use crate::level::Level;
 use crate::lists::Kind;
 use crate::upstream::Connector;
@@ -56,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) connector: Arc<dyn Connector>,
     /// How much of its log is wanted.
     pub(crate) level: Arc<Level>,
+    /// Its card, if that was asked for.
+    pub(crate) card: CardSlot,
     /// Makes the parts of a slot; knows the host's cache and room.
     furnish: Box<dyn Fn() -> Parts + Send + Sync>,
     /// One place under the empty partition for a shared server, else one per caller.
@@ -87,6 +90,7 @@ impl Server {
             rank: rank.unwrap_or(registration),
             connector,
             level,
+            card: CardSlot::default(),
             furnish,
             slots: Mutex::default(),
             shared: None,

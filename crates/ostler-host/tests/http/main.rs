@@ -6,6 +6,7 @@ mod attribution;
 mod auth;
 mod away;
 mod bytes;
+mod cards;
 mod delivery;
 mod eras;
 mod expiry;

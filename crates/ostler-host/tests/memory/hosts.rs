@@ -104,6 +104,21 @@ async fn a_shutdown_waits_for_servers_that_were_replaced_or_removed_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_is_sent_when_its_record_has_room_and_recorded_if_its_caller_leaves_before() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&outcomes);
+    world.host.set_recorder(Some(Arc::new(move |record| kept.lock().unwrap().push(record.outcome))));
+    world.host.set_record_room(Some(Arc::new(|| Some(Box::pin(tokio::time::sleep(secs(5)))))));
+    let began = tokio::time::Instant::now();
+    world.call("a", "echo").await.unwrap();
+    assert_eq!(began.elapsed(), secs(5));
+    let left = tokio::time::timeout(secs(1), world.call("a", "echo")).await;
+    assert!(left.is_err());
+    assert_eq!(*outcomes.lock().unwrap(), ["ok", "cancelled"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_request_is_recorded_once_also_when_its_caller_leaves() {
     let script = slow().tool_that("wrong", Reply::tool_error("it went wrong"));
     let world = World::new().server("a", script).open().await;

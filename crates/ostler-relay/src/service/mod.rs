@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_host::Host;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
@@ -110,16 +110,18 @@ impl fmt::Debug for ServiceOptions {
 }
 
 /// How a service is doing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceStatus {
     /// Where the broker is.
     pub place: String,
     /// Whether there is a connection.
     pub state: ServiceState,
     /// Why not, for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Whether nothing new is taken.
+    #[serde(default)]
     pub draining: bool,
     /// Calls under way.
     pub in_flight: usize,
@@ -132,7 +134,8 @@ pub struct ServiceStatus {
 }
 
 /// How a service stands with the broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceState {
     /// Workers can reach it.

@@ -51,7 +51,8 @@ struct Heard {
 }
 
 /// A worker, as operators see it.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerStatus {
     /// Its name.
     pub name: String,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::redact::{Veil, redact};
-use super::row::{About, Arguments, Class, Row, micros};
+use super::row::{About, Arguments, Class, Queued, micros};
 use super::store::{Store, StoreError};
 
 /// Rows that share what they have in common. Whoever deletes rows looks at so
@@ -59,7 +59,7 @@ impl ToSql for Hash {
 
 impl Store {
     /// Writes rows, all or none.
-    pub(super) fn write(&mut self, rows: &[Row]) -> Result<(), StoreError> {
+    pub(super) fn write(&mut self, rows: &[Queued]) -> Result<(), StoreError> {
         let writing = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut last = last_number(&writing)?;
         for batch in rows.chunks(BATCH) {
@@ -78,20 +78,21 @@ impl Ink {
     fn entries(
         &self,
         writing: &Connection,
-        batch: &[Row],
+        batch: &[Queued],
         last: &mut i64,
     ) -> rusqlite::Result<[Vec<Entry>; Class::ALL.len()]> {
         // What rows of two classes are about differs.
-        let mut abouts = HashMap::<About<'_>, i64>::new();
+        let mut abouts = HashMap::<&About, i64>::new();
         let mut entries = [const { Vec::new() }; Class::ALL.len()];
         for row in batch {
             let id = row.at.max(*last + 1);
             *last = id;
-            let about = match abouts.get(&row.about()) {
+            let class = row.about.class();
+            let about = match abouts.get(&*row.about) {
                 Some(about) => *about,
                 None => {
-                    let about = self.insert_about(writing, row.class(), &row.about())?;
-                    abouts.insert(row.about(), about);
+                    let about = self.insert_about(writing, class, &row.about)?;
+                    abouts.insert(&row.about, about);
                     about
                 }
             };
@@ -104,12 +105,12 @@ impl Ink {
                 }
             };
             let entry = Entry { id, late: id - row.at, about, took: row.took.map(micros), hash, text };
-            entries[row.class() as usize].push(entry);
+            entries[class as usize].push(entry);
         }
         Ok(entries)
     }
 
-    fn insert_about(&self, writing: &Connection, class: Class, about: &About<'_>) -> rusqlite::Result<i64> {
+    fn insert_about(&self, writing: &Connection, class: Class, about: &About) -> rusqlite::Result<i64> {
         let said = about.words.said();
         let (subject, detail) = (self.veil.hide(said.subject), self.veil.hide(said.detail));
         let session = (!said.session.is_empty()).then(|| self.fingerprints.of_session(said.session));

@@ -34,8 +34,8 @@ const SETTINGS: &str = "
     PRAGMA auto_vacuum = INCREMENTAL;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
-    PRAGMA wal_autocheckpoint = 256;
-    PRAGMA journal_size_limit = 1048576;
+    PRAGMA wal_autocheckpoint = 1024;
+    PRAGMA journal_size_limit = 4194304;
     PRAGMA cache_size = -1024;
     PRAGMA temp_store = MEMORY;
 ";

@@ -31,7 +31,8 @@ mod writer;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use ostler_core::config::{self, AuditedArguments};
+use ostler_core::config::{self, AuditedArguments, WhenFull};
+use ostler_host::upstream::BoxFuture;
 
 use self::queue::Queue;
 use self::redact::Veil;
@@ -64,6 +65,7 @@ pub(crate) struct Audit {
     ended: Mutex<Option<mpsc::Receiver<()>>>,
     /// Whether what happens to servers in between is of interest.
     stay: Stay,
+    when_full: WhenFull,
 }
 
 /// Something that an operator did.
@@ -109,7 +111,7 @@ impl Audit {
             return None;
         }
         let ended = Mutex::new(Some(ended));
-        Some(Arc::new(Self { queue, health, veil, ended, stay }))
+        Some(Arc::new(Self { queue, health, veil, ended, stay, when_full: settings.when_full }))
     }
 
     /// Notes something that an operator did.
@@ -137,6 +139,18 @@ impl Audit {
         if is_late {
             tell("warning: the last rows of the audit were not written in time");
         }
+    }
+
+    /// Waits until a call has room for its row; `None` if it has.
+    fn room(self: &Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        self.queue.is_worth_waiting().then(|| {
+            let audit = Arc::clone(self);
+            Box::pin(async move {
+                if audit.queue.room().await {
+                    audit.health.stalled();
+                }
+            }) as BoxFuture<'static, ()>
+        })
     }
 
     fn push(&self, row: Row) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, named_params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::layout::{self, LATE};
 use crate::clock;
@@ -41,41 +41,60 @@ pub(crate) struct Filter {
 }
 
 /// One row, as it is shown. What it has no value for is absent.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "AuditEvent"))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Event {
     /// Grows with every row.
     pub(crate) id: i64,
-    /// When, as RFC 3339 has it.
+    /// When it ended, as RFC 3339 has it.
+    #[cfg_attr(test, schemars(extend("format" = "date-time")))]
     pub(crate) at: String,
+    /// `call`, `server`, `admin`, `refusal` or `gap`.
     pub(crate) kind: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Who.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) principal: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// In which role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// A keyed hash of the client's session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// With which server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<String>,
+    /// A method, or a word for what happened.
     pub(crate) action: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// With which tool, prompt, resource or token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
+    /// What came of it.
     pub(crate) outcome: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The rule that refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rule: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What became of the request: `not-sent`, `rejected`, `unknown` or `answered`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) delivery: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The session of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) generation: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) took_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How many things the row stands for, if not one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) count: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// A keyed hash of the arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) arguments_hash: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Their text without what looks like a secret, where that is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) arguments: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What else there is to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
 }
 

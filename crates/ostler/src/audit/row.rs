@@ -1,5 +1,6 @@
 //! One row, as it waits to be written.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -53,6 +54,16 @@ pub(super) enum Class {
 
 impl Class {
     pub(super) const ALL: [Self; 4] = [Self::Calls, Self::Refusals, Self::Servers, Self::Operators];
+
+    fn of(kind: Kind, outcome: &str, delivery: Option<&str>) -> Self {
+        match kind {
+            Kind::Admin | Kind::Gap => Self::Operators,
+            Kind::Server => Self::Servers,
+            Kind::Refusal => Self::Refusals,
+            Kind::Call if is_refused(outcome, delivery) => Self::Refusals,
+            Kind::Call => Self::Calls,
+        }
+    }
 
     /// Its tables: of rows, and of what they have in common.
     pub(super) fn tables(self) -> (&'static str, &'static str) {
@@ -151,18 +162,61 @@ pub(super) enum Arguments {
     LeftOut,
 }
 
-/// What rows can have in common: everything but when, how long and with what.
+impl Arguments {
+    fn len(&self) -> usize {
+        match self {
+            Self::Kept(bytes) => bytes.len(),
+            Self::None | Self::LeftOut => 0,
+        }
+    }
+}
+
+/// The part that many rows share: everything but time, duration and arguments.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct About<'r> {
+pub(super) struct About {
     pub(super) kind: Kind,
-    pub(super) words: &'r Words,
+    pub(super) words: Words,
     pub(super) outcome: &'static str,
     pub(super) delivery: Option<&'static str>,
     pub(super) generation: Option<u64>,
     pub(super) count: Option<u64>,
 }
 
-/// One row, as it waits to be written.
+impl About {
+    pub(super) fn class(&self) -> Class {
+        Class::of(self.kind, self.outcome, self.delivery)
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Self>() + self.words.text.len()
+    }
+}
+
+/// A row in the queue. Rows that are queued together share their [`About`].
+#[derive(Debug)]
+pub(super) struct Queued {
+    /// Microseconds since 1970.
+    pub(super) at: i64,
+    pub(super) took: Option<Duration>,
+    pub(super) about: Arc<About>,
+    pub(super) arguments: Arguments,
+}
+
+impl Queued {
+    /// Returns the bytes of memory that it takes without its [`About`].
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Self>() + self.arguments.len()
+    }
+}
+
+impl From<Row> for Queued {
+    fn from(row: Row) -> Self {
+        row.queued(Arc::new)
+    }
+}
+
+/// One row, as it is made.
 #[derive(Debug)]
 pub(super) struct Row {
     /// Microseconds since 1970.
@@ -194,36 +248,22 @@ impl Row {
         }
     }
 
-    pub(super) fn about(&self) -> About<'_> {
-        let Self { kind, words, outcome, delivery, generation, count, .. } = self;
-        let (kind, outcome, delivery) = (*kind, *outcome, *delivery);
-        About { kind, words, outcome, delivery, generation: *generation, count: *count }
+    /// Makes it a row of the queue; `share` finds or makes the part that it has in common with others.
+    pub(super) fn queued(self, share: impl FnOnce(About) -> Arc<About>) -> Queued {
+        let Self { at, kind, words, outcome, delivery, generation, took, count, arguments } = self;
+        let about = share(About { kind, words, outcome, delivery, generation, count });
+        Queued { at, took, about, arguments }
     }
 
     pub(super) fn class(&self) -> Class {
-        match self.kind {
-            Kind::Admin | Kind::Gap => Class::Operators,
-            Kind::Server => Class::Servers,
-            Kind::Refusal => Class::Refusals,
-            Kind::Call if self.is_refused() => Class::Refusals,
-            Kind::Call => Class::Calls,
-        }
+        Class::of(self.kind, self.outcome, self.delivery)
     }
+}
 
-    /// Whether a call was refused before anything of it was sent. A caller that left may have been served.
-    fn is_refused(&self) -> bool {
-        let is_failed = !matches!(self.outcome, "ok" | "tool-error" | "cached" | "cancelled");
-        is_failed && matches!(self.delivery, None | Some("not-sent"))
-    }
-
-    /// What it takes of the memory that rows may take.
-    pub(super) fn weight(&self) -> usize {
-        let arguments = match &self.arguments {
-            Arguments::Kept(bytes) => bytes.len(),
-            Arguments::None | Arguments::LeftOut => 0,
-        };
-        size_of::<Self>() + self.words.text.len() + arguments
-    }
+/// Returns whether a call was refused before anything of it was sent. A caller that left may have been served.
+fn is_refused(outcome: &str, delivery: Option<&str>) -> bool {
+    let is_failed = !matches!(outcome, "ok" | "tool-error" | "cached" | "cancelled");
+    is_failed && matches!(delivery, None | Some("not-sent"))
 }
 
 /// Microseconds since 1970.

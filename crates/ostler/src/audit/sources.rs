@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use ostler_core::config::WhenFull;
 use ostler_core::fault::{Delivery, Span};
 use ostler_host::{Happening, Host, Record, What};
 
@@ -19,6 +20,10 @@ impl Audit {
         self.veil.lay(host.clone());
         let audit = Arc::clone(self);
         host.set_recorder(Some(Arc::new(move |record| audit.push(row_of_call(record)))));
+        if self.when_full == WhenFull::Wait {
+            let audit = Arc::clone(self);
+            host.set_record_room(Some(Arc::new(move || audit.room())));
+        }
         let audit = Arc::clone(self);
         host.set_observer(Some(Arc::new(move |happening| {
             if audit.is_of_interest(happening) {

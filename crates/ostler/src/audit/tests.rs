@@ -92,7 +92,7 @@ fn nothing_is_made_before_there_is_something_to_write() {
 
 #[test]
 fn a_flood_at_a_locked_file_loses_rows_but_not_their_number() {
-    const CALLS: usize = 30_000;
+    const CALLS: usize = 80_000;
     let folder = tempfile::tempdir().unwrap();
     let audit = begin(folder.path());
     audit.push(call("first"));
@@ -115,6 +115,24 @@ fn a_flood_at_a_locked_file_loses_rows_but_not_their_number() {
     assert_eq!(rows + gaps, CALLS + 1);
     assert_eq!(gaps, usize::try_from(audit.going().lost).unwrap());
     assert!(gaps > 0);
+}
+
+#[test]
+fn rows_that_a_held_file_takes_at_the_end_are_counted_to_the_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = begin(folder.path());
+    audit.push(call("first"));
+    let file = Spot::within(folder.path()).audit_file();
+    until("the first row is written", || file.exists() && counted(folder.path()) == (1, 0));
+    let other = Connection::open(file).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    audit.push(call("in hand"));
+    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    for _ in 0..10 {
+        audit.push(call("behind it"));
+    }
+    audit.close(PATIENCE);
+    assert_eq!(audit.going().lost, 11);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ostler_core::fault::Span;
 
 use super::queue::{Call, Lost, Queue};
 use super::retention::Deleted;
-use super::row::{self, Kind, Row, Said};
+use super::row::{self, Kind, Queued, Row, Said};
 use super::store::{Place, Store, StoreError, put_aside};
 use crate::output::tell;
 
@@ -45,6 +45,16 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Notes that calls have waited for room in vain.
+    pub(super) fn stalled(&self) {
+        let words = format!("no row was written for {}", Span(super::queue::PATIENCE));
+        tell(&format!(
+            "warning: the audit is stalled: {words}\n  \
+             hint: calls don't wait for it until rows are written again; what is dropped is counted"
+        ));
+        self.change(|going| _ = going.trouble.get_or_insert(words));
+    }
+
     fn change(&self, change: impl FnOnce(&mut Going)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -58,7 +68,7 @@ pub(super) struct Writer {
     pub(super) settings: config::Audit,
     store: Option<Store>,
     /// Rows that were taken and are not written yet.
-    rows: Vec<Row>,
+    rows: Vec<Queued>,
     /// Since when nothing can be written.
     failing: Option<Instant>,
     /// Rows were dropped when the queue was last looked at.
@@ -116,7 +126,7 @@ impl Writer {
         }
         let lost = self.queue.take(&mut self.rows);
         self.note_lost(lost);
-        self.rows.extend(lost.row());
+        self.rows.extend(lost.row().map(Queued::from));
         self.rows.is_empty() || self.write()
     }
 
@@ -129,8 +139,8 @@ impl Writer {
         };
         match written {
             Ok(()) => {
-                self.rows.clear();
-                self.recovered();
+                let was_stalled = self.queue.done(&mut self.rows);
+                self.recovered(was_stalled);
                 true
             }
             Err(error) => {
@@ -171,7 +181,7 @@ impl Writer {
         ));
         let detail = format!("{error}; what was written before is kept as {}", aside.display());
         let said = Said { action: "corrupt", detail: &detail, ..Said::default() };
-        self.rows.insert(0, Row::now(Kind::Gap, "lost", &said));
+        self.rows.insert(0, Row::now(Kind::Gap, "lost", &said).into());
         true
     }
 
@@ -210,7 +220,7 @@ impl Writer {
             return;
         }
         self.noted = Some(Instant::now());
-        self.rows.extend(self.deleted.drain(..).map(|deleted| deleted.row()));
+        self.rows.extend(self.deleted.drain(..).map(|deleted| Queued::from(deleted.row())));
         self.write();
     }
 
@@ -250,27 +260,41 @@ impl Writer {
         }
     }
 
-    fn recovered(&mut self) {
-        if let Some(since) = self.failing.take() {
+    fn recovered(&mut self, was_stalled: bool) {
+        let failing = self.failing.take();
+        if failing.is_some() || was_stalled {
             self.health.change(|going| going.trouble = None);
+        }
+        if let Some(since) = failing {
             tell(&format!("the audit is written again, after {}", Span(since.elapsed())));
         }
     }
 
+    /// Tells how many rows are lost at the end: those in hand, those behind them in the queue, and those dropped there.
+    fn tell_unwritten(&mut self) {
+        let mut unwritten = count(&self.rows);
+        self.rows.clear();
+        let lost = self.queue.take(&mut self.rows);
+        unwritten += count(&self.rows) + lost.count;
+        self.health.change(|going| going.lost += unwritten);
+        tell(&format!("warning: {unwritten} rows of the audit could not be written"));
+    }
+
     fn finish(mut self, is_done: bool) {
         self.place.veil.lift();
-        let unwritten = self.rows.iter().map(|row| row.count.unwrap_or(1)).sum::<u64>();
-        if !is_done && unwritten > 0 {
-            tell(&format!("warning: {unwritten} rows of the audit could not be written"));
-        }
         if !is_done {
-            return;
+            return self.tell_unwritten();
         }
         if self.trimmed.is_none() || self.is_large() {
             let _ = (0..LAST_TRIMS).find(|_| self.trim() != TRIM_PAUSE);
         }
         self.note_deleted();
     }
+}
+
+/// Counts what rows stand for.
+fn count(rows: &[Queued]) -> u64 {
+    rows.iter().map(|row| row.about.count.unwrap_or(1)).sum()
 }
 
 fn size_of_file(file: &Path) -> u64 {

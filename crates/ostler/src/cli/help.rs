@@ -18,7 +18,7 @@ const GROUPS: [Group; 6] = [
     ("Use servers", &["call", "tools", "prompts", "resources"]),
     ("Watch", &["status", "daemons", "logs", "audit"]),
     ("Approve and allow", &["trust", "lock", "diff", "approve", "token", "explain"]),
-    ("Configure", &["list", "check", "schema"]),
+    ("Configure", &["list", "card", "check", "schema"]),
     ("More", &["worker", "relay", "demo", "completions", "man", "help", "version"]),
 ];
 

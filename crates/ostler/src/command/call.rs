@@ -11,6 +11,7 @@ use ostler_wire::{ResultHead, ResultKind};
 use serde_json::value::RawValue;
 
 use super::names;
+use crate::api::CallRequest;
 use crate::arguments::{self, Given};
 use crate::call_events::ELICITATION;
 use crate::cli;
@@ -20,7 +21,6 @@ use crate::output::{self, tell};
 use crate::reach::{self, Deadline, Reach, Trouble};
 use crate::table::cut;
 use crate::terminal::Terminal;
-use crate::wish::Wish;
 
 pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure> {
     let way = reach::find(shared)?;
@@ -45,11 +45,11 @@ pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure
             },
         };
         let arguments = given.for_tool(&tool.tool.definition)?;
-        let wish = Wish {
+        let wish = CallRequest {
             server: tool.server.to_string(),
             tool: Some(tool.tool.name.clone()),
             arguments: Some(RawValue::from_string(arguments).map_err(|error| Failure::Output(error.into()))?),
-            ..Wish::default()
+            ..CallRequest::default()
         };
         match reach.ask(wish, deadline, Terminal::of(shared)).await {
             Ok(result) => show(typed, &tool.exposed, &result),

@@ -7,6 +7,7 @@ use ostler_core::pins::{Difference, Lock, hash_of_all};
 use serde::Serialize;
 
 use super::tools::error_of_list;
+use crate::api::ServerError;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
@@ -16,7 +17,6 @@ use crate::pins::desk::{Desk, Offered, say_pending};
 use crate::pins::findings::{Finding, Reviewer};
 use crate::pins::show::{self, Shown, item_name};
 use crate::reach;
-use crate::told::Told;
 
 /// The stable shape of `--json`.
 #[derive(Default, Serialize)]
@@ -32,13 +32,7 @@ struct Comparison {
     moved: Vec<ServerName>,
     /// Items that are as approved and that their server lists more than once, by their exposed names.
     repeated: Vec<String>,
-    errors: Vec<Unlisted>,
-}
-
-#[derive(Serialize)]
-struct Unlisted {
-    server: ServerName,
-    error: Told,
+    errors: Vec<ServerError>,
 }
 
 pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure> {
@@ -57,7 +51,7 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
                     if !typed.json {
                         tell(&Failure::Unlisted(error.clone()).render(Style::stderr()));
                     }
-                    comparison.errors.push(Unlisted { server, error: error_of_list(&error) });
+                    comparison.errors.push(ServerError { server, error: error_of_list(&error) });
                     continue;
                 }
             };

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use ostler_core::card::CardStatus;
 use ostler_core::config::{Config, hide_in_address, hide_in_args};
 use ostler_core::name::ServerName;
 use ostler_core::spec::{ServerSpec, Transport};
 use serde::{Deserialize, Serialize};
 
+use crate::api::AppliedConfig;
 use crate::failure::Failure;
 use crate::output::{self, Style, Tint};
 use crate::reach::{self, Reach, Way};
@@ -19,7 +21,8 @@ pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure
             if !typed.json {
                 setting.tell_standing();
             }
-            entries(&setting.config)
+            // A card is known to a host that has read it.
+            entries(&setting.config, |_| None)
         }
         Way::There(there) => reach::run(Way::There(there), async |reach| {
             reach.tell_refused_change().await;
@@ -50,9 +53,10 @@ pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure
     output::print(&table.render(Style::stdout(), output::width()))
 }
 
-/// The servers of a config, in its order; those that are disabled at the end.
-pub(crate) fn entries(config: &Config) -> Vec<Entry> {
-    let run = config.servers.iter().map(|spec| Entry::of(config, spec));
+/// The servers of a config, in its order, with the cards that are known; those that are disabled at the end.
+pub(crate) fn entries(config: &Config, card: impl Fn(&str) -> Option<CardStatus>) -> Vec<Entry> {
+    let entry = |spec: &ServerSpec| Entry { card: card(spec.name.as_str()), ..Entry::of(config, spec) };
+    let run = config.servers.iter().map(entry);
     let disabled = config.disabled.iter().map(|server| Entry {
         disabled: Some(format!("{}; {}", server.cause, server.remedy)),
         ..Entry::of(config, &server.spec)
@@ -62,19 +66,21 @@ pub(crate) fn entries(config: &Config) -> Vec<Entry> {
 
 async fn ask(reach: &Reach) -> Result<Vec<Entry>, Failure> {
     match reach {
-        Reach::There(there) => Ok(there.get::<Listing>("/api/v1/config").await?.servers),
+        Reach::There(there) => Ok(there.get::<AppliedConfig>("/api/v1/config").await?.servers),
         Reach::Here(_) => Ok(Vec::new()),
     }
 }
 
 /// The stable shape of `--json`.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Listing {
     servers: Vec<Entry>,
 }
 
 /// One server.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "ConfigEntry"))]
 pub(crate) struct Entry {
     name: ServerName,
     transport: String,
@@ -87,6 +93,9 @@ pub(crate) struct Entry {
     /// Why it is not run, where that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<String>,
+    /// Its card, if a daemon has read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    card: Option<CardStatus>,
     file: Option<PathBuf>,
     line: Option<u32>,
 }
@@ -108,6 +117,7 @@ impl Entry {
             url,
             lazy: spec.lazy,
             disabled: None,
+            card: None,
             file: origin.map(|(file, _)| file.to_owned()),
             line: origin.map(|(_, line)| line),
         }

@@ -8,6 +8,7 @@ use ostler_core::pins::{Difference, DifferenceKind, Lock, LockedServer, Section}
 use serde::Serialize;
 
 use super::tools::error_of_list;
+use crate::api::ServerError;
 use crate::cli;
 use crate::config_file::shown;
 use crate::failure::Failure;
@@ -17,7 +18,6 @@ use crate::pins::desk::{Desk, Offered};
 use crate::pins::findings::{Finding, Reviewer};
 use crate::pins::show;
 use crate::reach;
-use crate::told::Told;
 
 /// What became of each server. The stable shape of `--json`.
 #[derive(Default, Serialize)]
@@ -38,7 +38,7 @@ struct Outcome {
     unfit: Vec<Unfit>,
     /// What a reviewer should look at in what is newly pinned.
     suspicions: Vec<Finding>,
-    errors: Vec<Unlisted>,
+    errors: Vec<ServerError>,
 }
 
 #[derive(Serialize)]
@@ -73,12 +73,6 @@ struct Unfit {
     /// The name under which it is approved.
     name: String,
     why: String,
-}
-
-#[derive(Serialize)]
-struct Unlisted {
-    server: ServerName,
-    error: Told,
 }
 
 pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure> {
@@ -206,7 +200,7 @@ impl Outcome {
         if !is_json {
             tell(&Failure::Unlisted(error.clone()).render(Style::stderr()));
         }
-        self.errors.push(Unlisted { server, error: error_of_list(error) });
+        self.errors.push(ServerError { server, error: error_of_list(error) });
     }
 
     /// Servers that the config does not have any more.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ostler_core::error::CallError;
-use serde::{Deserialize, Serialize};
 
+use crate::api::LogLine;
 use crate::clock::{When, Zone, rfc3339};
 use crate::failure::Failure;
 use crate::invocation::command;
@@ -24,14 +24,6 @@ const EVERY: Duration = Duration::from_millis(200);
 
 /// The end of a daemon's log that is shown.
 const OWN_LOG: u64 = 1 << 20;
-
-/// One line, as the API and `--json` have it.
-#[derive(Deserialize, Serialize)]
-pub(crate) struct Line {
-    server: Option<String>,
-    at: Option<String>,
-    line: String,
-}
 
 pub(super) fn run(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
     if typed.own {
@@ -81,7 +73,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn print(&mut self, line: &Line) -> Result<(), Failure> {
+    fn print(&mut self, line: &LogLine) -> Result<(), Failure> {
         self.count += 1;
         if self.typed.json {
             let text = serde_json::to_string(line).map_err(|error| Failure::Output(error.into()))?;
@@ -139,7 +131,7 @@ fn show_own(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
         (position, is_first) = (next, false);
         for line in lines {
             let line = match typed.json {
-                true => serde_json::to_string(&Line { server: None, at: None, line }).unwrap_or_default(),
+                true => serde_json::to_string(&LogLine { server: None, at: None, line }).unwrap_or_default(),
                 false => clean(&line),
             };
             output::print(&(line + "\n"))?;

@@ -3,6 +3,7 @@
 mod approve;
 mod audit;
 mod call;
+mod card;
 mod check;
 mod daemons;
 mod diff;
@@ -51,6 +52,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Prompts(typed) => offers::prompts(&typed, shared),
         Command::Resources(typed) => offers::resources(&typed, shared),
         Command::List(typed) => list::run(&typed, shared),
+        Command::Card(typed) => card::run(&typed, shared),
         Command::Status(typed) => status::run(&typed, shared),
         Command::Daemons(typed) => daemons::run(&typed),
         Command::Warm(typed) => status::warm(&typed, shared),

@@ -12,12 +12,12 @@ use ostler_host::Kind;
 use serde::Deserialize;
 
 use super::{call, names};
+use crate::api::CallRequest;
 use crate::arguments::Given;
 use crate::failure::Failure;
 use crate::output::{self, clean, size, tell};
 use crate::reach::{self, Deadline, Offered, Reach};
 use crate::terminal::Terminal;
-use crate::wish::Wish;
 use crate::{cli, content};
 
 pub(super) fn get(typed: &cli::GetPrompt, shared: &cli::Shared) -> Result<(), Failure> {
@@ -26,11 +26,11 @@ pub(super) fn get(typed: &cli::GetPrompt, shared: &cli::Shared) -> Result<(), Fa
     reach::run(way, async |reach| {
         let deadline = typed.timeout.map(Deadline::after);
         let (server, prompt) = find_prompt(reach, &typed.prompt).await?;
-        let wish = Wish {
+        let wish = CallRequest {
             server: server.to_string(),
             prompt: Some(prompt),
             arguments: Some(arguments),
-            ..Wish::default()
+            ..CallRequest::default()
         };
         let result = ask(reach, wish, deadline, shared).await?;
         if typed.json {
@@ -51,7 +51,11 @@ pub(super) fn read(typed: &cli::ReadResource, shared: &cli::Shared) -> Result<()
             Some(server) => named(reach, server).await?,
             None => owner_of(reach, &typed.uri).await?,
         };
-        let wish = Wish { server: server.to_string(), uri: Some(typed.uri.clone()), ..Wish::default() };
+        let wish = CallRequest {
+            server: server.to_string(),
+            uri: Some(typed.uri.clone()),
+            ..CallRequest::default()
+        };
         let result = ask(reach, wish, deadline, shared).await?;
         match (&typed.out, typed.json) {
             (_, true) => print_raw(&result),
@@ -63,7 +67,7 @@ pub(super) fn read(typed: &cli::ReadResource, shared: &cli::Shared) -> Result<()
 
 async fn ask(
     reach: &Reach,
-    wish: Wish,
+    wish: CallRequest,
     deadline: Option<Deadline>,
     shared: &cli::Shared,
 ) -> Result<Bytes, Failure> {

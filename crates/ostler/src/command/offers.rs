@@ -10,13 +10,13 @@ use serde_json::value::RawValue;
 
 use super::offer;
 use super::tools::error_of_list;
+use crate::api::ServerError;
 use crate::cli;
 use crate::failure::Failure;
 use crate::invocation::command;
 use crate::output::{self, Style, tell};
 use crate::reach::{self, Offered, Reach};
 use crate::table::{Cell, Table};
-use crate::told::Told;
 
 pub(super) fn prompts(typed: &cli::Prompts, shared: &cli::Shared) -> Result<(), Failure> {
     match &typed.command {
@@ -126,7 +126,7 @@ fn describe(definition: &[u8]) -> String {
 #[derive(Serialize)]
 struct PromptList<'a> {
     prompts: Vec<Entry<'a>>,
-    errors: Vec<Broken<'a>>,
+    errors: Vec<ServerError>,
 }
 
 /// The stable shape of `ostler resources --json`.
@@ -134,7 +134,7 @@ struct PromptList<'a> {
 struct ResourceList<'a> {
     resources: Vec<Entry<'a>>,
     templates: Vec<Entry<'a>>,
-    errors: Vec<Broken<'a>>,
+    errors: Vec<ServerError>,
 }
 
 #[derive(Serialize)]
@@ -144,12 +144,6 @@ struct Entry<'a> {
     server: &'a ServerName,
     /// As the server wrote it.
     definition: &'a RawValue,
-}
-
-#[derive(Serialize)]
-struct Broken<'a> {
-    server: &'a ServerName,
-    error: Told,
 }
 
 fn entries(
@@ -165,7 +159,9 @@ fn entries(
         .collect()
 }
 
-fn broken(offered: &[Offered]) -> Vec<Broken<'_>> {
+fn broken(offered: &[Offered]) -> Vec<ServerError> {
     let broken = offered.iter().filter_map(|one| Some((&one.server, one.error.as_ref()?)));
-    broken.map(|(server, error)| Broken { server, error: error_of_list(error) }).collect()
+    broken
+        .map(|(server, error)| ServerError { server: server.clone(), error: error_of_list(error) })
+        .collect()
 }

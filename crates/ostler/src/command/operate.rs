@@ -1,14 +1,15 @@
 //! `ostler start`, `stop` and `reload`: what an operator does with servers.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
 
-use serde::Deserialize;
+use ostler_core::config::{Plan, Problem};
+use ostler_core::name::ServerName;
 
+use crate::api::{LockChange, Outcome, ServerError};
 use crate::failure::Failure;
 use crate::invocation::command;
 use crate::output::{self, tell};
 use crate::reach::{self, Reach, There, Trouble, Way};
-use crate::told::Told;
 use crate::{cli, config_file};
 
 /// Why these commands want a daemon.
@@ -30,64 +31,6 @@ pub(crate) enum LockOnDisk {
     Kept,
 }
 
-/// What became of the lock file.
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum LockChange {
-    Unchanged,
-    TakenUp,
-    Gone,
-    Unusable,
-}
-
-/// What became of a change of the config.
-#[derive(Deserialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub(crate) enum Change {
-    Applied {
-        plan: Plan,
-        failed: Vec<Failed>,
-        lock: LockChange,
-    },
-    Broken {
-        problems: Vec<Problem>,
-    },
-    Unreadable {
-        why: String,
-        #[serde(default)]
-        hint: Option<String>,
-    },
-    Untrusted {
-        file: PathBuf,
-    },
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Plan {
-    added: Vec<String>,
-    changed: Vec<String>,
-    removed: Vec<String>,
-    untouched: Vec<String>,
-    #[serde(default)]
-    roles: Vec<String>,
-    needs_restart: Vec<String>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Failed {
-    server: String,
-    error: Told,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Problem {
-    severity: String,
-    file: PathBuf,
-    line: u32,
-    message: String,
-    hint: Option<String>,
-}
-
 /// Reads the config again.
 pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
     reload(reach::find_daemon(shared, WHY)?, LockOnDisk::Taken)
@@ -97,12 +40,12 @@ pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
 pub(super) fn reload(there: There, lock: LockOnDisk) -> Result<(), Failure> {
     ask(there, async |there| {
         let done = match there.reload_config(lock).await? {
-            Change::Applied { plan, failed, lock } => {
+            Outcome::Applied { plan, failed, lock } => {
                 show_change(plan, &failed).and_then(|()| show_lock(&lock))
             }
-            Change::Broken { problems } => Err(show_problems(&problems)),
-            Change::Unreadable { why, hint } => Err(Failure::Refused { what: why, hint }),
-            Change::Untrusted { file } => {
+            Outcome::Broken { problems } => Err(show_problems(&problems)),
+            Outcome::Unreadable { why, hint } => Err(Failure::Refused { what: why, hint }),
+            Outcome::Untrusted { file } => {
                 Err(Failure::Untrusted { file: config_file::shown(&file).to_owned(), is_edited: true })
             }
         };
@@ -110,20 +53,21 @@ pub(super) fn reload(there: There, lock: LockOnDisk) -> Result<(), Failure> {
     })
 }
 
-fn show_change(plan: Plan, failed: &[Failed]) -> Result<(), Failure> {
+fn show_change(plan: Plan, failed: &[ServerError]) -> Result<(), Failure> {
     let Plan { added, changed, removed, untouched, roles, needs_restart } = plan;
+    let named = |names: &[ServerName]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     let lists = [
-        ("added", added),
-        ("changed", changed),
-        ("removed", removed),
-        ("untouched", untouched),
+        ("added", named(&added)),
+        ("changed", named(&changed)),
+        ("removed", named(&removed)),
+        ("untouched", named(&untouched)),
         ("roles", roles),
-        ("needs a restart", needs_restart),
+        ("needs a restart", needs_restart.into_iter().map(Cow::into_owned).collect()),
     ];
     for (word, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
         output::print(&format!("{word}: {}\n", names.join(", ")))?;
     }
-    for Failed { server, error } in failed {
+    for ServerError { server, error } in failed {
         let cause = error.cause.as_deref().unwrap_or(&error.message);
         tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
     }
@@ -152,7 +96,7 @@ fn show_lock(change: &LockChange) -> Result<(), Failure> {
 
 /// Says what is wrong with the config; the daemon goes on with the one before.
 fn show_problems(problems: &[Problem]) -> Failure {
-    for Problem { severity, file, line, message, hint } in problems {
+    for Problem { severity, file, line, message, hint, .. } in problems {
         tell(&format!("{}:{line}: {severity}: {message}", config_file::shown(file).display()));
         hint.iter().for_each(|hint| tell(&format!("  hint: {hint}")));
     }

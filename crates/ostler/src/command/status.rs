@@ -7,16 +7,17 @@ use ostler_core::fault::Span;
 use ostler_core::name::ServerName;
 use ostler_core::spec::Isolation;
 use ostler_core::status::{Circuit, InvalidDefinition, InvalidDefinitions, ServerStatus, State};
+use ostler_relay::service::{ServiceState, ServiceStatus};
 use serde::Serialize;
 
 use super::tools::error_of_list;
 use crate::about::{About, lasting};
+use crate::api::ErrorBody;
 use crate::failure::{Failure, hint_of_list};
 use crate::invocation::command;
 use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Probed, Reach, RefusedChange, Relayed, Way};
+use crate::reach::{self, Probed, Reach, RefusedChange, Way};
 use crate::table::{Cell, Table};
-use crate::told::Told;
 use crate::{cli, config_file, folders, pins};
 
 /// How often `--watch` looks.
@@ -154,7 +155,7 @@ struct Shown {
     /// How long the start took; absent without a probe.
     start_ms: Option<u128>,
     /// Why the probe failed.
-    error: Option<Told>,
+    error: Option<ErrorBody>,
     /// The same for people.
     #[serde(skip)]
     words: Option<String>,
@@ -285,6 +286,9 @@ impl Shown {
         if let Some(invalid) = &self.status.invalid_definitions {
             text.push_str(&format!("\n{shown}: {}\n", clean(&told_invalid(invalid))));
         }
+        for difference in self.status.card.iter().flat_map(|card| &card.differences) {
+            text.push_str(&format!("\n{shown}: {}\n", clean(difference)));
+        }
         if self.status.circuit == Circuit::Open {
             let reload = command(&format!("reload {}", self.status.name));
             text.push_str(&format!(
@@ -362,7 +366,7 @@ struct Around {
     refused_change: Option<RefusedChange>,
     /// Absent where workers are not served, and where one server was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    relay: Option<Relayed>,
+    relay: Option<ServiceStatus>,
 }
 
 impl Around {
@@ -421,13 +425,13 @@ fn describe_daemon(daemon: &About, style: Style) -> String {
 }
 
 /// `relay: connected to nats://127.0.0.1:4222, 1 call of 2 workers: ci-7 (ci), ci-8 (ci)`
-fn describe_relay(relay: &Relayed, style: Style) -> String {
-    let (word, tint) = match relay.state.as_str() {
-        "connected" if relay.draining => ("draining, connected to", Tint::Doubtful),
-        "connected" => ("connected to", Tint::Good),
-        "waiting" => ("waiting for", Tint::Doubtful),
-        "refused" => ("refused by", Tint::Bad),
-        _ => ("ended with", Tint::Faint),
+fn describe_relay(relay: &ServiceStatus, style: Style) -> String {
+    let (word, tint) = match relay.state {
+        ServiceState::Connected if relay.draining => ("draining, connected to", Tint::Doubtful),
+        ServiceState::Connected => ("connected to", Tint::Good),
+        ServiceState::Waiting => ("waiting for", Tint::Doubtful),
+        ServiceState::Refused => ("refused by", Tint::Bad),
+        ServiceState::Over => ("ended with", Tint::Faint),
     };
     let workers: Vec<String> = relay
         .workers

@@ -8,11 +8,11 @@ use ostler_core::caller::Caller;
 use ostler_core::fault::Span;
 use serde::Serialize;
 
+use crate::api::{TokenCount, Tokens};
 use crate::audit::{self, Note};
 use crate::cli::{NewToken, TokenCommand};
 use crate::clock::{Zone, of_seconds};
 use crate::config_file::Found;
-use crate::daemon::Used;
 use crate::failure::Failure;
 use crate::invocation::command;
 use crate::output::{self, Style, Tint, tell};
@@ -280,7 +280,7 @@ fn change(store: &Store, change: impl FnOnce(&mut Vec<Record>) -> Result<(), Cha
 /// Has the daemon read the tokens at once. It sees by itself within a second
 /// that they have changed, so nothing is lost if it does not answer.
 fn poke(spot: &Spot) {
-    let told: Option<Result<serde_json::Value, Trouble>> =
+    let told: Option<Result<TokenCount, Trouble>> =
         reach::ask_daemon(spot, async |there| there.post("/api/v1/tokens/reload").await);
     if let Some(Err(trouble)) = told {
         let failure = Failure::from(trouble);
@@ -288,7 +288,7 @@ fn poke(spot: &Spot) {
     }
 }
 
-fn last_used(spot: &Spot) -> Option<Used> {
+fn last_used(spot: &Spot) -> Option<Tokens> {
     reach::ask_daemon(spot, async |there| there.get("/api/v1/tokens").await)?.ok()
 }
 

@@ -13,13 +13,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::names;
+use crate::api::{ErrorBody, ServerError};
 use crate::arguments::schema::Schema;
 use crate::failure::{Failure, hint_of_list};
 use crate::invocation::command;
 use crate::output::{self, Style, Tint, clean, tell};
 use crate::reach::{self, Reach, Trouble};
 use crate::table::{Cell, Table};
-use crate::told::Told;
 use crate::{cli, config_file};
 
 pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failure> {
@@ -278,7 +278,7 @@ fn describe(tool: &ListedTool) -> String {
 #[derive(Serialize)]
 struct Listing<'a> {
     tools: Vec<Entry<'a>>,
-    errors: Vec<Broken<'a>>,
+    errors: Vec<ServerError>,
 }
 
 #[derive(Serialize)]
@@ -290,15 +290,9 @@ struct Entry<'a> {
     definition: &'a RawValue,
 }
 
-#[derive(Serialize)]
-struct Broken<'a> {
-    server: &'a ServerName,
-    error: Told,
-}
-
 /// The error of a list as programs see it.
-pub(super) fn error_of_list(error: &CallError) -> Told {
-    let mut told = Told::from(error);
+pub(super) fn error_of_list(error: &CallError) -> ErrorBody {
+    let mut told = ErrorBody::from(error);
     told.hint = hint_of_list(error);
     told
 }
@@ -310,7 +304,9 @@ fn print_json(tools: &[Named<'_>], errors: &[(&ServerName, &CallError)]) -> Resu
         Ok(Entry { name, server: &listed.server, tool: &listed.tool.name, definition })
     });
     let tools = entries.collect::<Result<_, Failure>>()?;
-    let errors =
-        errors.iter().map(|(server, error)| Broken { server, error: error_of_list(error) }).collect();
+    let errors = errors
+        .iter()
+        .map(|(server, error)| ServerError { server: (*server).clone(), error: error_of_list(error) })
+        .collect();
     output::print_json(&Listing { tools, errors })
 }

@@ -13,11 +13,10 @@ use ostler_host::Limits;
 use tokio::task::JoinSet;
 
 use super::Daemon;
-use super::roster::{Failed, LockChange, Outcome, Reload};
+use crate::api::{ErrorBody, LockChange, Outcome, Reload, ServerError};
 use crate::audit::Note;
 use crate::config_file::{self, Reading};
 use crate::output::tell;
-use crate::told::Told;
 use crate::trust::{self, Standing};
 
 /// What has a config read again.
@@ -96,7 +95,7 @@ impl Daemon {
     }
 
     /// Does what a plan says; gives what could not be done.
-    async fn carry_out(self: &Arc<Self>, plan: &Plan) -> Vec<Failed> {
+    async fn carry_out(self: &Arc<Self>, plan: &Plan) -> Vec<ServerError> {
         for server in &plan.removed {
             self.roster.note_removed(server);
             // Its name is free afterwards, so that a later edit can bring it back;
@@ -109,7 +108,7 @@ impl Daemon {
         let mut failed = Vec::new();
         for spec in plan.added.iter().filter_map(wanted) {
             if let Err(error) = self.add(&spec).await {
-                failed.push(Failed { server: spec.name, error: Told::from(&error) });
+                failed.push(ServerError { server: spec.name, error: ErrorBody::from(&error) });
             }
         }
         let mut changes = JoinSet::new();
@@ -117,7 +116,7 @@ impl Daemon {
             let daemon = Arc::clone(self);
             changes.spawn(async move {
                 let changed = daemon.change(&spec).await;
-                changed.err().map(|error| Failed { server: spec.name, error: Told::from(&error) })
+                changed.err().map(|error| ServerError { server: spec.name, error: ErrorBody::from(&error) })
             });
         }
         failed.extend(changes.join_all().await.into_iter().flatten());
@@ -158,14 +157,14 @@ impl Daemon {
         });
     }
 
-    fn concluded(&self, plan: Plan, failed: Vec<Failed>, lock: LockChange) -> Reload {
+    fn concluded(&self, plan: Plan, failed: Vec<ServerError>, lock: LockChange) -> Reload {
         if !plan.is_empty() || !failed.is_empty() {
             tell(&describe(&plan));
             self.note_config("config-applied", &describe(&plan));
         } else if self.roster.with_config(|_, _, last| last.is_some_and(|last| last.outcome.is_refused())) {
             tell("the config can be used again; it is as it was, so nothing was changed");
         }
-        for Failed { server, error } in &failed {
+        for ServerError { server, error } in &failed {
             let cause = error.cause.as_deref().unwrap_or(&error.message);
             tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
         }

@@ -6,10 +6,10 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
-use serde_json::json;
 
 use super::Daemon;
 use super::api::reply;
+use crate::api::{Confirmation, Readiness};
 
 /// Lets in whom the endpoints of clients let in: no stranger's page learns how
 /// the daemon is.
@@ -22,7 +22,7 @@ pub(super) async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, 
 
 /// The process is up.
 pub(super) async fn alive() -> Response {
-    reply(StatusCode::OK, &json!({ "ok": true }))
+    reply(StatusCode::OK, &Confirmation { ok: true })
 }
 
 /// Every server that should be up has come up, or has failed to.
@@ -30,5 +30,5 @@ pub(super) async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
     // How many and not which: nobody has to say here who they are.
     let waiting = daemon.roster.unsettled();
     let status = if waiting == 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    reply(status, &json!({ "ready": waiting == 0, "waiting": waiting }))
+    reply(status, &Readiness { ready: waiting == 0, waiting })
 }

@@ -37,7 +37,6 @@ use ostler_gateway::Gateway;
 use ostler_host::{Caller, Host};
 use ostler_relay::service::Service;
 
-pub(crate) use self::api::Used;
 use self::attendance::Attendance;
 use self::console::Console;
 use self::door::Door;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Daemon;
-use super::roster::LockChange;
+use crate::api::LockChange;
 use crate::failure::Failure;
 use crate::invocation::command;
 use crate::output::{Style, tell};

@@ -5,20 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use ostler_core::config::{Config, Disabled, Plan, Problem};
+use ostler_core::config::{Config, Disabled, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Hash, Lock, Pins};
 use ostler_core::spec::ServerSpec;
-use serde::Serialize;
 
+use crate::api::{LockChange, Outcome, Reload};
 use crate::config_file::{Chosen, Origin};
 use crate::pins::desk::hash_of;
 use crate::pins::{self, Broken, Locked};
 use crate::stamps::Stamps;
-use crate::told::Told;
 
 /// The config as it is applied.
 #[derive(Debug)]
@@ -64,84 +62,6 @@ struct Book {
 
 /// A server that should be up, and why it is not.
 pub(super) type Settled = (ServerName, Option<CallError>);
-
-/// What became of a change of the config.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Reload {
-    /// When, in seconds since 1970.
-    pub(super) at: u64,
-    #[serde(flatten)]
-    pub(super) outcome: Outcome,
-}
-
-/// What an operator's request made of the lock file on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum LockChange {
-    /// It is the one in force, or was not to be taken up.
-    Unchanged,
-    /// It is in force now.
-    TakenUp,
-    /// There is none any more, so nothing is pinned.
-    Gone,
-    /// It can't be used; the one before stays in force.
-    Unusable,
-}
-
-/// The same without the time.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub(super) enum Outcome {
-    /// It was applied, except for what failed.
-    Applied {
-        /// What it came to.
-        plan: Plan,
-        /// Servers that could not be changed as the plan says; they stay as they were.
-        failed: Vec<Failed>,
-        /// What became of the lock file.
-        lock: LockChange,
-    },
-    /// The config can't be used, so nothing was changed.
-    Broken {
-        /// What is wrong with it.
-        problems: Vec<Problem>,
-    },
-    /// The config can't be read, so nothing was changed.
-    Unreadable {
-        /// Why not.
-        why: String,
-        /// What to do about it.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        hint: Option<String>,
-    },
-    /// The config runs or contacts something that needs consent, so nothing was changed.
-    Untrusted {
-        /// The main file.
-        file: PathBuf,
-    },
-}
-
-impl Outcome {
-    /// Whether the config before it stays in force.
-    pub(super) fn is_refused(&self) -> bool {
-        !matches!(self, Self::Applied { .. })
-    }
-}
-
-impl Reload {
-    /// Makes the record of a change that came to its end now.
-    pub(super) fn now(outcome: Outcome) -> Self {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Self { at, outcome }
-    }
-}
-
-/// A server that could not be changed.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Failed {
-    pub(super) server: ServerName,
-    pub(super) error: Told,
-}
 
 impl Roster {
     /// Nothing is hosted yet.

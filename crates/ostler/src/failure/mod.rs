@@ -12,12 +12,12 @@ use ostler_core::config::Problem;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 
+use crate::api::ErrorResponse;
 use crate::config_file;
 use crate::guard::BY_SIGNAL;
 use crate::output::{self, Style};
 use crate::reach::{Deadline, Trouble};
 use crate::spot::Note;
-use crate::told::Failed;
 
 pub(crate) use words::hint_of_list;
 
@@ -424,7 +424,7 @@ impl Failure {
     fn tell(&self) {
         let is_document = output::is_json_wanted() && !output::has_printed();
         // A person who reads the document on a terminal needs no second telling.
-        let is_read = is_document && output::print_json(&Failed { error: self.into() }).is_ok();
+        let is_read = is_document && output::print_json(&ErrorResponse { error: self.into() }).is_ok();
         if !(is_read && output::is_terminal()) {
             output::tell(&self.render(Style::stderr()));
         }

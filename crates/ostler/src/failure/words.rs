@@ -8,12 +8,12 @@ use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::shell::quote;
 
 use super::{Failure, may_have_run};
+use crate::api::ErrorBody;
 use crate::elicitation;
 use crate::invocation::command;
 use crate::output::{Style, Tint, clean, stream_of};
-use crate::told::Told;
 
-impl From<&Failure> for Told {
+impl From<&Failure> for ErrorBody {
     fn from(failure: &Failure) -> Self {
         let mut told = match failure {
             Failure::Call(error)

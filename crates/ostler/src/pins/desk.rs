@@ -11,10 +11,10 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::{self, Difference, Hash, Lock, LockedServer, Pin, Section};
 use ostler_core::spec::ServerSpec;
 use ostler_host::Definitions;
-use serde::Deserialize;
 
 use super::reviewed::Reviewed;
 use super::{Locked, file};
+use crate::api::{Confirmation, Pins};
 use crate::audit::{self, Note};
 use crate::config_file::{self, Found, Reading};
 use crate::failure::Failure;
@@ -130,7 +130,7 @@ impl Desk {
     /// Refuses to build on a lock file that the daemon has not taken up: an edit that nobody has looked at would be
     /// taken up with the next approval.
     async fn check_in_force(&self, there: &There) -> Result<(), Failure> {
-        let InForce { sha256 } = there.get("/api/v1/pins").await?;
+        let Pins { sha256, .. } = there.get("/api/v1/pins").await?;
         let read = self.locked.as_ref().ok().and_then(Option::as_ref).map(|lock| hash_of(lock).to_string());
         match sha256 == read || self.locked.is_err() {
             true => Ok(()),
@@ -190,14 +190,8 @@ pub(crate) fn hash_of(lock: &Lock) -> Hash {
 /// Has the daemon take up the lock file, if it is still the one that was written.
 async fn take_up(there: &There, text: &str) -> Result<(), Failure> {
     let path = format!("/api/v1/pins/reload?sha256={}", Hash::of(text.as_bytes()));
-    let _: serde_json::Value = there.post(&path).await?;
+    let _: Confirmation = there.post(&path).await?;
     Ok(())
-}
-
-/// The part of the answer that tells which lock is in force.
-#[derive(Deserialize)]
-struct InForce {
-    sha256: Option<String>,
 }
 
 impl Offered {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use ostler_core::card::CardReport;
 use ostler_core::config::Disabled;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
@@ -17,12 +18,12 @@ use tokio::task::JoinSet;
 
 use super::patience::patiently;
 use super::{Gathered, Item, Offered, Probed, Setting};
+use crate::api::CallRequest;
 use crate::audit::{Audit, PARTING, Stay};
 use crate::call_events::Observer;
 use crate::failure::Failure;
 use crate::folders;
 use crate::output::tell;
-use crate::wish::Wish;
 use crate::workspace;
 
 /// How long one server may take to list what it offers.
@@ -159,7 +160,11 @@ impl Here {
     }
 
     /// Calls a tool, gets a prompt or reads a resource.
-    pub(super) async fn ask(&self, wish: &Wish, observer: Option<&Observer>) -> Result<Bytes, CallError> {
+    pub(super) async fn ask(
+        &self,
+        wish: &CallRequest,
+        observer: Option<&Observer>,
+    ) -> Result<Bytes, CallError> {
         if let Some(error) = self.refused.get(wish.server.as_str()) {
             return Err(error.clone());
         }
@@ -171,6 +176,14 @@ impl Here {
         let answer = self.host.ask(wish.server.as_str(), request).await;
         self.is_calling.store(false, Ordering::Relaxed);
         answer.map(|answer| answer.body)
+    }
+
+    /// Reads the card of a server, which is not started for it.
+    pub(super) async fn card(&self, server: &str) -> Result<CardReport, CallError> {
+        match self.refusal(server) {
+            Some(error) => Err(error),
+            None => self.host.card(server).await,
+        }
     }
 
     /// What a server said before it ended, as far as it is kept.

@@ -1,8 +1,12 @@
-//! HTTP to a daemon: one connection per request, since commands are short.
+//! HTTP to a daemon: one connection for all requests of a command that follow one another.
+//!
+//! The daemon proves itself before every request, on the connection that the request is sent on. A connection that
+//! was kept and has ended meanwhile is noticed then, and another one is opened.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::failure::Failure;
 use crate::proof::{self, Challenge};
+use crate::stdio::COMMANDS_HEADER;
 use crate::{spot, workspace};
 
 /// How long a connection may take; the daemon is on this machine, or near.
@@ -29,6 +34,28 @@ const REPEATS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest answer that is read: a result may have 16 MiB, and more by config.
 pub(super) const LONGEST: usize = 256 << 20;
+
+/// A connection that no request is on.
+type Sender = http1::SendRequest<Full<Bytes>>;
+
+/// The connection of the last request, kept for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Kept(Mutex<Option<Sender>>);
+
+impl Kept {
+    /// Takes the connection, unless it has ended.
+    fn take(&self) -> Option<Sender> {
+        self.slot().take().filter(|sender| !sender.is_closed())
+    }
+
+    fn put(&self, sender: Sender) {
+        *self.slot() = Some(sender);
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Sender>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Where a daemon is: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +152,7 @@ pub(super) struct Ask<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
     pub(super) token: Option<&'a str>,
+    pub(super) kept: &'a Kept,
     pub(super) body: Bytes,
     /// How long the answer may take: the whole, or its head if that is waited for.
     pub(super) patience: Duration,
@@ -134,13 +162,20 @@ pub(super) struct Ask<'a> {
 
 /// Sends a request and reads the whole answer.
 pub(super) async fn fetch(address: &Address, ask: Ask<'_>) -> Result<(StatusCode, Bytes), Lost> {
-    within(ask.patience, async { read(repeat(address, ask).await?).await }).await
+    let kept = ask.kept;
+    within(ask.patience, async {
+        let (response, sender) = repeat(address, ask).await?;
+        let answer = read(response).await?;
+        kept.put(sender);
+        Ok(answer)
+    })
+    .await
 }
 
-/// Sends a request and waits for the head of the answer; the body is read by
-/// whoever asks, and may take as long as it likes.
+/// Sends a request and waits for the head of the answer. Reading the body may take as long as it likes; the
+/// connection ends with it.
 pub(super) async fn begin(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
-    within(ask.patience, repeat(address, ask)).await
+    within(ask.patience, async { Ok(repeat(address, ask).await?.0) }).await
 }
 
 /// Reads the whole of an answer that has begun.
@@ -166,7 +201,7 @@ async fn read(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Lost>
 
 /// Sends a request until its connection lasts, a few times. One that may have arrived is sent again only if it changes
 /// nothing.
-async fn repeat(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
+async fn repeat(address: &Address, ask: Ask<'_>) -> Result<(Response<Incoming>, Sender), Lost> {
     for repeat in 0..REPEATS {
         match send(address, ask.clone()).await {
             Err(Lost::Crowded(_)) => {}
@@ -184,27 +219,39 @@ fn pause(repeat: u32, chance: u8) -> Duration {
     FIRST_PAUSE * 2_u32.pow(repeat) * u32::from(chance) / u32::from(u8::MAX)
 }
 
-async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Lost> {
+async fn connect(address: &Address) -> Result<Sender, Lost> {
+    let stream = match timeout(CONNECT, TcpStream::connect(&address.authority)).await {
+        Ok(connected) => connected.map_err(|error| Lost::Before(error.to_string()))?,
+        Err(_) => return Err(Lost::Before("it does not answer".into())),
+    };
+    let _ = stream.set_nodelay(true);
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = shaken.map_err(|error| Lost::Crowded(error.to_string()))?;
+    // Ends with the sender or the server, whichever goes first.
+    tokio::spawn(connection.with_upgrades());
+    Ok(sender)
+}
+
+async fn send(address: &Address, ask: Ask<'_>) -> Result<(Response<Incoming>, Sender), Lost> {
     let before = |error: &dyn fmt::Display| Lost::Before(error.to_string());
     let crowded = |error: hyper::Error| Lost::Crowded(error.to_string());
     let head = |method: Method, target: &str| {
         let head = Request::builder().method(method).uri(target).header(header::HOST, &address.host);
         head.header(header::CONTENT_TYPE, "application/json")
     };
-    let stream = match timeout(CONNECT, TcpStream::connect(&address.authority)).await {
-        Ok(connected) => connected.map_err(|error| before(&error))?,
-        Err(_) => return Err(Lost::Before("it does not answer".into())),
+    // Without a token nothing is proven, so that a kept connection which ends right now would not be noticed in time.
+    let kept = ask.token.and_then(|_| ask.kept.take());
+    let mut sender = match kept {
+        Some(sender) => sender,
+        None => connect(address).await?,
     };
-    let _ = stream.set_nodelay(true);
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(crowded)?;
-    // Ends with the sender or the server, whichever goes first.
-    tokio::spawn(connection.with_upgrades());
     let mut request = head(ask.method, ask.path);
     if let Some(token) = ask.token {
         let challenge = Challenge::new().map_err(|error| before(&error))?;
         let asked = head(Method::GET, &challenge.signed_target(token)).body(Full::default());
         let asked = asked.map_err(|error| before(&error))?;
         let proving = async {
+            sender.ready().await.map_err(crowded)?;
             let answer = sender.send_request(asked).await.map_err(crowded)?;
             if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
                 return Err(Lost::Crowded(proof::OVERLOADED.into()));
@@ -229,6 +276,7 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
     }
     if let Some(protocol) = ask.upgrade {
         request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol);
+        request = request.header(COMMANDS_HEADER, "1");
     }
     let request = request.body(Full::new(ask.body)).map_err(|error| before(&error))?;
     // The same connection: another process could have taken the port by now.
@@ -240,7 +288,7 @@ async fn send(address: &Address, ask: Ask<'_>) -> Result<Response<Incoming>, Los
     let response = sender.send_request(request).await.map_err(after)?;
     match is_turned_away(&response) {
         true => Err(Lost::Crowded(proof::OVERLOADED.into())),
-        false => Ok(response),
+        false => Ok((response, sender)),
     }
 }
 
@@ -318,33 +366,48 @@ mod tests {
         }
     }
 
-    fn ask(method: Method, token: Option<&str>) -> Ask<'_> {
+    fn ask<'a>(kept: &'a Kept, method: Method, token: Option<&'a str>) -> Ask<'a> {
         let patience = Duration::from_secs(60);
-        Ask { method, path: "/x", token, body: Bytes::new(), patience, upgrade: None }
+        Ask { method, path: "/x", token, kept, body: Bytes::new(), patience, upgrade: None }
     }
 
     #[tokio::test]
     async fn a_command_whose_connection_goes_to_another_client_tries_again() {
         let (address, left) = daemon(&[Deed::Evict, Deed::Refuse, Deed::Break, Deed::Serve]).await;
-        let (status, body) = fetch(&address, ask(Method::POST, Some("secret"))).await.unwrap();
+        let (status, body) =
+            fetch(&address, ask(&Kept::default(), Method::POST, Some("secret"))).await.unwrap();
         assert_eq!((status, &body[..]), (StatusCode::OK, &b"{}"[..]));
+        assert!(left.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn requests_that_follow_one_another_share_a_connection_while_it_lasts() {
+        let (address, left) = daemon(&[Deed::Serve, Deed::Serve]).await;
+        let kept = Kept::default();
+        for _ in 0..3 {
+            fetch(&address, ask(&kept, Method::POST, Some("secret"))).await.unwrap();
+        }
+        assert_eq!(left.lock().unwrap().len(), 1);
+        // The daemon ends it.
+        drop(kept.take());
+        fetch(&address, ask(&kept, Method::POST, Some("secret"))).await.unwrap();
         assert!(left.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
     async fn only_a_request_that_changes_nothing_is_sent_again_when_it_may_have_arrived() {
         let (address, left) = daemon(&[Deed::Break, Deed::Serve]).await;
-        let lost = fetch(&address, ask(Method::POST, None)).await.unwrap_err();
+        let lost = fetch(&address, ask(&Kept::default(), Method::POST, None)).await.unwrap_err();
         assert!(matches!(lost, Lost::After(_)), "{lost:?}");
         assert_eq!(left.lock().unwrap().len(), 1);
         let (address, _) = daemon(&[Deed::Break, Deed::Serve]).await;
-        fetch(&address, ask(Method::GET, None)).await.unwrap();
+        fetch(&address, ask(&Kept::default(), Method::GET, None)).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_daemon_without_a_connection_is_given_up_after_some_tries() {
         let (address, left) = daemon(&[Deed::Refuse; 20]).await;
-        let lost = fetch(&address, ask(Method::POST, Some("secret"))).await.unwrap_err();
+        let lost = fetch(&address, ask(&Kept::default(), Method::POST, Some("secret"))).await.unwrap_err();
         assert!(matches!(lost, Lost::Crowded(why) if why == proof::OVERLOADED));
         assert_eq!(left.lock().unwrap().len(), 20 - 1 - REPEATS as usize);
     }

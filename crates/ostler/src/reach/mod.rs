@@ -6,9 +6,8 @@
 
 mod here;
 mod http;
-mod observed;
+mod mcp;
 mod patience;
-mod relayed;
 mod rounds;
 mod there;
 
@@ -16,21 +15,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use ostler_core::card::CardReport;
 use ostler_core::config::Config;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::Pins;
 use ostler_core::status::{ServerStatus, State};
 use ostler_host::{Binding, Definitions, Discovered, Kind, ListedTool};
+use ostler_relay::service::ServiceStatus;
 
 use self::here::Here;
 pub(crate) use self::here::LIST_PATIENCE;
 pub(crate) use self::http::Address;
 pub(crate) use self::patience::Deadline;
-pub(crate) use self::relayed::Relayed;
 use self::rounds::Answers;
 pub(crate) use self::there::{RefusedChange, There};
 use crate::about::About;
+use crate::api::CallRequest;
 use crate::call_events::Observer;
 use crate::config_file::Origin;
 use crate::failure::Failure;
@@ -38,7 +39,6 @@ use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::Spot;
 use crate::terminal::Terminal;
-use crate::wish::Wish;
 use crate::{cli, config_file, pins, trust};
 
 /// How long what is still being written to disk may take at the end.
@@ -372,10 +372,18 @@ impl Reach {
     }
 
     /// How workers elsewhere are served; `None` if they are not.
-    pub(crate) async fn relay(&self) -> Option<Relayed> {
+    pub(crate) async fn relay(&self) -> Option<ServiceStatus> {
         match self {
             Self::Here(_) => None,
             Self::There(there) => there.relay().await,
+        }
+    }
+
+    /// Reads the card of a server, which is not started for it.
+    pub(crate) async fn card(&self, server: &ServerName) -> Result<CardReport, Trouble> {
+        match self {
+            Self::Here(here) => Ok(here.card(server.as_str()).await?),
+            Self::There(there) => there.card(server).await,
         }
     }
 
@@ -432,14 +440,14 @@ impl Reach {
     /// what happens meanwhile, and is asked what the server asks.
     pub(crate) async fn ask(
         &self,
-        mut wish: Wish,
+        mut wish: CallRequest,
         deadline: Option<Deadline>,
         mut terminal: Option<Terminal>,
     ) -> Result<Bytes, Trouble> {
         let mut round = 0;
         loop {
             wish.timeout_ms = deadline.map(Deadline::left_ms);
-            let result = self.ask_once(&mut wish, terminal.as_mut()).await?;
+            let result = self.ask_once(&wish, terminal.as_mut()).await?;
             let terminal = terminal.as_mut().filter(|terminal| terminal.can_ask() && round < rounds::MOST);
             match rounds::answers(terminal, &wish.server, &result, round).await {
                 Some(Answers { responses, state }) => {
@@ -451,9 +459,8 @@ impl Reach {
         }
     }
 
-    async fn ask_once(&self, wish: &mut Wish, terminal: Option<&mut Terminal>) -> Result<Bytes, Trouble> {
+    async fn ask_once(&self, wish: &CallRequest, terminal: Option<&mut Terminal>) -> Result<Bytes, Trouble> {
         let can_ask = terminal.as_ref().is_some_and(|terminal| terminal.can_ask());
-        wish.elicitation = can_ask;
         let (observer, mut events) = Observer::new(can_ask);
         let observer = terminal.is_some().then_some(observer);
         let work = async {

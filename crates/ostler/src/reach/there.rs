@@ -1,36 +1,42 @@
 //! A daemon, reached through its admin API.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
+use ostler_core::card::CardReport;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::Section;
 use ostler_core::status::ServerStatus;
 use ostler_host::{Definitions, Discovered, Kind, ListedTool, Tool};
+use ostler_relay::service::ServiceStatus;
+use ostler_wire::Change;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
-use super::http::{self, Address, Ask, Lost};
-use super::observed;
+use super::http::{self, Address, Ask, Kept, Lost};
+use super::mcp::Mcp;
 use super::patience::reporting;
-use super::{Gathered, Item, Offered, Probed, Relayed, Trouble};
+use super::{Gathered, Item, Offered, Probed, Trouble};
 use crate::about::About;
+use crate::api::{
+    self, AppliedConfig, AuditState, CallRequest, ErrorBody, ErrorResponse, LogLine, Outcome, Pins, Relay,
+    Reload, Server, Servers, Version,
+};
 use crate::call_events::Observer;
-use crate::command::logs::Line;
-use crate::command::operate::{Change, LockOnDisk};
+use crate::command::operate::LockOnDisk;
 use crate::failure::Failure;
 use crate::invocation::command;
 use crate::output;
-use crate::told::{Failed, Told};
-use crate::wish::Wish;
+use crate::stdio::PROTOCOL;
 
 /// How long the daemon may take for what is no call: it has its own deadlines,
 /// and downloading and starting a server is the longest of them.
@@ -51,125 +57,30 @@ pub(crate) struct There {
     token: Option<Arc<str>>,
     /// A call is on its way.
     is_calling: Arc<AtomicBool>,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    version: String,
-    pid: u32,
-    /// How writing the audit goes; absent from a daemon of an earlier version.
-    audit: Option<Audit>,
-}
-
-#[derive(Deserialize)]
-struct Audit {
-    trouble: Option<String>,
-    lost: u64,
-}
-
-#[derive(Deserialize)]
-struct Relay {
-    relay: Option<Relayed>,
-}
-
-#[derive(Deserialize)]
-struct Servers {
-    servers: Vec<Server>,
-}
-
-#[derive(Deserialize)]
-struct Server {
-    #[serde(flatten)]
-    status: ServerStatus,
-}
-
-#[derive(Deserialize)]
-struct Tools {
-    servers: Vec<ServerName>,
-    tools: Vec<Entry>,
-    errors: Vec<Broken>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    server: ServerName,
-    tool: String,
-    definition: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Offers {
-    servers: Vec<ServerName>,
-    items: Vec<OfferedItem>,
-    errors: Vec<Broken>,
-}
-
-#[derive(Deserialize)]
-struct OfferedItem {
-    server: ServerName,
-    name: String,
-    definition: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Broken {
-    server: ServerName,
-    error: Told,
-}
-
-#[derive(Deserialize)]
-struct Pins {
-    pending: bool,
-}
-
-#[derive(Deserialize)]
-struct Wholes {
-    servers: Vec<Whole>,
-    errors: Vec<Broken>,
-}
-
-#[derive(Deserialize)]
-struct Whole {
-    items: Vec<WholeItem>,
-    repeated: Vec<Repeated>,
-}
-
-#[derive(Deserialize)]
-struct WholeItem {
-    section: String,
-    name: String,
-    definition: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Repeated {
-    section: String,
-    name: String,
+    /// The connection of the last request.
+    kept: Arc<Kept>,
+    /// The connection of the last request of MCP.
+    mcp: Arc<Mutex<Option<Mcp>>>,
 }
 
 /// An edit of the config that a daemon has not applied.
 #[derive(Debug, Serialize)]
 pub(crate) struct RefusedChange {
     /// `untrusted`, `broken` or `unreadable`.
-    outcome: String,
+    outcome: &'static str,
     /// What that means, and what to do.
     pub(crate) message: String,
 }
 
-/// The part of the answer about the config that tells what became of the last edit.
-#[derive(Deserialize)]
-struct Applied {
-    last_change: Option<LastChange>,
-}
-
-#[derive(Deserialize)]
-struct LastChange {
-    outcome: String,
-}
-
 impl There {
     pub(crate) fn new(address: Address, token: Option<String>) -> Self {
-        Self { address, token: token.map(Into::into), is_calling: Arc::default() }
+        Self {
+            address,
+            token: token.map(Into::into),
+            is_calling: Arc::default(),
+            kept: Arc::default(),
+            mcp: Arc::default(),
+        }
     }
 
     pub(super) fn is_calling(&self) -> bool {
@@ -215,7 +126,7 @@ impl There {
 
     /// How the daemon serves workers elsewhere, if it does.
     /// A daemon of an earlier version does not know.
-    pub(super) async fn relay(&self) -> Option<Relayed> {
+    pub(super) async fn relay(&self) -> Option<ServiceStatus> {
         let Relay { relay } = self.get("/api/v1/relay").await.ok()?;
         relay
     }
@@ -223,17 +134,17 @@ impl There {
     /// What is wrong with the daemon's record of calls, for people.
     /// Whether the lock file on disk is another one than the daemon's.
     pub(super) async fn is_lock_pending(&self) -> Result<bool, Failure> {
-        let Pins { pending } = self.get("/api/v1/pins").await?;
+        let Pins { pending, .. } = self.get("/api/v1/pins").await?;
         Ok(pending)
     }
 
     pub(super) async fn audit_trouble(&self) -> Result<Option<String>, Failure> {
         let Version { audit, .. } = self.get("/api/v1/version").await?;
         Ok(match audit {
-            Some(Audit { trouble: Some(trouble), .. }) => {
+            Some(AuditState { trouble: Some(trouble), .. }) => {
                 Some(format!("the audit can't be written: {trouble}"))
             }
-            Some(Audit { lost, .. }) if lost > 0 => Some(format!(
+            Some(AuditState { lost, .. }) if lost > 0 => Some(format!(
                 "{} of the audit were dropped; {} shows where",
                 output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row"),
                 command("audit")
@@ -243,12 +154,15 @@ impl There {
     }
 
     pub(super) async fn refused_change(&self) -> Option<RefusedChange> {
-        let Applied { last_change } = self.get("/api/v1/config").await.ok()?;
-        let outcome = last_change?.outcome;
-        let (what, next) = match outcome.as_str() {
-            "untrusted" => ("is not trusted", format!("read it, then {}", command("trust"))),
-            "broken" | "unreadable" => ("can't be used", format!("{} says why", command("check"))),
-            _ => return None,
+        let AppliedConfig { last_change, .. } = self.get("/api/v1/config").await.ok()?;
+        let unusable = || ("can't be used", format!("{} says why", command("check")));
+        let (outcome, (what, next)) = match last_change?.outcome {
+            Outcome::Applied { .. } => return None,
+            Outcome::Untrusted { .. } => {
+                ("untrusted", ("is not trusted", format!("read it, then {}", command("trust"))))
+            }
+            Outcome::Broken { .. } => ("broken", unusable()),
+            Outcome::Unreadable { .. } => ("unreadable", unusable()),
         };
         let message =
             format!("the config has changed and {what}, so the daemon runs the one before it: {next}");
@@ -256,21 +170,14 @@ impl There {
     }
 
     pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, Trouble> {
-        // Nothing else is a name, and nothing else may become part of an address.
-        if ServerName::new(server).is_err() {
-            return Err(CallError::unknown_server(server, std::iter::empty()).into());
-        }
-        let path = format!("/api/v1/tools?full=true&server={server}");
-        let listing: Tools = self.get(&path).await?;
-        match listing.found().pop() {
-            Some(found) => Ok(found.tools?),
+        match self.list(Kind::Tools, Some(server)).await?.pop() {
+            Some(listed) => Ok(found(listed).tools?),
             None => Err(self.confused("it names no server").into()),
         }
     }
 
     pub(super) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
-        let listing: Tools = self.get("/api/v1/tools?full=true").await?;
-        Ok(listing.found())
+        Ok(self.list(Kind::Tools, None).await?.into_iter().map(found).collect())
     }
 
     pub(super) async fn definitions(&self, servers: &[ServerName]) -> Result<Vec<Gathered>, Failure> {
@@ -279,8 +186,8 @@ impl There {
             let there = self.clone();
             asking.spawn(async move {
                 let path = format!("/api/v1/definitions?server={server}");
-                match there.get::<Wholes>(&path).await {
-                    Ok(told) => Ok((server.clone(), told.only(server))),
+                match there.get::<api::Definitions>(&path).await {
+                    Ok(told) => Ok((server.clone(), only(told, server))),
                     Err(Trouble::Call(error)) => Ok((server, Err(error))),
                     Err(Trouble::Daemon(failure)) => Err(failure),
                 }
@@ -295,48 +202,104 @@ impl There {
         kind: Kind,
         server: Option<&ServerName>,
     ) -> Result<Vec<Offered>, Failure> {
-        let path = match kind {
-            Kind::Prompts => "/api/v1/prompts",
-            Kind::Resources => "/api/v1/resources",
-            Kind::Templates => "/api/v1/resource-templates",
-            Kind::Tools => return Ok(Vec::new()),
-        };
-        let query = server.map(|server| format!("?server={server}")).unwrap_or_default();
-        let listing: Offers = self.get(&format!("{path}{query}")).await?;
-        Ok(listing.offered())
+        Ok(self.list(kind, server.map(ServerName::as_str)).await?)
     }
 
-    pub(super) async fn ask_for(&self, wish: &Wish, observer: Option<&Observer>) -> Result<Bytes, Trouble> {
-        let body = serde_json::to_vec(wish).map_err(|error| Failure::Output(error.into()))?.into();
+    /// Lists what servers offer of a kind, each with its error.
+    async fn list(&self, kind: Kind, server: Option<&str>) -> Result<Vec<Offered>, Trouble> {
+        let meta = server.map_or_else(|| json!({}), |server| json!({ "dev.ostler/server": server }));
+        let params = json!({ "_meta": meta }).to_string();
+        let asking = self.speak(kind.method(), params.as_bytes(), None);
+        let outcome = http::within(PATIENCE, asking).await.map_err(|lost| self.lost(lost))?;
+        let result = self.result_of(outcome?)?;
+        listed(kind, &result).ok_or_else(|| self.confused("its list can't be read").into())
+    }
+
+    pub(super) async fn ask_for(
+        &self,
+        wish: &CallRequest,
+        observer: Option<&Observer>,
+    ) -> Result<Bytes, Trouble> {
+        let (method, params) = wish.message()?;
+        let mut meta = json!({ "dev.ostler/server": wish.server });
+        if let Some(ms) = wish.timeout_ms {
+            meta["dev.ostler/timeoutMs"] = ms.into();
+        }
+        if let Some(observer) = observer {
+            (meta["progressToken"], meta["dev.ostler/elicitation"]) = (0.into(), observer.can_answer.into());
+        }
+        let meta = meta.to_string();
+        let params = ostler_wire::edit(params.raw(), &[("_meta", Change::Set(meta.as_bytes()))]);
+        let params = params.ok_or_else(|| self.confused("the request can't be written"))?;
         let patience = wish.timeout_ms.map_or(CALL_PATIENCE, |ms| Duration::from_millis(ms) + GRACE);
-        let ask = self.ask(Method::POST, "/api/v1/call", body, patience);
         self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
-        let answer = match observer {
-            Some(observer) => observed::fetch(&self.address, ask, observer).await,
-            None => http::fetch(&self.address, ask).await,
-        };
+        let outcome = http::within(patience, self.speak(method, &params, observer)).await;
         self.is_calling.store(false, Ordering::Relaxed);
-        let (status, text) = match answer {
-            Ok(answer) => answer,
-            Err(lost @ (Lost::Unproven | Lost::Before(_) | Lost::Crowded(_))) => {
-                return Err(self.lost(lost).into());
-            }
+        match outcome {
+            Ok(outcome) => self.result_of(outcome?),
+            Err(lost @ (Lost::Unproven | Lost::Before(_) | Lost::Crowded(_))) => Err(self.lost(lost).into()),
             Err(Lost::After(why)) => {
                 let cause = format!("the connection to the daemon at {} was lost: {why}", self.address);
                 let Ok(server) = ServerName::new(&wish.server) else {
                     return Err(self.unreachable(why).into());
                 };
-                return Err(CallError::OutcomeUnknown { server, tool: wish.tool.clone(), cause }.into());
+                Err(CallError::OutcomeUnknown { server, tool: wish.tool.clone(), cause }.into())
             }
-        };
-        #[derive(Deserialize)]
-        struct Done<'a> {
-            #[serde(borrow)]
-            result: &'a RawValue,
         }
-        self.check(status, &text)?;
-        let done: Done<'_> = serde_json::from_slice(&text).map_err(|error| self.confused(error))?;
-        Ok(text.slice_ref(done.result.get().as_bytes()))
+    }
+
+    /// Sends a request of MCP on the connection of the last one, or on a new one. Dropping the future ends the
+    /// connection, which cancels the request.
+    async fn speak(
+        &self,
+        method: &str,
+        params: &[u8],
+        observer: Option<&Observer>,
+    ) -> Result<Result<ostler_wire::Outcome, Trouble>, Lost> {
+        let kept = self.mcp().take();
+        let mut mcp = match kept {
+            Some(mcp) => mcp,
+            None => match self.attach().await? {
+                Ok(mcp) => mcp,
+                Err(trouble) => return Ok(Err(trouble)),
+            },
+        };
+        let outcome = mcp.request(method, params, observer).await?;
+        *self.mcp() = Some(mcp);
+        Ok(Ok(outcome))
+    }
+
+    async fn attach(&self) -> Result<Result<Mcp, Trouble>, Lost> {
+        let mut ask = self.ask(Method::GET, "/api/v1/attach", Bytes::new(), PATIENCE);
+        ask.upgrade = Some(PROTOCOL);
+        let response = http::begin(&self.address, ask).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Mcp::open(response).await.map(Ok);
+        }
+        let (status, text) = http::finish(response, OWN_PATIENCE).await?;
+        let refused = self.check(status, &text).err();
+        Ok(Err(refused.unwrap_or_else(|| self.confused("it does not speak MCP").into())))
+    }
+
+    fn mcp(&self) -> MutexGuard<'_, Option<Mcp>> {
+        self.mcp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the result of a request, or the error as the error it is.
+    fn result_of(&self, outcome: ostler_wire::Outcome) -> Result<Bytes, Trouble> {
+        let error = match outcome {
+            ostler_wire::Outcome::Result(result) => return Ok(result),
+            ostler_wire::Outcome::Error(error) => error,
+        };
+        let data = ostler_wire::member(&error.raw, "data");
+        let told = data.and_then(|data| serde_json::from_slice::<ErrorBody>(data).ok());
+        let known = told.and_then(ErrorBody::error);
+        let refused = || Failure::Refused { what: error.message.clone(), hint: None };
+        Err(known.map_or_else(|| refused().into(), Trouble::Call))
+    }
+
+    pub(super) async fn card(&self, server: &ServerName) -> Result<CardReport, Trouble> {
+        self.get(&format!("/api/v1/servers/{server}/card")).await
     }
 
     pub(super) async fn last_words(&self, server: &ServerName) -> Vec<String> {
@@ -364,7 +327,7 @@ impl There {
             Err(Trouble::Daemon(failure)) => return Err(failure),
         };
         let start = began.elapsed();
-        let Server { status } = self.get(&format!("/api/v1/servers/{server}")).await?;
+        let Server { status, .. } = self.get(&format!("/api/v1/servers/{server}")).await?;
         Ok(Probed { status, start, error, _kept: None })
     }
 
@@ -382,7 +345,7 @@ impl There {
     }
 
     /// Has the config read again. One that can't be used is an answer too.
-    pub(crate) async fn reload_config(&self, lock: LockOnDisk) -> Result<Change, Trouble> {
+    pub(crate) async fn reload_config(&self, lock: LockOnDisk) -> Result<Outcome, Trouble> {
         let path = match lock {
             LockOnDisk::Taken => "/api/v1/config/reload",
             LockOnDisk::Kept => "/api/v1/config/reload?keep_lock",
@@ -392,7 +355,8 @@ impl There {
         if status != StatusCode::UNPROCESSABLE_ENTITY {
             self.check(status, &text)?;
         }
-        Ok(serde_json::from_slice(&text).map_err(|error| self.confused(error))?)
+        let Reload { outcome, .. } = serde_json::from_slice(&text).map_err(|error| self.confused(error))?;
+        Ok(outcome)
     }
 
     /// Reads the stderr output of servers, of all if none is named, and hands over each line as it comes.
@@ -400,7 +364,7 @@ impl There {
         &self,
         servers: &[String],
         query: &str,
-        mut each: impl FnMut(&Line) -> Result<(), Failure>,
+        mut each: impl FnMut(&LogLine) -> Result<(), Failure>,
     ) -> Result<(), Trouble> {
         if let Some(server) = servers.iter().find(|server| ServerName::new(server).is_err()) {
             return Err(CallError::unknown_server(server, std::iter::empty()).into());
@@ -445,7 +409,7 @@ impl There {
     }
 
     fn ask<'a>(&'a self, method: Method, path: &'a str, body: Bytes, patience: Duration) -> Ask<'a> {
-        Ask { method, path, token: self.token.as_deref(), body, patience, upgrade: None }
+        Ask { method, path, token: self.token.as_deref(), kept: &self.kept, body, patience, upgrade: None }
     }
 
     /// An answer that is an error, as the error it is.
@@ -453,7 +417,7 @@ impl There {
         if status.is_success() {
             return Ok(());
         }
-        let Ok(Failed { error }) = serde_json::from_slice(text) else {
+        let Ok(ErrorResponse { error }) = serde_json::from_slice(text) else {
             return Err(self.confused(format!("it answers with HTTP status {status}")).into());
         };
         let what = error.message.clone();
@@ -480,85 +444,67 @@ impl There {
     }
 }
 
-impl Tools {
-    /// By server, as it was asked for.
-    fn found(self) -> Vec<Discovered> {
-        let mut errors = self.errors;
-        let mut found: Vec<Discovered> =
-            self.servers.into_iter().map(|server| Discovered { server, tools: Ok(Vec::new()) }).collect();
-        for one in &mut found {
-            if let Some(at) = errors.iter().position(|broken| broken.server == one.server) {
-                one.tools = Err(known(&one.server, errors.swap_remove(at).error));
-            }
-        }
-        for entry in self.tools {
-            let Some(one) = found.iter_mut().find(|one| one.server == entry.server) else { continue };
-            if let Ok(tools) = &mut one.tools {
-                tools.push(entry.listed());
-            }
-        }
-        found
+fn found(Offered { server, items, error }: Offered) -> Discovered {
+    let tool = |Item { name, definition }: Item| {
+        let exposed = ostler_core::catalog::exposed_name(&server, &name);
+        ListedTool { server: server.clone(), exposed, tool: Tool { name, definition } }
+    };
+    let tools = match error {
+        Some(error) => Err(error),
+        None => Ok(items.into_iter().map(tool).collect()),
+    };
+    Discovered { server, tools }
+}
+
+/// Reads a list: the items of one server after those of the other, and in `_meta` whose they are.
+fn listed(kind: Kind, result: &Bytes) -> Option<Vec<Offered>> {
+    #[derive(Deserialize)]
+    struct Part {
+        server: ServerName,
+        items: usize,
+        error: Option<ErrorBody>,
+    }
+    let parts = ostler_wire::member(ostler_wire::member(result, "_meta")?, "dev.ostler/servers")?;
+    let parts: Vec<Part> = serde_json::from_slice(parts).ok()?;
+    let items: Vec<&RawValue> = serde_json::from_slice(ostler_wire::member(result, kind.member())?).ok()?;
+    let mut items = items.into_iter();
+    let offered = |Part { server, items: count, error }: Part| {
+        let own = items.by_ref().take(count).map(|raw| {
+            let name = ostler_wire::text_member(raw.get().as_bytes(), kind.name_member());
+            let definition = result.slice_ref(raw.get().as_bytes());
+            Item { name: name.unwrap_or_default().into_owned(), definition }
+        });
+        let items = own.collect();
+        let error = error.map(|error| known(&server, error));
+        Offered { server, items, error }
+    };
+    Some(parts.into_iter().map(offered).collect())
+}
+
+/// Returns what was told of the one server that was asked about.
+fn only(mut told: api::Definitions, server: ServerName) -> Result<Definitions, CallError> {
+    match (told.servers.pop(), told.errors.pop()) {
+        (Some(whole), _) => Ok(definitions(whole)),
+        (None, Some(broken)) => Err(known(&server, broken.error)),
+        (None, None) => Err(CallError::unknown_server(server.as_str(), std::iter::empty())),
     }
 }
 
-impl Wholes {
-    /// What was told of the one server that was asked about.
-    fn only(mut self, server: ServerName) -> Result<Definitions, CallError> {
-        match (self.servers.pop(), self.errors.pop()) {
-            (Some(whole), _) => Ok(whole.definitions(server)),
-            (None, Some(broken)) => Err(known(&server, broken.error)),
-            (None, None) => Err(CallError::unknown_server(server.as_str(), std::iter::empty())),
-        }
-    }
+fn text_of(definition: Box<RawValue>) -> Bytes {
+    Bytes::from(Box::<str>::from(definition).into_string())
 }
 
-impl Whole {
-    fn definitions(self, server: ServerName) -> Definitions {
-        let section_of = |key: &str| Section::ALL.into_iter().find(|section| section.key() == key);
-        let mut sections: BTreeMap<Section, Vec<Tool>> =
-            Section::ALL.map(|section| (section, Vec::new())).into();
-        for WholeItem { section, name, definition } in self.items {
-            if let Some(list) = section_of(&section).and_then(|section| sections.get_mut(&section)) {
-                list.push(Tool { name, definition: Bytes::copy_from_slice(definition.get().as_bytes()) });
-            }
-        }
-        let repeated = self.repeated.into_iter();
-        let repeated = repeated.filter_map(|it| Some((section_of(&it.section)?, it.name)));
-        Definitions { server, sections, repeated: repeated.collect() }
+fn definitions(whole: api::ServerDefinitions) -> Definitions {
+    let mut sections: BTreeMap<Section, Vec<Tool>> = Section::ALL.map(|section| (section, Vec::new())).into();
+    for api::Definition { section, name, definition } in whole.items {
+        sections.entry(section).or_default().push(Tool { name, definition: text_of(definition) });
     }
+    let repeated = whole.repeated.into_iter().map(|it| (it.section, it.name)).collect();
+    Definitions { server: whole.server, sections, repeated }
 }
 
-impl Offers {
-    /// By server.
-    fn offered(self) -> Vec<Offered> {
-        let mut offered: BTreeMap<ServerName, Offered> = BTreeMap::new();
-        let empty = |server: &ServerName| Offered { server: server.clone(), items: Vec::new(), error: None };
-        for server in &self.servers {
-            offered.insert(server.clone(), empty(server));
-        }
-        for OfferedItem { server, name, definition } in self.items {
-            let definition = Bytes::copy_from_slice(definition.get().as_bytes());
-            let of_server = offered.entry(server.clone()).or_insert_with(|| empty(&server));
-            of_server.items.push(Item { name, definition });
-        }
-        for Broken { server, error } in self.errors {
-            let of_server = offered.entry(server.clone()).or_insert_with(|| empty(&server));
-            of_server.error = Some(known(&server, error));
-        }
-        offered.into_values().collect()
-    }
-}
-
-/// The error that was told of a server.
-fn known(server: &ServerName, told: Told) -> CallError {
+/// Returns the error that was told of a server.
+fn known(server: &ServerName, told: ErrorBody) -> CallError {
     let detail = "the daemon is of another version".to_owned();
     told.error().unwrap_or_else(|| CallError::UpstreamProtocol { server: server.clone(), detail })
-}
-
-impl Entry {
-    fn listed(self) -> ListedTool {
-        let exposed = ostler_core::catalog::exposed_name(&self.server, &self.tool);
-        let definition = Bytes::copy_from_slice(self.definition.get().as_bytes());
-        ListedTool { server: self.server, exposed, tool: Tool { name: self.tool, definition } }
-    }
 }

@@ -35,6 +35,8 @@ const LONGEST_TOKEN: u64 = 32 << 10;
 
 /// What the connection is upgraded to.
 pub(crate) const PROTOCOL: &str = "ostler-stdio";
+/// Says that the client is a command of this program, which is told results and errors as they are.
+pub(crate) const COMMANDS_HEADER: &str = "ostler-commands";
 /// Says that the client understands [`FAREWELL`].
 pub(crate) const FAREWELL_HEADER: &str = "ostler-farewell";
 /// Header of the daemon's answer: the longest message that it takes, in bytes. The client's pipe refuses longer ones.

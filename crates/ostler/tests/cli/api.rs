@@ -59,6 +59,8 @@ fn what_is_described_is_what_is_there() {
         let (body, expected) = match line.as_str() {
             "POST /api/v1/call" => (call, 200),
             "GET /api/v1/attach" => ("", 426),
+            // A program without the key `card` has none.
+            "GET /api/v1/servers/{name}/card" => ("", 502),
             _ => ("", 200),
         };
         let line = line.replace("/proof", &format!("/proof?nonce={}", "0".repeat(64)));
@@ -72,6 +74,7 @@ fn what_is_described_is_what_is_there() {
         ("POST /api/v1/servers/nope/stop", ""),
         ("POST /api/v1/servers/nope/reload", ""),
         ("GET /api/v1/servers/nope/logs", ""),
+        ("GET /api/v1/servers/nope/card", ""),
         ("GET /api/v1/tools?server=nope", ""),
         ("POST /api/v1/call", r#"{"server":"nope","tool":"x"}"#),
         ("POST /api/v1/call", r#"{"server":"fake","tool":"nope"}"#),

@@ -35,7 +35,7 @@ fn every_exit_code_is_reached() {
 fn with_json_every_error_is_a_document_on_stdout() {
     let home = Home::with_servers(&[("fake", &[]), ("broken", &["--exit-at-start", "1"])]);
     home.write("wrong.toml", "nonsense = 1\n");
-    let table: [(i32, &str, &[&str]); 14] = [
+    let table: [(i32, &str, &[&str]); 16] = [
         (2, "usage", &["call", "fake__text", "text:=", "--json"]),
         (2, "usage", &["tools", "--json", "--fulll"]),
         (2, "usage", &["nothing", "--json"]),
@@ -47,6 +47,8 @@ fn with_json_every_error_is_a_document_on_stdout() {
         (5, "unknown-server", &["call", "gone__nothing", "--json"]),
         (5, "unknown-server", &["prompts", "gone", "--json"]),
         (5, "unknown-server", &["status", "gone", "--json"]),
+        (5, "unknown-server", &["card", "gone", "--json"]),
+        (6, "card-unreadable", &["card", "fake", "--json"]),
         (6, "server-unavailable", &["call", "broken__echo", "--json"]),
         (7, "upstream-error", &["call", "fake__rpc_error", "code=-32000", "message=no", "--json"]),
         (8, "outcome-unknown", &["call", "fake__exit", "code=1", "--json"]),

@@ -10,6 +10,7 @@ mod bridge;
 mod broker;
 mod call;
 mod canary;
+mod cards;
 mod completion;
 mod config;
 mod console;

@@ -2,7 +2,7 @@
 //! daemon, with servers of both eras.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -336,47 +336,53 @@ fn sampling_and_roots_are_refused_by_name() {
     });
 }
 
-/// Begins a call over a connection that is upgraded, and reads until the server has asked.
-fn observe(daemon: &Daemon<'_>) -> BufReader<TcpStream> {
+/// Begins a call as commands do, and reads until the server has asked; gives the id of the question.
+fn observe(daemon: &Daemon<'_>) -> (BufReader<TcpStream>, Value) {
     let bearer = format!("Authorization: Bearer {}", daemon.token());
-    let headers = [bearer.as_str(), "Connection: upgrade", "Upgrade: ostler-call"];
-    let body = r#"{"server":"fake","tool":"input","elicitation":true}"#;
-    let mut stream = open(daemon.port, "POST /api/v1/call", &headers, body);
-    let mut line = String::new();
-    while !line.starts_with(r#"{"question""#) {
-        line.clear();
-        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "the daemon hung up");
+    let headers = [bearer.as_str(), "Connection: upgrade", "Upgrade: ostler-stdio", "Ostler-Commands: 1"];
+    let mut stream = open(daemon.port, "GET /api/v1/attach", &headers, "");
+    let client = json!({ "name": "test", "version": "1" });
+    let said = json!({ "protocolVersion": "2025-11-25", "capabilities": { "elicitation": {} }, "clientInfo": client });
+    let meta = json!({ "dev.ostler/server": "fake", "dev.ostler/elicitation": true, "progressToken": 0 });
+    let call = json!({ "name": "input", "arguments": {}, "_meta": meta });
+    for message in [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": said }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call }),
+    ] {
+        writeln!(stream.get_mut(), "{message}").unwrap();
     }
-    stream
+    loop {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "the daemon hung up");
+        let message: Value = serde_json::from_str(&line).unwrap_or_default();
+        if message["method"] == "elicitation/create" {
+            return (stream, message["id"].clone());
+        }
+    }
 }
 
 #[test]
-fn a_call_is_observed_by_any_program_and_answered_in_lines() {
+fn a_question_of_a_server_is_a_request_to_the_command_and_answered_by_its_id() {
     let home = Home::with_servers(&[("fake", LEGACY)]);
     let daemon = Daemon::start(&home);
-    let mut stream = observe(&daemon);
-    stream
-        .get_mut()
-        .write_all(b"{\"id\":7,\"result\":{}}\n{\"id\":1,\"result\":{\"action\":\"decline\"}}\n")
-        .unwrap();
-    let mut rest = String::new();
-    stream.read_to_string(&mut rest).unwrap();
-    let (done, body) = rest.split_once('\n').unwrap();
-    let done: Value = serde_json::from_str(done).unwrap();
-    assert_eq!(done, json!({ "done": { "status": 200, "length": body.len() } }));
-    let body: Value = serde_json::from_str(body).unwrap();
-    assert_eq!(body["result"]["structuredContent"]["result"]["action"], "decline", "{body}");
+    let (mut stream, id) = observe(&daemon);
+    let stray = json!({ "jsonrpc": "2.0", "id": 7, "result": {} });
+    let answer = json!({ "jsonrpc": "2.0", "id": id, "result": { "action": "decline" } });
+    write!(stream.get_mut(), "{stray}\n{answer}\n").unwrap();
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    let message: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(message["id"], 2, "{message}");
+    assert_eq!(message["result"]["structuredContent"]["result"]["action"], "decline", "{message}");
 }
 
 #[test]
-fn a_caller_that_writes_rubbish_loses_its_call() {
+fn a_command_that_leaves_cancels_its_call_at_once() {
     let home = Home::with_servers(&[("fake", LEGACY)]);
     let daemon = Daemon::start(&home);
-    let mut stream = observe(&daemon);
+    let (stream, _) = observe(&daemon);
     assert_eq!(daemon.server("fake")["leases"], 1);
-    stream.get_mut().write_all(b"rubbish\n").unwrap();
-    let mut rest = Vec::new();
-    let _ = stream.read_to_end(&mut rest);
-    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    drop(stream);
     until("the call is over", || daemon.server("fake")["leases"] == 0);
 }

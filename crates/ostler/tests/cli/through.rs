@@ -1,6 +1,9 @@
 //! Commands through a daemon: what they print does not depend on who works.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -72,6 +75,55 @@ fn calls_lists_and_errors_read_the_same() {
             text.replace("; then `ostler reload bad --config ostler.toml`", "")
         };
         assert_eq!(told(through), told(alone), "{line}");
+    }
+}
+
+/// Stands before a port and counts connections; returns its own port.
+fn counting(port: u16) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let (client, daemon) = (client.unwrap(), TcpStream::connect(("127.0.0.1", port)).unwrap());
+            let (back, answers) = (client.try_clone().unwrap(), daemon.try_clone().unwrap());
+            for (mut from, mut to) in [(client, daemon), (answers, back)] {
+                std::thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    (own, count)
+}
+
+#[test]
+fn a_command_asks_its_daemon_over_one_connection() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    // A start that takes long is told of, which is asked for meanwhile.
+    daemon.ask("POST /api/v1/servers/fake/start", "");
+    // The states of servers, which `tools` asks for when it has the list, are not part of MCP.
+    for (line, connections) in [
+        ("call fake__echo text=hi", 1),
+        ("call fake__echo text=hi --json", 1),
+        ("call echo text=hi", 1),
+        ("tools fake", 2),
+        ("tools", 2),
+        ("prompts", 1),
+        ("resources", 1),
+        ("prompts get fake__greet who=Ada", 1),
+        ("resources read fake://static", 1),
+    ] {
+        let (port, count) = counting(daemon.port);
+        let url = format!("http://127.0.0.1:{port}");
+        let args: Vec<&str> = line.split(' ').chain(["--daemon", &url]).collect();
+        let run = home.run(&args);
+        assert_eq!(run.code, Some(0), "{line}: {}", run.stderr);
+        assert_eq!(count.load(Ordering::SeqCst), connections, "{line}");
     }
 }
 

@@ -18,7 +18,7 @@ const KEEP: Duration = Duration::from_secs(4);
 /// fewer, a busy server would be connected to again and again between two calls.
 const KEPT: usize = 64;
 /// Redirects that are followed.
-const MAX_REDIRECTS: usize = 3;
+pub(crate) const MAX_REDIRECTS: usize = 3;
 
 /// Makes the client for an endpoint. Reading the machine's certificates takes
 /// time, so this is called off the runtime, and only for servers that are used.

@@ -87,7 +87,7 @@ impl HttpConnector {
     }
 
     /// Resolves the references in address and headers, as they are now.
-    async fn road(&self, workspace: Option<&str>) -> Result<Road, PermanentCause> {
+    pub(crate) async fn road(&self, workspace: Option<&str>) -> Result<Road, PermanentCause> {
         let config = PermanentCause::Config;
         let text = resolve(&self.endpoint.url, workspace, &self.veil).await?;
         // The address may hold a secret, so the error does not repeat it.
@@ -114,7 +114,8 @@ impl HttpConnector {
     }
 }
 
-async fn make_client(url: Url) -> Result<Client, String> {
+/// Makes a client off the runtime.
+pub(crate) async fn make_client(url: Url) -> Result<Client, String> {
     tokio::task::spawn_blocking(move || client::make(&url)).await.map_err(|error| error.to_string())?
 }
 

@@ -18,6 +18,7 @@
 
 mod answers;
 mod calls;
+mod card;
 mod client;
 mod connect;
 mod ear;
@@ -34,4 +35,5 @@ mod tally;
 mod turn_down;
 mod wire;
 
+pub(crate) use card::fetch_card;
 pub use connect::HttpConnector;

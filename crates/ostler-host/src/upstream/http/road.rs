@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_wire::headers::{LAST_EVENT_ID, SESSION_ID};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
+use super::client::MAX_REDIRECTS;
 use super::stream::{EventStream, Place};
 use super::tally::Tally;
 use super::turn_down;
@@ -90,6 +91,50 @@ impl Road {
         self.sort(response, place).await
     }
 
+    /// Reads one JSON document of at most `cap` bytes, and its headers. Redirects are followed within the origin
+    /// alone, since the operator's headers go along.
+    pub(crate) async fn document(
+        &self,
+        kind: &'static str,
+        cap: usize,
+    ) -> Result<(HeaderMap, Bytes), FaultKind> {
+        let mut url = self.url.clone();
+        let mut redirects = 0;
+        loop {
+            let mut headers = self.with(HeaderMap::new());
+            headers.insert(ACCEPT, HeaderValue::from_static(kind));
+            let request = self.client.get(url.clone()).headers(headers);
+            let response = request.send().await.map_err(|error| turn_down::unsent_or_lost(error).kind)?;
+            let status = response.status();
+            if status.is_redirection() {
+                redirects += 1;
+                let next = response
+                    .headers()
+                    .get(LOCATION)
+                    .and_then(|to| response.url().join(to.to_str().ok()?).ok());
+                let next = next.filter(|next| next.origin() == self.url.origin());
+                url = next.filter(|_| redirects <= MAX_REDIRECTS).ok_or_else(|| FaultKind::Status {
+                    code: status.as_u16(),
+                    text: "redirects are followed within one origin, three at most".into(),
+                })?;
+                continue;
+            }
+            if let Some(kind) = turn_down::held_back(status, response.headers()) {
+                return Err(kind);
+            }
+            if !status.is_success() {
+                let body = self.read(response, MAX_REFUSAL).await.unwrap_or_default();
+                return Err(turn_down::refusal(status, &body).kind);
+            }
+            let found = media_type(response.headers());
+            if !found.as_deref().is_some_and(|found| found == kind || found == "application/json") {
+                return Err(FaultKind::ContentType(found.unwrap_or_else(|| "no content type".into())));
+            }
+            let headers = response.headers().clone();
+            return Ok((headers, self.read(response, cap).await?));
+        }
+    }
+
     /// Ends a legacy session. Servers need not support it, so nobody asks how it went.
     pub(crate) async fn delete(&self, headers: HeaderMap) {
         let request = self.client.request(Method::DELETE, self.url.clone()).headers(self.with(headers));
@@ -117,8 +162,7 @@ impl Road {
         if let Some(kind) = turn_down::held_back(status, response.headers()) {
             return Err(Fault::rejected(kind));
         }
-        let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+        let kind = media_type(response.headers());
         match (status.is_success(), kind.as_deref()) {
             (false, _) => {
                 // What can't be read of a refusal is not missed.
@@ -163,6 +207,12 @@ impl Road {
         }
         Err(FaultKind::Oversize(cap))
     }
+}
+
+/// Returns the media type of a response, without its parameters.
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    Some(kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
 /// The name of a header that is known to be one.

@@ -141,7 +141,7 @@ fn look_up(reference: &Reference, workspace: Option<&str>) -> Result<String, Str
             workspace.map(str::to_owned).ok_or_else(|| "is not known: the caller names none".into())
         }
         Reference::Env(name) => std::env::var(name).map_err(|_| "is not set where Ostler was started".into()),
-        Reference::File(path) => read(&expand(path)).map_err(|error| unreadable(&error)),
+        Reference::File(path) => read_file(&expand(path)).map_err(|error| unreadable(&error)),
     }
 }
 
@@ -153,7 +153,8 @@ fn unreadable(error: &std::io::Error) -> String {
     }
 }
 
-fn read(path: &Path) -> std::io::Result<String> {
+/// Reads a regular file of at most 1 MiB, without its last newline.
+pub(crate) fn read_file(path: &Path) -> std::io::Result<String> {
     // A pipe would hold up the start, and a device may have no end.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("it is not a regular file"));

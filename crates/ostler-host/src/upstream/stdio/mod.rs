@@ -27,7 +27,7 @@ mod usage;
 mod writer;
 
 pub use connect::StdioConnector;
-pub(crate) use environment::resolve;
+pub(crate) use environment::{read_file, resolve};
 pub(crate) use login_path::LoginPath;
 #[cfg(fuzzing)]
 pub use played::played;

@@ -1,6 +1,6 @@
 //! Lines that leave later: one thread and a sorted map, however many calls are asleep.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(crate) struct Late {
 struct Sleepers {
     lines: BTreeMap<Due, Late>,
     /// Every entry of `lines` is here under its call's id, and nothing else is.
-    calls: HashMap<Box<str>, Vec<Due>>,
+    calls: HashMap<Box<str>, BTreeSet<Due>>,
     count: u64,
 }
 
@@ -50,7 +50,7 @@ impl Clock {
         sleepers.count += 1;
         let due = (Instant::now() + delay, sleepers.count);
         let is_next = sleepers.lines.first_key_value().is_none_or(|(first, _)| due < *first);
-        sleepers.calls.entry(late.id.clone()).or_default().push(due);
+        sleepers.calls.entry(late.id.clone()).or_default().insert(due);
         sleepers.lines.insert(due, late);
         drop(sleepers);
         if is_next {
@@ -115,7 +115,7 @@ impl Sleepers {
             }
             let late = entry.remove();
             if let Some(rest) = self.calls.get_mut(&late.id) {
-                rest.retain(|other| *other != key);
+                rest.remove(&key);
                 if rest.is_empty() {
                     self.calls.remove(&late.id);
                 }

@@ -1,7 +1,8 @@
-//! A client that speaks MCP on its stdin and stdout, attached through
-//! `ostler stdio`: after the upgrade the connection carries its bytes.
+//! Clients that speak MCP over the connection that they ask for an upgrade on: those on pipes, attached through
+//! `ostler stdio`, and commands of this program.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -9,18 +10,25 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
-use ostler_gateway::{Admitted, Check, Unauthorized};
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_gateway::{Admitted, Check, Commands, Unauthorized};
 use ostler_host::{Caller, VIA_HEADER};
 
 use super::refuse;
+use crate::api::ErrorBody;
 use crate::daemon::{Daemon, edge};
-use crate::stdio::{FAREWELL, FAREWELL_HEADER, MAX_MESSAGE_HEADER, PROTOCOL, TOKEN_HEADER};
+use crate::reach::LIST_PATIENCE;
+use crate::stdio::{COMMANDS_HEADER, FAREWELL, FAREWELL_HEADER, MAX_MESSAGE_HEADER, PROTOCOL, TOKEN_HEADER};
 use crate::workspace;
 
 pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Request) -> Response {
     if !asks_for(request.headers(), PROTOCOL) {
         let what = "this is where `ostler stdio` attaches; ask for the upgrade to `ostler-stdio`";
         return refuse(StatusCode::UPGRADE_REQUIRED, "upgrade-required", what);
+    }
+    if request.headers().contains_key(COMMANDS_HEADER) {
+        return commands(daemon, request).await;
     }
     let admitted = match caller(&daemon, request.headers()).await {
         Ok(Admitted { caller, pass }) => {
@@ -56,6 +64,48 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
     let mut response = switch_to(PROTOCOL);
     response.headers_mut().insert(MAX_MESSAGE_HEADER, max_message.into());
     response
+}
+
+/// Attaches a command of this program, whose caller is the one of all commands.
+async fn commands(daemon: Arc<Daemon>, mut request: Request) -> Response {
+    let caller = workspace::caller_of(request.headers(), daemon.local.clone()).await;
+    let attached = daemon.attendance.attach(true);
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(connection) => {
+                let (reader, writer) = tokio::io::split(TokioIo::new(connection));
+                let gateway = daemon.gateway.clone();
+                gateway.serve_commands(reader, writer, caller, daemon).await;
+            }
+            Err(error) => tracing::debug!(%error, "a command left before it was attached"),
+        }
+        drop(attached);
+    });
+    switch_to(PROTOCOL)
+}
+
+impl Commands for Daemon {
+    fn servers(&self) -> Vec<ServerName> {
+        self.roster.names()
+    }
+
+    fn server(&self, caller: &Caller, name: &str) -> Result<ServerName, CallError> {
+        self.visible_name(caller, name)
+    }
+
+    fn refusal(&self, server: &str) -> Option<CallError> {
+        self.roster.refusal(server)
+    }
+
+    fn list_patience(&self) -> Duration {
+        LIST_PATIENCE
+    }
+
+    fn error_data(&self, error: &CallError) -> Vec<u8> {
+        // Texts, numbers and what was JSON before: nothing in it can't be written.
+        serde_json::to_vec(&ErrorBody::from(error)).unwrap_or_default()
+    }
 }
 
 /// Says that the connection belongs to another protocol from here on.

@@ -6,34 +6,16 @@ use std::time::UNIX_EPOCH;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Serialize;
 
 use super::{refuse, reply};
-use crate::audit::query::{Event, Filter, Reader};
+use crate::api::{AuditPage, AuditState};
+use crate::audit::query::{Filter, Reader};
 use crate::clock::{When, Zone};
 use crate::daemon::Daemon;
 
 /// Rows of one answer, if it is not said how many, and at most.
 const USUAL: u32 = 100;
 const MOST: u32 = 1_000;
-
-#[derive(Serialize)]
-struct Listing {
-    events: Vec<Event>,
-    /// How writing goes.
-    state: Going,
-}
-
-/// How writing goes.
-#[derive(Serialize)]
-pub(super) struct Going {
-    enabled: bool,
-    /// Why nothing can be written now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<String>,
-    /// Rows that this daemon has dropped.
-    lost: u64,
-}
 
 /// The newest rows that fit the query, oldest first.
 pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
@@ -54,16 +36,16 @@ pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): Raw
     });
     let state = state_of(&daemon);
     match reading.await {
-        Ok(Ok(events)) => reply(StatusCode::OK, &Listing { events, state }),
+        Ok(Ok(events)) => reply(StatusCode::OK, &AuditPage { events, state }),
         Ok(Err(error)) => refuse(StatusCode::SERVICE_UNAVAILABLE, "unreadable", &error.to_string()),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "unexpected", &error.to_string()),
     }
 }
 
-/// How writing goes.
-pub(super) fn state_of(daemon: &Daemon) -> Going {
+/// Returns the state of writing the audit.
+pub(super) fn state_of(daemon: &Daemon) -> AuditState {
     let going = daemon.audit.as_ref().map(|audit| audit.going());
-    Going {
+    AuditState {
         enabled: going.is_some(),
         lost: going.as_ref().map_or(0, |going| going.lost),
         trouble: going.and_then(|going| going.trouble),

@@ -3,19 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use hyper_util::rt::TokioIo;
 use ostler_core::error::CallError;
 use ostler_host::{Answer, Caller};
 
-use super::attach::{asks_for, switch_to};
-use super::{fail, observed, refuse, reply_with};
-use crate::call_events::{Observer, PROTOCOL};
+use super::{fail, refuse, reply};
+use crate::api::{CallRequest, CallResponse};
 use crate::daemon::Daemon;
-use crate::wish::Wish;
 use crate::workspace;
 
 /// The longest body of a call; that of an MCP request is the same.
@@ -23,8 +19,7 @@ const LONGEST: usize = 4 << 20;
 /// How long it may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) async fn call(State(daemon): State<Arc<Daemon>>, mut request: Request) -> Response {
-    let upgrade = asks_for(request.headers(), PROTOCOL).then(|| hyper::upgrade::on(&mut request));
+pub(super) async fn call(State(daemon): State<Arc<Daemon>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let caller = workspace::caller_of(&head.headers, daemon.local.clone()).await;
     let arriving = axum::body::to_bytes(body, LONGEST);
@@ -35,7 +30,7 @@ pub(super) async fn call(State(daemon): State<Arc<Daemon>>, mut request: Request
         }
         Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "too-slow", "the body did not arrive in 30s"),
     };
-    let wish: Wish = match serde_json::from_slice(&body) {
+    let wish: CallRequest = match serde_json::from_slice(&body) {
         Ok(wish) => wish,
         Err(error) => {
             return fail(&CallError::Invalid {
@@ -44,55 +39,24 @@ pub(super) async fn call(State(daemon): State<Arc<Daemon>>, mut request: Request
             });
         }
     };
-    let Some(upgrade) = upgrade else { return perform(&daemon, &caller, &wish, None).await };
-    let attached = daemon.attendance.attach(true);
-    tokio::spawn(async move {
-        match upgrade.await {
-            Ok(connection) => {
-                let work = async |observer: Observer| perform(&daemon, &caller, &wish, Some(&observer)).await;
-                observed::serve(TokioIo::new(connection), wish.elicitation, work).await;
+    match send(&daemon, &caller, &wish).await {
+        Ok(answer) => match serde_json::from_slice(&answer.body) {
+            Ok(result) => {
+                let cached = answer.is_cached();
+                reply(StatusCode::OK, &CallResponse { server: answer.server, cached, result })
             }
-            Err(error) => tracing::debug!(%error, "a caller left before its call began"),
-        }
-        drop(attached);
-    });
-    switch_to(PROTOCOL)
-}
-
-async fn perform(daemon: &Daemon, caller: &Caller, wish: &Wish, observer: Option<&Observer>) -> Response {
-    match send(daemon, caller, wish, observer).await {
-        Ok(answer) => reply_with(StatusCode::OK, Body::from(wrap(&answer))),
+            // Results are read as JSON when they arrive.
+            Err(error) => {
+                fail(&CallError::UpstreamProtocol { server: answer.server, detail: error.to_string() })
+            }
+        },
         Err(error) => fail(&error),
     }
 }
 
-async fn send(
-    daemon: &Daemon,
-    caller: &Caller,
-    wish: &Wish,
-    observer: Option<&Observer>,
-) -> Result<Answer, CallError> {
+async fn send(daemon: &Daemon, caller: &Caller, wish: &CallRequest) -> Result<Answer, CallError> {
     if let Some(error) = daemon.roster.refusal(&wish.server) {
         return Err(error);
     }
-    let mut request = wish.request(caller)?;
-    if let Some(observer) = observer {
-        request = observer.observe(request);
-    }
-    daemon.host.ask(&wish.server, request).await
-}
-
-/// The result, byte for byte, with where it came from beside it.
-fn wrap(answer: &Answer) -> Vec<u8> {
-    let head = format!(
-        r#"{{"server":"{}","cached":{},"result":"#,
-        // The grammar of names has nothing that JSON would escape.
-        answer.server,
-        answer.is_cached()
-    );
-    let mut text = Vec::with_capacity(head.len() + answer.body.len() + 1);
-    text.extend_from_slice(head.as_bytes());
-    text.extend_from_slice(&answer.body);
-    text.push(b'}');
-    text
+    daemon.host.ask(&wish.server, wish.request(caller)?).await
 }

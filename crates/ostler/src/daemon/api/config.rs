@@ -1,39 +1,23 @@
 //! The config as it is applied.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use ostler_core::config::Problem;
-use serde::Serialize;
 
 use super::query::Query;
 use super::reply;
-use crate::command::list::{self, Entry};
+use crate::api::{AppliedConfig, Outcome};
+use crate::command::list;
 use crate::daemon::Daemon;
 use crate::daemon::apply::Cause;
-use crate::daemon::roster::{Outcome, Reload};
-
-#[derive(Serialize)]
-struct Shown {
-    /// The main file; null for the built-in server.
-    file: Option<PathBuf>,
-    /// Whether an edit applies by itself.
-    watch: bool,
-    servers: Vec<Entry>,
-    /// Warnings.
-    problems: Vec<Problem>,
-    /// What became of the last change; null if there was none.
-    last_change: Option<Reload>,
-}
 
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
-    let shown = daemon.roster.with_config(|config, problems, last| Shown {
+    let shown = daemon.roster.with_config(|config, problems, last| AppliedConfig {
         file: daemon.roster.file.clone(),
         watch: config.watch,
-        servers: list::entries(config),
+        servers: list::entries(config, |name| daemon.host.status_of(name).ok()?.card),
         problems: problems.to_vec(),
         last_change: last.cloned(),
     });

@@ -16,11 +16,11 @@ use hyper::body::Frame;
 use ostler_core::error::CallError;
 use ostler_gateway::LongStream;
 use ostler_host::{LogLine, LogReader};
-use serde_json::json;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::query::Query;
 use super::{fail, refuse};
+use crate::api;
 use crate::clock::{When, Zone, rfc3339};
 use crate::daemon::Daemon;
 
@@ -173,8 +173,10 @@ impl Format {
             match self {
                 Self::Text => text.push_str(&log.text),
                 Self::Json => {
-                    let line = json!({ "server": &*server, "at": rfc3339(log.at), "line": log.text });
-                    text.push_str(&line.to_string());
+                    let (server, at) = (Some(server.to_string()), Some(rfc3339(log.at)));
+                    let line = api::LogLine { server, at, line: log.text };
+                    // Strings alone: nothing in it can't be written.
+                    text.push_str(&serde_json::to_string(&line).unwrap_or_default());
                 }
             }
             text.push('\n');

@@ -6,7 +6,6 @@ mod budgets;
 mod call;
 mod config;
 mod logs;
-mod observed;
 mod offers;
 mod own;
 mod pins;
@@ -24,53 +23,55 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use ostler_core::error::CallError;
 use ostler_gateway::Refusal;
 use serde::Serialize;
-use serde_json::json;
 
 use self::query::Query;
-pub(crate) use self::tokens::Used;
 use super::{Daemon, door};
+use crate::api::{ErrorBody, ErrorResponse, OPENAPI, Version};
 use crate::proof;
-use crate::told::{Failed, Told};
 
-/// The description of this API, which a test compares with the routes.
-const OPENAPI: &str = include_str!("../../../openapi.json");
+/// Returns every path with its handler.
+fn routes() -> Vec<(&'static str, MethodRouter<Arc<Daemon>>)> {
+    vec![
+        ("/api/v1/version", get(version)),
+        ("/api/v1/daemon", get(own::show)),
+        ("/api/v1/shutdown", post(own::shut_down)),
+        ("/api/v1/openapi.json", get(openapi)),
+        ("/api/v1/servers", get(servers::list)),
+        ("/api/v1/servers/{name}", get(servers::one)),
+        ("/api/v1/servers/{name}/card", get(servers::card)),
+        ("/api/v1/servers/{name}/start", post(servers::start)),
+        ("/api/v1/servers/{name}/stop", post(servers::stop)),
+        ("/api/v1/servers/{name}/reload", post(servers::reload)),
+        ("/api/v1/servers/{name}/logs", get(logs::read)),
+        ("/api/v1/logs", get(logs::read_all)),
+        ("/api/v1/tools", get(tools::list)),
+        ("/api/v1/definitions", get(pins::definitions)),
+        ("/api/v1/pins", get(pins::show)),
+        ("/api/v1/pins/reload", post(pins::reload)),
+        ("/api/v1/prompts", get(offers::prompts)),
+        ("/api/v1/resources", get(offers::resources)),
+        ("/api/v1/resource-templates", get(offers::templates)),
+        ("/api/v1/call", post(call::call)),
+        ("/api/v1/budgets", get(budgets::show)),
+        ("/api/v1/relay", get(relay::show)),
+        ("/api/v1/config", get(config::show)),
+        ("/api/v1/config/reload", post(config::reload)),
+        ("/api/v1/tokens", get(tokens::list)),
+        ("/api/v1/tokens/reload", post(tokens::reload)),
+        ("/api/v1/audit", get(audit::read)),
+        ("/api/v1/attach", get(attach::attach)),
+        (proof::PATH, get(prove)),
+    ]
+}
 
-/// Every route, behind the door.
+/// Makes the router of all paths, behind the checks.
 pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
     let guarded = middleware::from_fn_with_state(Arc::clone(daemon), let_in);
-    let routes = Router::new()
-        .route("/api/v1/version", get(version))
-        .route("/api/v1/daemon", get(own::show))
-        .route("/api/v1/shutdown", post(own::shut_down))
-        .route("/api/v1/openapi.json", get(openapi))
-        .route("/api/v1/servers", get(servers::list))
-        .route("/api/v1/servers/{name}", get(servers::one))
-        .route("/api/v1/servers/{name}/start", post(servers::start))
-        .route("/api/v1/servers/{name}/stop", post(servers::stop))
-        .route("/api/v1/servers/{name}/reload", post(servers::reload))
-        .route("/api/v1/servers/{name}/logs", get(logs::read))
-        .route("/api/v1/logs", get(logs::read_all))
-        .route("/api/v1/tools", get(tools::list))
-        .route("/api/v1/definitions", get(pins::definitions))
-        .route("/api/v1/pins", get(pins::show))
-        .route("/api/v1/pins/reload", post(pins::reload))
-        .route("/api/v1/prompts", get(offers::prompts))
-        .route("/api/v1/resources", get(offers::resources))
-        .route("/api/v1/resource-templates", get(offers::templates))
-        .route("/api/v1/call", post(call::call))
-        .route("/api/v1/budgets", get(budgets::show))
-        .route("/api/v1/relay", get(relay::show))
-        .route("/api/v1/config", get(config::show))
-        .route("/api/v1/config/reload", post(config::reload))
-        .route("/api/v1/tokens", get(tokens::list))
-        .route("/api/v1/tokens/reload", post(tokens::reload))
-        .route("/api/v1/audit", get(audit::read))
-        .route("/api/v1/attach", get(attach::attach))
-        .route(proof::PATH, get(prove));
+    let routes = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }
 
@@ -93,8 +94,8 @@ async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next)
 
 async fn version(State(daemon): State<Arc<Daemon>>) -> Response {
     let audit = audit::state_of(&daemon);
-    let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
-    reply(StatusCode::OK, &json!({ "version": version, "pid": pid, "audit": audit }))
+    let (version, pid) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
+    reply(StatusCode::OK, &Version { version, pid, audit: Some(audit) })
 }
 
 async fn prove(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
@@ -129,7 +130,7 @@ fn reply_with(status: StatusCode, body: Body) -> Response {
 
 /// An error that is no call's.
 fn refuse(status: StatusCode, code: &str, what: &str) -> Response {
-    let mut response = reply(status, &json!({ "error": { "code": code, "message": what } }));
+    let mut response = reply(status, &ErrorResponse { error: ErrorBody::new(code, what) });
     response.extensions_mut().insert(Refusal(what.into()));
     response
 }
@@ -147,9 +148,29 @@ fn fail(error: &CallError) -> Response {
         CallError::OverBudget { .. } => StatusCode::TOO_MANY_REQUESTS,
         CallError::Unavailable(_) | CallError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
         CallError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
-        CallError::OutcomeUnknown { .. } | CallError::UpstreamProtocol { .. } | CallError::Rpc(_) => {
-            StatusCode::BAD_GATEWAY
-        }
+        CallError::OutcomeUnknown { .. }
+        | CallError::UpstreamProtocol { .. }
+        | CallError::CardUnreadable { .. }
+        | CallError::Rpc(_) => StatusCode::BAD_GATEWAY,
     };
-    reply(status, &Failed { error: Told::from(error) })
+    reply(status, &ErrorResponse { error: ErrorBody::from(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_path_is_described_and_every_described_path_is_there() {
+        let described: Value = serde_json::from_str(OPENAPI).unwrap();
+        let described = described["paths"].as_object().unwrap().keys();
+        let described: BTreeSet<&str> =
+            described.map(String::as_str).filter(|path| path.starts_with("/api/")).collect();
+        let routed: BTreeSet<&str> = routes().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(described, routed);
+    }
 }

@@ -5,41 +5,14 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use ostler_core::name::ServerName;
 use ostler_host::{Kind, Scope, ServerListing};
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::query::Query;
 use super::{fail, reply};
+use crate::api::{ErrorBody, Offer, Offers, ServerError};
 use crate::daemon::Daemon;
 use crate::reach::LIST_PATIENCE;
-use crate::told::Told;
 use crate::workspace;
-
-#[derive(Serialize)]
-struct Listing<'a> {
-    /// Every server that was asked.
-    servers: Vec<&'a ServerName>,
-    items: Vec<Entry<'a>>,
-    errors: Vec<Broken>,
-}
-
-#[derive(Serialize)]
-struct Entry<'a> {
-    server: &'a ServerName,
-    /// The server's own name for it, or its URI.
-    name: &'a str,
-    /// As the server wrote it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    definition: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct Broken {
-    server: ServerName,
-    error: Told,
-}
 
 pub(super) async fn prompts(
     State(daemon): State<Arc<Daemon>>,
@@ -80,26 +53,26 @@ async fn list(daemon: &Daemon, headers: &HeaderMap, RawQuery(query): &RawQuery, 
         }
     };
     let failed = listings.iter().filter_map(|listing| {
-        let error = Told::from(listing.error.as_ref()?);
-        Some(Broken { server: listing.server.clone(), error })
+        let error = ErrorBody::from(listing.error.as_ref()?);
+        Some(ServerError { server: listing.server.clone(), error })
     });
     let names = named.clone().map_or_else(|| daemon.roster.names(), |server| vec![server]);
     let refused = names.into_iter().filter_map(|server| {
-        let error = Told::from(&daemon.roster.refusal(server.as_str())?);
-        Some(Broken { server, error })
+        let error = ErrorBody::from(&daemon.roster.refusal(server.as_str())?);
+        Some(ServerError { server, error })
     });
-    let listing = Listing {
-        servers: listings.iter().map(|listing| &listing.server).collect(),
+    let listing = Offers {
+        servers: listings.iter().map(|listing| listing.server.clone()).collect(),
         items: listings.iter().flat_map(entries).collect(),
         errors: failed.chain(refused).collect(),
     };
     reply(StatusCode::OK, &listing)
 }
 
-fn entries(listing: &ServerListing) -> impl Iterator<Item = Entry<'_>> {
-    listing.items.iter().map(|listed| Entry {
-        server: &listing.server,
-        name: &listed.item.name,
+fn entries(listing: &ServerListing) -> impl Iterator<Item = Offer> {
+    listing.items.iter().map(|listed| Offer {
+        server: listing.server.clone(),
+        name: listed.item.name.to_string(),
         definition: serde_json::from_slice(&listed.item.definition).ok(),
     })
 }

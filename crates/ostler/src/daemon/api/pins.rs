@@ -1,6 +1,5 @@
 //! Pins: what is approved, what differs from it, and every definition as it is.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
@@ -10,79 +9,16 @@ use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{DifferenceKind, LockedServer, Section, compare};
-use ostler_host::Definitions;
-use serde::Serialize;
-use serde_json::json;
-use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::query::Query;
 use super::{fail, refuse, reply};
+use crate::api::{
+    Confirmation, Definition, Definitions, ErrorBody, PinnedServer, Pins, Repeated, ServerDefinitions,
+    ServerError,
+};
 use crate::daemon::Daemon;
 use crate::pins;
-use crate::told::Told;
-
-#[derive(Serialize)]
-struct Shown {
-    /// The lock file; null for the built-in server.
-    file: Option<PathBuf>,
-    /// What happens to tools that are not approved; `off` without a lock file.
-    mode: &'static str,
-    /// Why the lock file on disk is not in force.
-    error: Option<String>,
-    /// Recognizes the lock that is in force; null without one.
-    sha256: Option<String>,
-    /// The lock file on disk is another one, and waits for `POST /api/v1/config/reload`.
-    pending: bool,
-    servers: Vec<Compared>,
-}
-
-/// What is known of a server, beside what was approved of it.
-#[derive(Serialize)]
-struct Compared {
-    server: ServerName,
-    /// Approved tools.
-    pinned: usize,
-    /// Whether any list of it is known yet.
-    seen: bool,
-    changed: Vec<String>,
-    new: Vec<String>,
-    removed: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Listing {
-    servers: Vec<Whole>,
-    errors: Vec<Unlisted>,
-}
-
-#[derive(Serialize)]
-struct Whole {
-    server: ServerName,
-    items: Vec<Item>,
-    /// Items that the server lists more than once.
-    repeated: Vec<Repeated>,
-}
-
-#[derive(Serialize)]
-struct Repeated {
-    section: &'static str,
-    name: String,
-}
-
-#[derive(Serialize)]
-struct Item {
-    section: &'static str,
-    name: String,
-    /// As the server wrote it.
-    definition: Box<RawValue>,
-}
-
-#[derive(Serialize)]
-struct Unlisted {
-    server: ServerName,
-    error: Told,
-}
 
 /// What differs, as far as is known; nobody is asked.
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
@@ -95,9 +31,9 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
         true => daemon.roster.pinned_names().into_iter().map(|server| daemon.compare(server)).collect(),
         false => Vec::new(),
     };
-    let shown = Shown {
+    let shown = Pins {
         file: daemon.roster.file.as_deref().map(pins::file::beside),
-        mode: if is_locked { word(mode) } else { "off" },
+        mode: if is_locked { mode } else { PinMode::Off },
         error,
         sha256,
         pending: daemon.roster.is_lock_pending(),
@@ -110,7 +46,7 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
 pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let wanted = Query(query.as_deref().unwrap_or_default()).get("sha256");
     match daemon.reload_pins(wanted).await {
-        Ok(true) => reply(StatusCode::OK, &json!({ "ok": true })),
+        Ok(true) => reply(StatusCode::OK, &Confirmation { ok: true }),
         Ok(false) => {
             let what = "the lock file has changed since it was written; look at it, then run `ostler reload`";
             refuse(StatusCode::CONFLICT, "other-lock", what)
@@ -144,11 +80,11 @@ pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(quer
             (server, found)
         });
     }
-    let mut listing = Listing { servers: Vec::new(), errors: Vec::new() };
+    let mut listing = Definitions { servers: Vec::new(), errors: Vec::new() };
     for (server, found) in asking.join_all().await {
         match found {
-            Ok(found) => listing.servers.push(Whole::of(found)),
-            Err(error) => listing.errors.push(Unlisted { server, error: Told::from(&error) }),
+            Ok(found) => listing.servers.push(defined(found)),
+            Err(error) => listing.errors.push(ServerError { server, error: ErrorBody::from(&error) }),
         }
     }
     listing.servers.sort_by(|a, b| a.server.cmp(&b.server));
@@ -156,25 +92,22 @@ pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(quer
     reply(StatusCode::OK, &listing)
 }
 
-impl Whole {
-    fn of(found: Definitions) -> Self {
-        let item = |(section, name, definition): (Section, &str, &[u8])| {
-            let definition = serde_json::from_slice(definition).ok()?;
-            Some(Item { section: section.key(), name: name.to_owned(), definition })
-        };
-        let items = found.items().filter_map(item).collect();
-        let repeated = found.repeated.into_iter();
-        let repeated = repeated.map(|(section, name)| Repeated { section: section.key(), name }).collect();
-        Self { server: found.server, items, repeated }
-    }
+fn defined(found: ostler_host::Definitions) -> ServerDefinitions {
+    let item = |(section, name, definition): (Section, &str, &[u8])| {
+        let definition = serde_json::from_slice(definition).ok()?;
+        Some(Definition { section, name: name.to_owned(), definition })
+    };
+    let items = found.items().filter_map(item).collect();
+    let repeated = found.repeated.into_iter().map(|(section, name)| Repeated { section, name }).collect();
+    ServerDefinitions { server: found.server, items, repeated }
 }
 
 impl Daemon {
-    fn compare(&self, server: ServerName) -> Compared {
+    fn compare(&self, server: ServerName) -> PinnedServer {
         let locked = self.roster.with_lock(|lock, _| lock?.servers.get(&server).cloned());
         let pinned = locked.as_ref().map_or(0, |locked: &LockedServer| locked.pins().count());
         let known = self.host.known_definitions(server.as_str()).ok().flatten();
-        let mut compared = Compared {
+        let mut compared = PinnedServer {
             server,
             pinned,
             seen: known.is_some(),
@@ -208,13 +141,5 @@ fn short(section: Section, name: &str) -> String {
     match section {
         Section::Tools | Section::Instructions => name.to_owned(),
         _ => format!("{}:{name}", section.noun()),
-    }
-}
-
-fn word(mode: PinMode) -> &'static str {
-    match mode {
-        PinMode::Enforce => "enforce",
-        PinMode::Warn => "warn",
-        PinMode::Off => "off",
     }
 }

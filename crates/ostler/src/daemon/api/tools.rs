@@ -8,41 +8,13 @@ use axum::response::Response;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{Caller, Discovered};
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::query::Query;
 use super::{fail, reply};
+use crate::api::{ErrorBody, ServerError, Tool, Tools};
 use crate::command::tools::name;
 use crate::daemon::Daemon;
-use crate::told::Told;
 use crate::workspace;
-
-#[derive(Serialize)]
-struct Listing<'a> {
-    /// Every server that was asked.
-    servers: Vec<&'a ServerName>,
-    tools: Vec<Entry<'a>>,
-    errors: Vec<Broken<'a>>,
-}
-
-#[derive(Serialize)]
-struct Entry<'a> {
-    /// As clients of all servers see it.
-    name: String,
-    server: &'a ServerName,
-    /// As the server calls it.
-    tool: &'a str,
-    /// As the server wrote it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    definition: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct Broken<'a> {
-    server: &'a ServerName,
-    error: Told,
-}
 
 pub(super) async fn list(
     State(daemon): State<Arc<Daemon>>,
@@ -96,19 +68,19 @@ impl Daemon {
     }
 }
 
-fn describe(found: &[Discovered], is_full: bool) -> Listing<'_> {
-    let entries = name(found).into_iter().map(|(name, tool)| Entry {
+fn describe(found: &[Discovered], is_full: bool) -> Tools {
+    let entries = name(found).into_iter().map(|(name, tool)| Tool {
         name,
-        server: &tool.server,
-        tool: &tool.tool.name,
+        server: tool.server.clone(),
+        tool: tool.tool.name.clone(),
         definition: is_full.then(|| serde_json::from_slice(&tool.tool.definition).ok()).flatten(),
     });
     let broken = found.iter().filter_map(|one| {
-        let error = Told::from(one.tools.as_ref().err()?);
-        Some(Broken { server: &one.server, error })
+        let error = ErrorBody::from(one.tools.as_ref().err()?);
+        Some(ServerError { server: one.server.clone(), error })
     });
-    Listing {
-        servers: found.iter().map(|one| &one.server).collect(),
+    Tools {
+        servers: found.iter().map(|one| one.server.clone()).collect(),
         tools: entries.collect(),
         errors: broken.collect(),
     }

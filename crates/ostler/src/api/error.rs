@@ -1,4 +1,4 @@
-//! An error as it travels between the daemon and the command line.
+//! Errors of the admin API.
 //!
 //! The command line says what the daemon would have said in its place, so the
 //! error that arrives is the one that left, variant and all.
@@ -10,14 +10,13 @@ use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
 use ostler_core::schema::Mistake;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// An error as JSON: its stable code, words for people, and what a [`CallError`]
-/// is made of.
+/// An error: its stable code, words for people, and the parts of the error itself.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Told {
+pub(crate) struct ErrorBody {
     /// The stable name of the error.
     pub(crate) code: String,
     /// What happened.
@@ -42,7 +41,7 @@ pub(crate) struct Told {
     state: Option<String>,
     /// What became of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    delivery: Option<String>,
+    delivery: Option<Delivery>,
     /// When trying again makes sense.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
@@ -69,13 +68,15 @@ pub(crate) struct Told {
     mistakes: Vec<Mistake>,
     /// The server's own JSON-RPC error, byte for byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
     rpc: Option<Box<RawValue>>,
 }
 
 /// The shape of every error: of the admin API, and of commands with `--json`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Failed {
-    pub(crate) error: Told,
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ErrorResponse {
+    pub(crate) error: ErrorBody,
 }
 
 /// Every state that keeps a server from being called.
@@ -94,11 +95,7 @@ const STATES: [UnavailableState; 12] = [
     UnavailableState::Disabled,
 ];
 
-/// Everything that can become of a request.
-const DELIVERIES: [Delivery; 4] =
-    [Delivery::NotSent, Delivery::Rejected, Delivery::Unknown, Delivery::Answered];
-
-impl From<&CallError> for Told {
+impl From<&CallError> for ErrorBody {
     fn from(error: &CallError) -> Self {
         let mut told = Self {
             code: error.code().to_owned(),
@@ -106,7 +103,7 @@ impl From<&CallError> for Told {
             cause: error.cause(),
             hint: error.hint(),
             server: error.server().map(ToString::to_string),
-            delivery: error.delivery().map(word),
+            delivery: error.delivery(),
             retry_after_ms: error.retry_after().map(millis),
             ..Self::default()
         };
@@ -137,13 +134,18 @@ impl From<&CallError> for Told {
             }
             CallError::Rpc(answer) => told.rpc = serde_json::from_slice(&answer.raw).ok(),
             CallError::OverBudget { of, .. } => told.subject = Some(of.as_str().to_owned()),
-            CallError::UpstreamProtocol { .. } => {}
+            CallError::UpstreamProtocol { .. } | CallError::CardUnreadable { .. } => {}
         }
         told
     }
 }
 
-impl Told {
+impl ErrorBody {
+    /// Makes an error that no call had.
+    pub(crate) fn new(code: &str, message: &str) -> Self {
+        Self { code: code.to_owned(), message: message.to_owned(), ..Self::default() }
+    }
+
     /// The error that was told; `None` if this version does not know it.
     pub(crate) fn error(self) -> Option<CallError> {
         let server = self.server.as_deref().and_then(|name| ServerName::new(name).ok());
@@ -169,21 +171,20 @@ impl Told {
                 Unavailable { server: server?, state, cause, action, remedy, retry_after }.into()
             }
             "outcome-unknown" => CallError::OutcomeUnknown { server: server?, tool: self.tool, cause },
-            "timed-out" => {
-                let told = self.delivery?;
-                let delivery = DELIVERIES.into_iter().find(|delivery| word(*delivery) == told)?;
-                CallError::TimedOut {
-                    server: server?,
-                    after: Duration::from_millis(self.after_ms?),
-                    delivery,
-                }
-            }
+            "timed-out" => CallError::TimedOut {
+                server: server?,
+                after: Duration::from_millis(self.after_ms?),
+                delivery: self.delivery?,
+            },
             "overloaded" => CallError::Overloaded { what: self.subject?, retry_after: retry_after? },
             "definition-changed" => CallError::DefinitionChanged { server: server?, tool: self.tool? },
             "invalid-arguments" => {
                 CallError::InvalidArguments { server: server?, tool: self.tool?, mistakes: self.mistakes }
             }
             "upstream-protocol" => CallError::UpstreamProtocol { server: server?, detail: cause },
+            "card-unreadable" => {
+                CallError::CardUnreadable { server: server?, why: cause, hint: self.hint.unwrap_or_default() }
+            }
             "upstream-error" => CallError::Rpc(answer(server?, &self.rpc?)?),
             "invalid-argument" => {
                 CallError::Invalid { what: self.subject?, hint: self.hint.unwrap_or_default() }
@@ -204,14 +205,6 @@ fn answer(server: ServerName, raw: &RawValue) -> Option<RpcAnswer> {
     Some(RpcAnswer { server, code, message, raw: bytes::Bytes::copy_from_slice(raw.get().as_bytes()) })
 }
 
-fn word(delivery: Delivery) -> String {
-    match serde_json::to_value(delivery) {
-        Ok(Value::String(word)) => word,
-        // A word becomes a string; no other shape is possible.
-        _ => String::new(),
-    }
-}
-
 /// Rounded up, so that nobody who waits exactly that long comes too early.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
@@ -220,6 +213,10 @@ fn millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Everything that can become of a request.
+    const DELIVERIES: [Delivery; 4] =
+        [Delivery::NotSent, Delivery::Rejected, Delivery::Unknown, Delivery::Answered];
 
     fn server() -> ServerName {
         ServerName::new("time").unwrap()
@@ -253,6 +250,7 @@ mod tests {
                 mistakes: vec![Mistake { path: "/a".into(), problem: "the value is not a number".into() }],
             },
             CallError::UpstreamProtocol { server: server(), detail: "rubbish".into() },
+            CallError::CardUnreadable { server: server(), why: "no card".into(), hint: "h".into() },
             CallError::Invalid { what: "w".into(), hint: "h".into() },
             CallError::Rpc(RpcAnswer {
                 server: server(),
@@ -273,8 +271,8 @@ mod tests {
     #[test]
     fn the_error_that_arrives_says_what_the_one_that_left_said() {
         for error in errors() {
-            let text = serde_json::to_string(&Told::from(&error)).unwrap();
-            let told: Told = serde_json::from_str(&text).unwrap();
+            let text = serde_json::to_string(&ErrorBody::from(&error)).unwrap();
+            let told: ErrorBody = serde_json::from_str(&text).unwrap();
             let arrived = told.error().unwrap_or_else(|| panic!("{text}"));
             assert_eq!(arrived.render(), error.render(), "{text}");
             assert_eq!(arrived.exit_code(), error.exit_code(), "{text}");
@@ -284,7 +282,7 @@ mod tests {
 
     #[test]
     fn an_error_of_another_version_is_not_taken_for_one_of_this() {
-        let told: Told = serde_json::from_str(r#"{"code":"moon-phase","message":"full"}"#).unwrap();
+        let told: ErrorBody = serde_json::from_str(r#"{"code":"moon-phase","message":"full"}"#).unwrap();
         assert!(told.error().is_none());
     }
 }

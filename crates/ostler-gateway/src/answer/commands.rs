@@ -1,0 +1,187 @@
+//! Requests of the program's own commands: results byte for byte as servers sent them, errors with all their parts.
+//!
+//! Only a connection that [`Gateway::serve_commands`] serves has them: whoever serves it has checked that its client is
+//! the operator. `_meta` of a request says what MCP has no word for, and is not passed on:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `dev.ostler/server` | the server, whose own names the request uses; all servers without it, for lists alone |
+//! | `dev.ostler/timeoutMs` | the time that the request has |
+//! | `dev.ostler/elicitation` | whether a person can be asked |
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use memchr::memmem::Finder;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_host::upstream::SharedVoice;
+use ostler_host::{Answer, Kind, Patience, Request, Scope, ServerListing};
+use ostler_wire::{Change, Params};
+
+use super::voice::ClientVoice;
+use crate::commands::{Commands, SharedCommands};
+use crate::exchange::{Client, Exchange, Reply};
+use crate::gateway::Gateway;
+
+const SERVER: &str = "dev.ostler/server";
+const TIMEOUT: &str = "dev.ostler/timeoutMs";
+const ELICITATION: &str = "dev.ostler/elicitation";
+/// Where a list tells its servers, each with the number of its items and its error.
+const SERVERS: &str = "dev.ostler/servers";
+/// Where the text of a result stands that is not on one line.
+const TEXT: &str = "dev.ostler/text";
+
+/// Answers a list or a request to one server; `None` for what is neither.
+pub(crate) async fn answer(
+    gateway: &Gateway,
+    exchange: &mut Exchange,
+    commands: &SharedCommands,
+) -> Option<Reply> {
+    let params = std::mem::take(&mut exchange.params);
+    let result = match exchange.method.as_str() {
+        "tools/call" | "prompts/get" | "resources/read" => {
+            send(gateway, exchange, &**commands, params).await.map(|answer| answer.body)
+        }
+        "tools/list" => list(gateway, exchange, &**commands, (Kind::Tools, &params)).await,
+        "prompts/list" => list(gateway, exchange, &**commands, (Kind::Prompts, &params)).await,
+        "resources/list" => list(gateway, exchange, &**commands, (Kind::Resources, &params)).await,
+        "resources/templates/list" => list(gateway, exchange, &**commands, (Kind::Templates, &params)).await,
+        _ => {
+            exchange.params = params;
+            return None;
+        }
+    };
+    Some(match result {
+        Ok(body) => Reply::Result(on_one_line(body)),
+        Err(error) => Reply::error(error.rpc_code(), &error.to_string(), Some(&commands.error_data(&error))),
+    })
+}
+
+async fn send(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    commands: &dyn Commands,
+    params: Params,
+) -> Result<Answer, CallError> {
+    let server = meta(&params, SERVER).and_then(text).ok_or_else(|| CallError::Invalid {
+        what: format!("`_meta` does not name a server in `{SERVER}`"),
+        hint: "commands of the same version as the daemon name one".into(),
+    })?;
+    if let Some(error) = commands.refusal(&server) {
+        return Err(error);
+    }
+    let timeout = meta(&params, TIMEOUT).and_then(|raw| serde_json::from_slice(raw).ok());
+    let can_answer = meta(&params, ELICITATION).is_some_and(|raw| raw == b"true");
+    let voice = params.progress_token().and_then(|_| ClientVoice::of_command(exchange, &params, can_answer));
+    let mut request = Request::new(&exchange.caller, exchange.method.as_str(), without_meta(params));
+    if let Some(ms) = timeout {
+        request = request.within(Duration::from_millis(ms));
+    }
+    if let (Some(voice), Client::Legacy(session)) = (voice, &exchange.client) {
+        let meta = if can_answer { session.meta() } else { session.meta_without_capabilities() };
+        request = request.with_voice(voice as SharedVoice).from_session(meta);
+    }
+    gateway.0.host.ask(&server, request).await
+}
+
+async fn list(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    commands: &dyn Commands,
+    (kind, params): (Kind, &Params),
+) -> Result<Bytes, CallError> {
+    let named = match meta(params, SERVER).and_then(text) {
+        None => None,
+        Some(name) => Some(commands.server(&exchange.caller, &name)?),
+    };
+    let mut listings = match &named {
+        Some(server) if commands.refusal(server.as_str()).is_some() => Vec::new(),
+        _ => {
+            let scope = named.clone().map_or(Scope::All, Scope::Server);
+            let patience = match kind {
+                Kind::Tools => Patience::UntilListed,
+                _ => Patience::AtMost(commands.list_patience()),
+            };
+            gateway.0.host.list(&exchange.caller, &scope, kind, patience).await
+        }
+    };
+    let refused = named.map_or_else(|| commands.servers(), |server| vec![server]);
+    for server in refused {
+        if let Some(error) = commands.refusal(server.as_str()) {
+            listings.retain(|listing| listing.server != server);
+            listings.push(failed(server, error));
+        }
+    }
+    listings.sort_by(|a, b| a.server.cmp(&b.server));
+    Ok(page(kind, &listings, commands).into())
+}
+
+fn failed(server: ServerName, error: CallError) -> ServerListing {
+    let (items, shadowed, ttl) = (Vec::new(), Vec::new(), Duration::ZERO);
+    ServerListing { server, items, shadowed, error: Some(error), is_known: false, ttl, is_public: false }
+}
+
+/// Writes the items of all servers, one server after the other, and whose they are.
+fn page(kind: Kind, listings: &[ServerListing], commands: &dyn Commands) -> Vec<u8> {
+    let mut out = b"{".to_vec();
+    ostler_wire::push_text(&mut out, kind.member());
+    out.extend_from_slice(b":[");
+    let items = listings.iter().flat_map(|listing| &listing.items);
+    for (at, listed) in items.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(&listed.item.definition);
+    }
+    out.extend_from_slice(b"],\"_meta\":{");
+    ostler_wire::push_text(&mut out, SERVERS);
+    out.extend_from_slice(b":[");
+    for (at, listing) in listings.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"server\":");
+        ostler_wire::push_text(&mut out, listing.server.as_str());
+        out.extend_from_slice(format!(",\"items\":{}", listing.items.len()).as_bytes());
+        if let Some(error) = &listing.error {
+            out.extend_from_slice(b",\"error\":");
+            out.extend_from_slice(&commands.error_data(error));
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}}");
+    out
+}
+
+/// Keeps the bytes of a result that has line breaks between its tokens, which a frame can't have: its text is sent as a
+/// string. So is a result that could be taken for such a one.
+fn on_one_line(body: Bytes) -> Bytes {
+    static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TEXT));
+    if memchr::memchr2(b'\n', b'\r', &body).is_none() && MARK.find(&body).is_none() {
+        return body;
+    }
+    let Ok(text) = std::str::from_utf8(&body) else { return body };
+    let mut out = b"{\"_meta\":{".to_vec();
+    ostler_wire::push_text(&mut out, TEXT);
+    out.push(b':');
+    ostler_wire::push_text(&mut out, text);
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+/// Returns the value of an entry of `_meta`.
+fn meta<'p>(params: &'p Params, key: &str) -> Option<&'p [u8]> {
+    ostler_wire::member(params.meta()?, key)
+}
+
+fn text(raw: &[u8]) -> Option<String> {
+    serde_json::from_slice(raw).ok()
+}
+
+/// Takes `_meta` away: all of it is meant for us.
+fn without_meta(params: Params) -> Params {
+    let edited = ostler_wire::edit(params.raw(), &[("_meta", Change::Remove)]);
+    edited.and_then(|text| Params::parse(text.into()).ok()).unwrap_or(params)
+}

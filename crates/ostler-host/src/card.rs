@@ -1,0 +1,208 @@
+//! Server cards: read on demand, once at a time, and kept as long as their response allows.
+//!
+//! A card is read without starting its server. Nothing depends on it: one that can't be read is an error of the one
+//! who asked, and changes nothing else.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ostler_core::card::{self, CardReport, ServerCard};
+use ostler_core::config::hide_in_address;
+use ostler_core::error::CallError;
+use ostler_core::fault::Span;
+use ostler_core::spec::{Isolation, Transport};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::host::Host;
+use crate::server::Server;
+use crate::upstream::http::{HttpConnector, fetch_card};
+use crate::upstream::stdio::read_file;
+
+/// How long a card may take to be read, redirects included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A card that was read.
+#[derive(Debug, Clone)]
+struct Kept {
+    card: Arc<ServerCard>,
+    source: Arc<str>,
+    read_at: Instant,
+    /// It is read again after that.
+    fresh_until: Instant,
+}
+
+/// What came of reading a card.
+type Outcome = Result<Kept, CallError>;
+
+/// The card of one server.
+#[derive(Debug, Default)]
+pub(crate) struct CardSlot(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last one that was read and may be kept, also when it is not fresh any more.
+    last: Option<Kept>,
+    /// Ends when the reading that is under way does.
+    reading: Option<watch::Receiver<Option<Outcome>>>,
+}
+
+impl CardSlot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Host {
+    /// Reads the card of a server: the file or address of its `card`, or else `server-card` below its `url`. One
+    /// that was read before is kept as long as its response allows. The server is not started for it.
+    pub async fn card(&self, name: &str) -> Result<CardReport, CallError> {
+        let server = self.server(name)?;
+        let mut reading = match self.join_or_begin_card(&server) {
+            Ok(kept) => return Ok(report(&server, &kept)),
+            Err(reading) => reading,
+        };
+        let outcome = reading.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        let ended = || Err(unreadable(&server, "its reading has ended early", "try again"));
+        outcome.unwrap_or_else(ended).map(|kept| report(&server, &kept))
+    }
+
+    /// Returns a card that is fresh, or else the reading that is under way or begins now. It runs in a task of its
+    /// own: whoever began it may leave.
+    fn join_or_begin_card(&self, server: &Arc<Server>) -> Result<Kept, watch::Receiver<Option<Outcome>>> {
+        let mut state = server.card.lock();
+        if let Some(kept) = state.last.as_ref().filter(|kept| Instant::now() < kept.fresh_until) {
+            return Ok(kept.clone());
+        }
+        // The sender of a task that panicked is gone.
+        if let Some(reading) = state.reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
+            return Err(reading.clone());
+        }
+        let (done, reading) = watch::channel(None);
+        state.reading = Some(reading.clone());
+        let (host, server) = (self.clone(), Arc::clone(server));
+        tokio::spawn(async move {
+            let outcome = host.read_card(&server).await;
+            let mut state = server.card.lock();
+            state.reading = None;
+            if let Ok((kept, may_keep)) = &outcome {
+                state.last = may_keep.then(|| kept.clone());
+            }
+            drop(state);
+            done.send_replace(Some(outcome.map(|(kept, _)| kept)));
+        });
+        Err(reading)
+    }
+
+    /// Reads a card; beside it whether it may be kept.
+    async fn read_card(&self, server: &Server) -> Result<(Kept, bool), CallError> {
+        let name = &server.spec.name;
+        let (source, reading) = match (&server.spec.card, &server.spec.transport) {
+            (Some(at), _) if is_address(at) => {
+                (hide_in_address(at), self.fetch_card(server, Some(at.clone())))
+            }
+            (Some(file), _) => return read_card_file(server, file).await,
+            (None, Transport::Http(endpoint)) => {
+                let url = endpoint.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+                (format!("{}/{}", hide_in_address(url), card::PATH), self.fetch_card(server, None))
+            }
+            (None, Transport::Stdio(_)) => {
+                let hint = format!("set `card` of `{name}` to an address or a file");
+                return Err(unreadable(
+                    server,
+                    "a server that is a program has no usual place for one",
+                    &hint,
+                ));
+            }
+        };
+        let hint =
+            format!("set `card` of `{name}` to the address or file of its card; calls do not need one");
+        let fail = |why: String| unreadable(server, &format!("{source}: {why}"), &hint);
+        let (text, life) = match timeout(PATIENCE, reading).await {
+            Ok(read) => read.map_err(fail)?,
+            Err(_) => return Err(fail(format!("it did not come within {}", Span(PATIENCE)))),
+        };
+        // A server may repeat the credentials that it was sent.
+        let text = self.hide_secrets(&text).into_owned();
+        let card = ServerCard::read(text.as_bytes()).map_err(|error| fail(error.to_string()))?;
+        Ok((Kept::new(card, &source, life.unwrap_or_default()), life.is_some()))
+    }
+
+    /// Fetches a card, with the headers of the server where it is at the server's own origin.
+    async fn fetch_card(
+        &self,
+        server: &Server,
+        at: Option<String>,
+    ) -> Result<(String, Option<Duration>), String> {
+        let (veil, via) = (&self.shared().veil, self.via());
+        let own = match &server.spec.transport {
+            Transport::Http(endpoint) => {
+                let identity = self.options().identity.clone();
+                let (veil, via) = (Arc::clone(veil), Arc::clone(via));
+                Some(HttpConnector::new(&server.spec, endpoint.clone(), identity, veil, via))
+            }
+            Transport::Stdio(_) => None,
+        };
+        let fetched = fetch_card(own.as_ref(), at.as_deref(), via).await;
+        fetched.map_err(|kind| veil.over(kind).to_string())
+    }
+
+    /// Returns the last card that was read, without reading one.
+    pub(crate) fn known_card(&self, server: &Server) -> Option<CardReport> {
+        let kept = server.card.lock().last.clone()?;
+        Some(report(server, &kept))
+    }
+}
+
+impl Kept {
+    fn new(card: ServerCard, source: &str, life: Duration) -> Self {
+        let read_at = Instant::now();
+        Self { card: Arc::new(card), source: source.into(), read_at, fresh_until: read_at + life }
+    }
+}
+
+/// Reads a card from a file, which is read whenever it is asked for.
+async fn read_card_file(server: &Server, file: &str) -> Result<(Kept, bool), CallError> {
+    let hint = format!("correct the file, or set `card` of `{}` to another one", server.spec.name);
+    let fail = |why: &str| unreadable(server, &format!("{file}: {why}"), &hint);
+    let path = Path::new(file).to_owned();
+    let reading = tokio::task::spawn_blocking(move || read_file(&path));
+    let text = match timeout(PATIENCE, reading).await {
+        Ok(Ok(text)) => text.map_err(|error| fail(&error.to_string()))?,
+        Ok(Err(error)) => return Err(fail(&error.to_string())),
+        Err(_) => return Err(fail(&format!("it could not be read within {}", Span(PATIENCE)))),
+    };
+    let card = ServerCard::read(text.as_bytes()).map_err(|error| fail(&error.to_string()))?;
+    Ok((Kept::new(card, file, Duration::ZERO), true))
+}
+
+fn is_address(text: &str) -> bool {
+    text.starts_with("https://") || text.starts_with("http://")
+}
+
+/// Describes a card, compared with the server if that runs for all callers.
+fn report(server: &Server, kept: &Kept) -> CardReport {
+    let is_shared = server.spec.isolation == Isolation::Shared;
+    let live = server.slots().iter().filter(|_| is_shared).find_map(|slot| slot.desk().live.clone());
+    let url = match &server.spec.transport {
+        Transport::Http(endpoint) => Some(endpoint.url.as_str()).filter(|url| !url.contains("${")),
+        Transport::Stdio(_) => None,
+    };
+    let differences = live.as_ref().map(|live| {
+        let hello = live.session.hello();
+        kept.card.differences(hello.server.as_deref(), &hello.version, url)
+    });
+    CardReport {
+        server: server.spec.name.clone(),
+        source: kept.source.to_string(),
+        seconds_ago: kept.read_at.elapsed().as_secs(),
+        compared: live.is_some(),
+        differences: differences.unwrap_or_default(),
+        card: ServerCard::clone(&kept.card),
+    }
+}
+
+fn unreadable(server: &Server, why: &str, hint: &str) -> CallError {
+    CallError::CardUnreadable { server: server.spec.name.clone(), why: why.into(), hint: hint.into() }
+}

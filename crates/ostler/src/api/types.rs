@@ -1,0 +1,352 @@
+//! Answers of the admin API.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ostler_core::config::{PinMode, Plan, Problem};
+use ostler_core::name::ServerName;
+use ostler_core::pins::Section;
+use ostler_core::status::ServerStatus;
+use ostler_host::BudgetStatus;
+use ostler_relay::service::ServiceStatus;
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::ErrorBody;
+use crate::audit::query::Event;
+use crate::command::list::Entry;
+
+/// Confirmation of something that has no other answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Confirmation {
+    pub(crate) ok: bool,
+}
+
+/// Readiness of the servers that should be up.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Readiness {
+    pub(crate) ready: bool,
+    /// Servers that have neither come up nor failed.
+    pub(crate) waiting: usize,
+}
+
+/// Version and process of a daemon.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Version {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    /// Absent from a daemon of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) audit: Option<AuditState>,
+}
+
+/// State of writing the audit.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct AuditState {
+    /// Whether anything is written.
+    #[serde(default)]
+    pub(crate) enabled: bool,
+    /// Why nothing can be written now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trouble: Option<String>,
+    /// Rows that this daemon has dropped.
+    pub(crate) lost: u64,
+}
+
+/// The newest rows of the audit that fit a query, oldest first.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct AuditPage {
+    pub(crate) events: Vec<Event>,
+    pub(crate) state: AuditState,
+}
+
+/// All servers, in the order of the config.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Servers {
+    pub(crate) servers: Vec<Server>,
+}
+
+/// One server: the fields of `ostler status --json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Server {
+    #[serde(flatten)]
+    pub(crate) status: ServerStatus,
+    /// Why the host does not take the server at all.
+    pub(crate) error: Option<ErrorBody>,
+}
+
+/// A server that could not be asked or changed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ServerError {
+    pub(crate) server: ServerName,
+    pub(crate) error: ErrorBody,
+}
+
+/// Tools of all servers, or of one.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Tools {
+    /// Every server that was asked.
+    pub(crate) servers: Vec<ServerName>,
+    pub(crate) tools: Vec<Tool>,
+    pub(crate) errors: Vec<ServerError>,
+}
+
+/// One tool.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Tool {
+    /// As clients of all servers see it.
+    pub(crate) name: String,
+    pub(crate) server: ServerName,
+    /// As the server calls it.
+    pub(crate) tool: String,
+    /// As the server wrote it; only with `full`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
+    pub(crate) definition: Option<Box<RawValue>>,
+}
+
+/// Prompts, resources or templates of resources of all servers, or of one.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Offers {
+    /// Every server that was asked.
+    pub(crate) servers: Vec<ServerName>,
+    pub(crate) items: Vec<Offer>,
+    pub(crate) errors: Vec<ServerError>,
+}
+
+/// A prompt, a resource or a template of resources.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Offer {
+    pub(crate) server: ServerName,
+    /// The server's own name for it, or its URI.
+    pub(crate) name: String,
+    /// As the server wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
+    pub(crate) definition: Option<Box<RawValue>>,
+}
+
+/// Everything that servers define, asked for now.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Definitions {
+    pub(crate) servers: Vec<ServerDefinitions>,
+    pub(crate) errors: Vec<ServerError>,
+}
+
+/// Everything that a server defines.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ServerDefinitions {
+    pub(crate) server: ServerName,
+    pub(crate) items: Vec<Definition>,
+    /// Items that the server lists more than once.
+    pub(crate) repeated: Vec<Repeated>,
+}
+
+/// One definition.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Definition {
+    pub(crate) section: Section,
+    /// As the server calls it.
+    pub(crate) name: String,
+    /// As the server wrote it.
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
+    pub(crate) definition: Box<RawValue>,
+}
+
+/// An item that a server lists more than once.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Repeated {
+    pub(crate) section: Section,
+    pub(crate) name: String,
+}
+
+/// The lock file, and what differs from it as far as it is known.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Pins {
+    /// The lock file; null for the built-in server.
+    pub(crate) file: Option<PathBuf>,
+    /// What happens to tools that are not approved; `off` without a lock file.
+    pub(crate) mode: PinMode,
+    /// Why the lock file on disk is not in force.
+    pub(crate) error: Option<String>,
+    /// Recognizes the lock that is in force; null without one.
+    pub(crate) sha256: Option<String>,
+    /// The lock file on disk is another one, and waits for `POST /api/v1/config/reload`.
+    pub(crate) pending: bool,
+    pub(crate) servers: Vec<PinnedServer>,
+}
+
+/// A server beside what was approved of it.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct PinnedServer {
+    pub(crate) server: ServerName,
+    /// Approved tools.
+    pub(crate) pinned: usize,
+    /// Whether any list of it is known yet.
+    pub(crate) seen: bool,
+    pub(crate) changed: Vec<String>,
+    pub(crate) new: Vec<String>,
+    pub(crate) removed: Vec<String>,
+}
+
+/// Use of the budgets of roles, and of tokens that have made calls lately.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Budgets {
+    pub(crate) budgets: Vec<BudgetStatus>,
+    /// Whether a restart would keep what was charged.
+    pub(crate) kept: bool,
+}
+
+/// State of the service for workers elsewhere.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Relay {
+    /// Null where the config has none.
+    pub(crate) relay: Option<ServiceStatus>,
+}
+
+/// The config as it is applied.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct AppliedConfig {
+    /// The main file; null for the built-in server.
+    pub(crate) file: Option<PathBuf>,
+    /// Whether an edit applies by itself.
+    pub(crate) watch: bool,
+    /// The entries of `ostler list --json`.
+    pub(crate) servers: Vec<Entry>,
+    /// Warnings.
+    pub(crate) problems: Vec<Problem>,
+    /// What became of the last change; null if there was none.
+    pub(crate) last_change: Option<Reload>,
+}
+
+/// A change of the config, and what became of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Reload {
+    /// When, in seconds since 1970.
+    pub(crate) at: u64,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+}
+
+impl Reload {
+    /// Makes the record of a change that came to its end now.
+    pub(crate) fn now(outcome: Outcome) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Self { at, outcome }
+    }
+}
+
+/// Outcome of a change of the config.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub(crate) enum Outcome {
+    /// It was applied, except for what failed.
+    Applied {
+        /// What it came to.
+        plan: Plan,
+        /// Servers that could not be changed as the plan says; they stay as they were.
+        failed: Vec<ServerError>,
+        /// What became of the lock file.
+        lock: LockChange,
+    },
+    /// The config can't be used, so nothing was changed.
+    Broken {
+        /// What is wrong with it.
+        problems: Vec<Problem>,
+    },
+    /// The config can't be read, so nothing was changed.
+    Unreadable {
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
+    },
+    /// The config runs or contacts something that needs consent, so nothing was changed.
+    Untrusted {
+        /// The main file.
+        file: PathBuf,
+    },
+}
+
+impl Outcome {
+    /// Returns whether the config before it stays in force.
+    pub(crate) fn is_refused(&self) -> bool {
+        !matches!(self, Self::Applied { .. })
+    }
+}
+
+/// What an operator's request made of the lock file on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LockChange {
+    /// It is the one in force, or was not to be taken up.
+    Unchanged,
+    /// It is in force now.
+    TakenUp,
+    /// There is none any more, so nothing is pinned.
+    Gone,
+    /// It can't be used; the one before stays in force.
+    Unusable,
+}
+
+/// Times at which the tokens of callers were last used, by name.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Tokens {
+    pub(crate) tokens: Vec<TokenUse>,
+}
+
+/// Last use of a token.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct TokenUse {
+    pub(crate) name: String,
+    /// In seconds since 1970; null if it was not used.
+    pub(crate) last_used: Option<u64>,
+}
+
+/// Number of tokens that are good.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct TokenCount {
+    pub(crate) tokens: usize,
+}
+
+/// One line of a server's stderr. `ostler logs --own` has lines without a server.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct LogLine {
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(crate) server: Option<String>,
+    /// When the line began, as RFC 3339 has it.
+    #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
+    pub(crate) at: Option<String>,
+    pub(crate) line: String,
+}
