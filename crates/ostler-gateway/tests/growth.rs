@@ -20,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use ostler_core::config::Role;
 use ostler_gateway::{Gateway, GatewayOptions};
 use ostler_host::{Caller, Host, HostOptions, Rules, ServerName, ServerSpec};
-use ostler_testkit::Parrot;
+use ostler_testkit::{Parrot, Reconfigure};
 
 /// Counts what this thread allocates.
 struct Counting;
@@ -96,7 +96,7 @@ impl Endpoint {
         let rule = || Role { allow: vec!["*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
         let others = (1..size.roles).map(|n| (format!("r{n}"), rule()));
         let roles: BTreeMap<String, Role> = others.chain([("local".into(), rule())]).collect();
-        host.set_rules(Rules::of(&roles));
+        host.set_rules(Rules::of(&roles)).await;
         let app = TowerToHyperService::new(Gateway::new(host, GatewayOptions::default()).router());
         // The last tool and the last session: whoever looks one by one has the longest way.
         let mut it = Self { app, session: String::new(), tool: format!("s0__t{}", size.tools - 1) };

@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use ostler_host::{Caller, Host, HostOptions, ServerName, ServerSpec};
+use ostler_host::{Caller, Host, HostOptions, Limits, RoleLimits, ServerName, ServerSpec, Snapshot};
 use serde_json::json;
 
 #[tokio::main(flavor = "current_thread")]
@@ -20,7 +20,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let host = Host::new(HostOptions::default());
     let me = Caller::local().with_budget(5);
-    host.spawn(&me, ServerSpec::stdio(ServerName::new("server")?, command).args(args)).await?;
+    let server = ServerSpec::stdio(ServerName::new("server")?, command).args(args);
+    host.spawn(&me, server.clone()).await?;
+    // A reload: what a config says, at once. The server is the same, so its process stays.
+    let limits =
+        Limits { roles: [("agent".into(), RoleLimits { max_in_flight: Some(8), budget: None })].into() };
+    let applied = host.apply(Snapshot { servers: vec![server], limits, ..host.snapshot() }).await;
+    println!("unchanged {}", applied.unchanged.len());
     for listed in host.tools(&me, "server").await? {
         println!("tool {}", listed.exposed);
     }

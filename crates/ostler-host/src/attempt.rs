@@ -77,7 +77,7 @@ impl Host {
         }
         let caller = request.caller();
         slot.note_user(caller.principal());
-        let is_restricted = || self.is_restricted_at(caller, slot.key.server.as_str());
+        let is_restricted = || self.current_of(request).is_restricted_at(caller, slot.key.server.as_str());
         let has_others = (request.voice.is_some() && is_restricted()).then_some(&slot.has_several_users);
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.

@@ -10,6 +10,7 @@ use ostler_core::policy::Subject;
 use tokio::sync::broadcast;
 
 use crate::host::Host;
+use crate::registry::Current;
 use crate::upstream::Event;
 
 /// Events that a slow listener may be behind before it loses the oldest.
@@ -88,19 +89,23 @@ impl Host {
     /// What servers say from now on. A receiver that falls behind by more than
     /// 1,024 events loses the oldest, and is told so by the channel.
     pub fn events(&self) -> broadcast::Receiver<ServerEvent> {
-        self.shared().bus.events.subscribe()
+        self.bus().events.subscribe()
     }
 
-    /// Whether a caller may hear of an event: it may see the server and use
+    /// Returns whether a caller may hear of an event: it may see the server and use
     /// what the event is about, and the session is everybody's or its own.
     pub fn may_hear(&self, caller: &Caller, event: &ServerEvent) -> bool {
+        self.current().may_hear(caller, event)
+    }
+}
+
+impl Current {
+    fn may_hear(&self, caller: &Caller, event: &ServerEvent) -> bool {
         if !self.may_see(caller, &event.server) || !self.may_hear_of(caller, event) {
             return false;
         }
-        let registry = self.shared().registry.load();
         // Of a server that is gone, whoever could see it may know that it is.
-        registry
-            .get(event.server.as_str())
+        self.server(event.server.as_str())
             .is_none_or(|server| event.partition.is_empty() || *server.partition(caller) == *event.partition)
     }
 
@@ -114,8 +119,7 @@ impl Host {
             Event::Other { method, .. } => about(Subject::Method(method.as_str())),
             // A line of a session that callers share may be about any of them.
             Event::Log(_) => {
-                let registry = self.shared().registry.load();
-                let server = registry.get(event.server.as_str());
+                let server = self.server(event.server.as_str());
                 let is_shared = event.partition.is_empty()
                     || server.is_some_and(|server| server.spec.isolation.has_several_callers());
                 !is_shared || !self.is_restricted_at(caller, event.server.as_str())

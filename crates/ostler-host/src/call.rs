@@ -7,16 +7,21 @@ use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_wire::{ResultHead, ResultKind};
 
+use crate::admission::whose_budget;
 use crate::answer::Answer;
 use crate::catalog::Target;
 use crate::host::Host;
 use crate::lists::Kind;
 use crate::recall::as_told;
 use crate::record::Recording;
+use crate::registry::Current;
 use crate::request::{Arguments, Request};
 use crate::server::Server;
 use crate::server::slot::Slot;
 use crate::tally::InFlight;
+
+/// How often one call goes on to the next server under its name.
+const MAX_REPLACEMENTS: usize = 16;
 
 impl Host {
     /// Calls a tool.
@@ -40,15 +45,63 @@ impl Host {
         let Target { request, server, slot, rule } = self.rejudge(target)?;
         let mut recording = Recording::begin(&request, self.recorder());
         recording.denied(rule);
-        self.record_room().await;
-        let result = self.walk(&server, &slot, &request, &mut recording).await;
+        self.shared().telemetry.record_room().await;
+        let mut result = self.walk(&server, &slot, &request, &mut recording).await;
+        if self.is_for_next(&server, &request, &result) {
+            result = Box::pin(self.walk_on(&request, server, &mut recording)).await;
+        }
         let result = result
             .map(|answer| self.seal_answer(&request, answer))
             .map_err(|error| self.hide_missing(&request, error));
         recording.end(&result);
         result
             .map(|answer| self.without_advice(&request, answer))
-            .map_err(|error| self.without_details(request.caller(), error))
+            .map_err(|error| self.current_of(&request).without_details(request.caller(), error))
+    }
+
+    /// Sends a request to the server that has taken the place of its own. No byte of it has left.
+    async fn walk_on(
+        &self,
+        request: &Request<'_>,
+        mut before: Arc<Server>,
+        recording: &mut Recording<'_, '_>,
+    ) -> Result<Answer, CallError> {
+        let mut replacement = 0;
+        loop {
+            replacement += 1;
+            let mut request = request.clone().judged_by(&self.current());
+            let (server, slot, rule) = match self.judge_opened(&mut request) {
+                Ok(judged) => judged,
+                Err((error, rule)) => {
+                    recording.denied(rule);
+                    return Err(error);
+                }
+            };
+            recording.denied(rule);
+            let result = self.walk(&server, &slot, &request, recording).await;
+            if Arc::ptr_eq(&before, &server)
+                || replacement >= MAX_REPLACEMENTS
+                || !self.is_for_next(&server, &request, &result)
+            {
+                return result;
+            }
+            before = server;
+        }
+    }
+
+    /// Returns whether a request was not sent because its server lost its place to another one meanwhile.
+    fn is_for_next(
+        &self,
+        server: &Arc<Server>,
+        request: &Request<'_>,
+        result: &Result<Answer, CallError>,
+    ) -> bool {
+        let is_unsent = matches!(result, Err(error @ CallError::Unavailable(_)) if has_not_left(error));
+        let current = self.current();
+        is_unsent
+            && !request.params.is_continuation()
+            && !current.holds(server)
+            && current.server(server.spec.name.as_str()).is_some()
     }
 
     async fn walk(
@@ -58,18 +111,20 @@ impl Host {
         request: &Request<'_>,
         recording: &mut Recording<'_, '_>,
     ) -> Result<Answer, CallError> {
-        let charge = self
-            .charge(request)
-            .inspect_err(|error| recording.detail(|| self.whose_budget(request, error)))?;
+        let (current, admission) = (self.current_of(request), &self.shared().admission);
+        let limits = &current.limits;
+        let charge = admission
+            .charge(limits, request)
+            .inspect_err(|error| recording.detail(|| whose_budget(limits, request.caller(), error)))?;
         if let Some(answer) = self.recall(slot, request) {
             return Ok(answer);
         }
-        let result = self.reach(server, slot, request).await;
+        let result = self.reach(server, slot, request, &current).await;
         if let Err(error @ CallError::InvalidArguments { .. }) = &result {
             recording.detail(|| error.cause().unwrap_or_default());
         }
         if result.as_ref().is_err_and(has_not_left) {
-            self.refund(request.caller(), charge);
+            admission.refund(request.caller(), charge);
         }
         result
     }
@@ -80,13 +135,15 @@ impl Host {
         server: &Server,
         slot: &Arc<Slot>,
         request: &Request<'_>,
+        current: &Current,
     ) -> Result<Answer, CallError> {
-        let in_flight = self.count_in(request.caller(), request.errand())?;
+        let in_flight =
+            self.shared().admission.count_in(&current.limits, request.caller(), request.errand())?;
         let known = slot.known_to(request.caller(), Kind::Tools);
         if !self.exists(slot, request).await? {
             return Err(self.unknown(request, server, known.as_deref()));
         }
-        if self.is_restricted(request.caller()) {
+        if current.is_restricted(request.caller()) {
             Box::pin(self.check_listed(slot, request)).await?;
         }
         self.check_arguments(slot, request).await?;

@@ -135,7 +135,7 @@ impl Host {
         server: &Server,
         at: Option<String>,
     ) -> Result<(String, Option<Duration>), String> {
-        let (veil, via) = (&self.shared().veil, self.via());
+        let (veil, via) = (&self.shared().telemetry.redactor, self.via());
         let own = match &server.spec.transport {
             Transport::Http(endpoint) => {
                 let identity = self.options().identity.clone();

@@ -150,31 +150,6 @@ impl Act {
 pub type Observer = Arc<dyn Fn(&Happening<'_>) + Send + Sync>;
 
 impl Host {
-    /// Tells of everything that happens to servers from now on.
-    pub fn set_observer(&self, observer: Option<Observer>) {
-        self.shared().observer.store(observer.map(Arc::new));
-    }
-
-    /// Tells one more observer, after those that are told already.
-    pub fn add_observer(&self, observer: Observer) {
-        let both: Observer = match self.shared().observer.load_full() {
-            None => observer,
-            Some(before) => Arc::new(move |happening| {
-                before(happening);
-                observer(happening);
-            }),
-        };
-        self.set_observer(Some(both));
-    }
-
-    /// Tells whoever observes. Must not be called with a lock held.
-    pub fn happened(&self, happening: &Happening<'_>) {
-        let observer = self.shared().observer.load();
-        if let Some(observer) = observer.as_deref() {
-            observer(happening);
-        }
-    }
-
     pub(crate) fn operated(&self, server: &str, act: Act, by: Option<&Caller>) {
         self.happened(&Happening::of(server, What::Operated { act, by }));
     }

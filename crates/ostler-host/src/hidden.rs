@@ -32,7 +32,7 @@ impl Host {
         if !wanted.is_possible() {
             return Err(self.no_such(request, server, &wanted));
         }
-        Ok(match self.access(request.caller(), server, wanted.as_subject()) {
+        Ok(match self.current_of(request).access(request.caller(), server, wanted.as_subject()) {
             Access::Allowed => None,
             Access::ItemHidden(rule) | Access::ServerHidden(rule) => Some(rule),
         })
@@ -110,7 +110,10 @@ impl Host {
             Wanted::Method(_) => code == METHOD_NOT_FOUND,
             Wanted::Item(..) | Wanted::Server => false,
         };
-        if !is_missing || !(request.is_hidden || self.is_restricted_at(request.caller(), request.server())) {
+        if !is_missing
+            || !(request.is_hidden
+                || self.current_of(request).is_restricted_at(request.caller(), request.server()))
+        {
             return error;
         }
         match wanted {
@@ -132,13 +135,14 @@ impl Host {
             Wanted::Item(Kind::Templates, uri) => (uri, code == INVALID_PARAMS),
             _ => return None,
         };
-        (is_telling && self.is_restricted(request.caller())).then(|| uri.into_owned())
+        (is_telling && self.current_of(request).is_restricted(request.caller())).then(|| uri.into_owned())
     }
 
     /// Whether the server is known to list a resource.
     fn is_known(&self, request: &Request<'_>, uri: &str) -> bool {
-        let registry = self.shared().registry.load();
-        let slot = registry.get(request.server()).and_then(|server| server.existing_slot(request.caller()));
+        let current = self.current();
+        let slot =
+            current.servers.get(request.server()).and_then(|server| server.existing_slot(request.caller()));
         let known = slot.and_then(|slot| slot.known_to(request.caller(), Kind::Resources));
         known.is_some_and(|known| known.has(uri))
     }

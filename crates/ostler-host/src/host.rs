@@ -1,43 +1,30 @@
 //! The host: a value that runs servers and takes calls.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::Guard;
 use ostler_core::cache::{Bounds, Cache, Stats};
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::pins::Pins;
-use ostler_core::policy::Hook;
 
-use crate::budgets::Budgets;
+use crate::admission::Admission;
 use crate::bus::Bus;
 use crate::catalog::Catalog;
 use crate::guard::client::Warden;
-use crate::happening::Observer;
-use crate::key::IdempotencyKey;
-use crate::ledger::Ledger;
-use crate::limits::Limits;
+use crate::key::{IdempotencyKey, IdempotencyKeys};
 use crate::options::{HostOptions, RandomSourceError, random_key};
 use crate::pins::effective;
 use crate::policy::Policy;
-use crate::record::{RecordRoom, Recorder};
+use crate::registry::{Current, Registry};
+use crate::request::Request;
+use crate::response_cache::ResponseCache;
 use crate::room::Room;
 use crate::sealed::Seals;
-use crate::secrets::Veil;
 use crate::server::Server;
-use crate::share::Readings;
-use crate::tally::Tally;
-use crate::turns::Turns;
+use crate::telemetry::Telemetry;
 use crate::upstream::stdio::LoginPath;
 use crate::validate::Schemas;
 use crate::via::Via;
-
-/// The registered servers at one moment. Calls read it without a lock;
-/// registering builds a new one.
-pub(crate) type Registry = BTreeMap<ServerName, Arc<Server>>;
 
 /// Runs MCP servers and takes calls for them.
 ///
@@ -59,40 +46,29 @@ impl WeakHost {
 
 pub(crate) struct Shared {
     options: HostOptions,
-    pub(crate) registry: ArcSwap<Registry>,
-    /// Taken to change a registration; never on the path of a call.
-    pub(crate) turns: Turns,
-    cache: Arc<Mutex<Cache>>,
-    pub(crate) bus: Arc<Bus>,
-    /// What roles may use.
-    pub(crate) policy: ArcSwap<Policy>,
-    pub(crate) hook: ArcSwapOption<Box<Hook>>,
-    /// Rises with every change of rules or hook.
-    pub(crate) policy_version: AtomicU64,
-    /// The approved definitions; absent when nothing is enforced nor warned of.
-    pub(crate) pins: ArcSwapOption<Pins>,
-    recorder: ArcSwapOption<Recorder>,
-    record_room: ArcSwapOption<RecordRoom>,
-    pub(crate) observer: ArcSwapOption<Observer>,
-    pub(crate) room: Arc<Room>,
-    /// What must not be read anywhere.
-    pub(crate) veil: Arc<Veil>,
-    pub(crate) login_path: Arc<LoginPath>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) warden: Option<Arc<Warden>>,
-    pub(crate) tally: Arc<Tally>,
-    pub(crate) limits: ArcSwap<Limits>,
-    pub(crate) budgets: Budgets,
-    readings: Readings,
+    /// Which servers there are, and what callers may do with them.
+    pub(crate) registry: Registry,
+    /// How much callers may use.
+    pub(crate) admission: Admission,
+    /// Remembered answers, and reads that callers share.
+    pub(crate) responses: ResponseCache,
+    /// Everybody who is told what happens.
+    pub(crate) telemetry: Telemetry,
+    /// How processes are started.
+    pub(crate) launcher: Launcher,
+    /// Exposed names and URIs.
+    catalog: Catalog,
     schemas: Schemas,
     seals: Seals,
-    catalog: Catalog,
-    /// Tells this host's calls from those of every other.
-    instance: u64,
-    /// Where its servers' chance comes from.
-    chance: Mutex<fastrand::Rng>,
-    calls: AtomicU64,
-    pub(crate) registrations: AtomicU64,
+    keys: IdempotencyKeys,
+    /// Source of randomness of its servers.
+    rng: Mutex<fastrand::Rng>,
+}
+
+/// How processes of servers are started.
+pub(crate) struct Launcher {
+    pub(crate) login_path: Arc<LoginPath>,
+    pub(crate) warden: Option<Arc<Warden>>,
 }
 
 impl Host {
@@ -115,60 +91,42 @@ impl Host {
             max_bytes: options.cache_bytes,
             max_ttl: options.cache_max_ttl,
         };
-        let mut chance = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let instance = chance.u64(..);
+        let mut rng = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let instance = rng.u64(..);
+        let current = Current {
+            policy: Arc::new(Policy::new(options.rules.clone())),
+            limits: Arc::new(options.limits.clone()),
+            pins: effective(options.pins.clone()),
+            ..Current::default()
+        };
         Ok(Self(Arc::new(Shared {
-            registry: ArcSwap::default(),
-            turns: Turns::default(),
-            cache: Arc::new(Mutex::new(Cache::new(bounds))),
-            bus: Arc::default(),
-            policy: ArcSwap::from_pointee(Policy::new(options.rules.clone())),
-            hook: ArcSwapOption::empty(),
-            policy_version: AtomicU64::new(0),
-            pins: ArcSwapOption::from(effective(options.pins.clone())),
-            recorder: ArcSwapOption::empty(),
-            record_room: ArcSwapOption::empty(),
-            observer: ArcSwapOption::empty(),
-            room: Room::new(options.max_processes),
-            veil: Arc::default(),
-            login_path: Arc::new(LoginPath::new(options.login_path)),
-            ledger: Arc::default(),
-            warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
-            tally: Tally::new(options.max_in_flight, options.max_per_caller),
-            limits: ArcSwap::from_pointee(options.limits.clone()),
-            budgets: Budgets::new(options.budget_file.clone()),
-            readings: Readings::default(),
+            registry: Registry::new(current, Room::new(options.max_processes)),
+            admission: Admission::new(&options),
+            responses: ResponseCache::new(bounds),
+            telemetry: Telemetry::default(),
+            launcher: Launcher {
+                login_path: Arc::new(LoginPath::new(options.login_path)),
+                warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
+            },
+            catalog: Catalog::default(),
             schemas: Schemas::default(),
             seals: Seals::new(&seal_key, instance),
-            catalog: Catalog::default(),
-            instance,
-            chance: Mutex::new(chance),
-            calls: AtomicU64::new(0),
-            registrations: AtomicU64::new(0),
+            keys: IdempotencyKeys::new(instance),
+            rng: Mutex::new(rng),
             options,
         })))
     }
 
-    /// Takes one record per request from now on.
-    pub fn set_recorder(&self, recorder: Option<Recorder>) {
-        self.0.recorder.store(recorder.map(Arc::new));
-    }
-
-    /// Makes calls wait for room for their record before they are sent.
-    pub fn set_record_room(&self, room: Option<RecordRoom>) {
-        self.0.record_room.store(room.map(Arc::new));
-    }
-
-    /// What is remembered, over all servers.
+    /// Returns the size of what is remembered, over all servers.
     pub fn cache_stats(&self) -> Stats {
-        let registry = self.0.registry.load();
-        registry.values().flat_map(|server| server.slots()).for_each(|slot| slot.settle_misses());
+        let current = self.current();
+        current.servers.values().flat_map(|server| server.slots()).for_each(|slot| slot.settle_misses());
         self.cache().stats()
     }
 
-    /// Live processes.
+    /// Returns the number of live processes.
     pub fn processes(&self) -> usize {
-        self.0.room.processes()
+        self.0.registry.room.processes()
     }
 
     pub(crate) fn downgrade(&self) -> WeakHost {
@@ -188,16 +146,18 @@ impl Host {
         &self.0.options
     }
 
-    pub(crate) fn recorder(&self) -> Option<Recorder> {
-        self.0.recorder.load().as_deref().cloned()
+    /// Returns what is in force.
+    pub(crate) fn current(&self) -> Guard<Arc<Current>> {
+        self.0.registry.current()
     }
 
-    /// Waits until the recorder has room, if it is set to make calls wait.
-    pub(crate) async fn record_room(&self) {
-        let wait = self.0.record_room.load().as_deref().and_then(|room| room());
-        if let Some(wait) = wait {
-            wait.await;
-        }
+    /// Returns what is in force for a request: what it was judged by, or what is now.
+    pub(crate) fn current_of(&self, request: &Request<'_>) -> Arc<Current> {
+        request.judged_by.clone().unwrap_or_else(|| Arc::clone(&self.current()))
+    }
+
+    pub(crate) fn bus(&self) -> &Arc<Bus> {
+        &self.0.telemetry.bus
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
@@ -208,50 +168,50 @@ impl Host {
         &self.0.seals
     }
 
-    pub(crate) fn readings(&self) -> &Readings {
-        &self.0.readings
-    }
-
     pub(crate) fn schemas(&self) -> &Schemas {
         &self.0.schemas
     }
 
     pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.0.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.responses.lock()
     }
 
-    pub(crate) fn cache_handle(&self) -> Arc<Mutex<Cache>> {
-        Arc::clone(&self.0.cache)
+    /// Returns a source of randomness for one server.
+    pub(crate) fn fork_rng(&self) -> fastrand::Rng {
+        self.0.rng.lock().unwrap_or_else(PoisonError::into_inner).fork()
     }
 
-    /// A source of chance for one server.
-    pub(crate) fn chance(&self) -> fastrand::Rng {
-        self.0.chance.lock().unwrap_or_else(PoisonError::into_inner).fork()
-    }
-
-    /// The same for every attempt of one call, and never the same for two.
+    /// Returns a key that is the same for every attempt of one call, and never the same for two.
     pub(crate) fn idempotency_key(&self) -> IdempotencyKey {
-        IdempotencyKey::new(self.0.instance, self.0.calls.fetch_add(1, Ordering::Relaxed))
+        self.0.keys.next()
     }
 
-    /// The server, unless it does not exist or the caller may not see it.
+    /// Returns the server, unless it does not exist or the caller may not see it.
     pub(crate) fn visible_server(&self, caller: &Caller, name: &str) -> Result<Arc<Server>, CallError> {
-        let registry = self.0.registry.load();
-        match registry.get(name) {
-            Some(server) if self.may_see(caller, &server.spec.name) => Ok(Arc::clone(server)),
-            _ => Err(self.unknown_server(Some(caller), name)),
+        let current = self.current();
+        match current.server(name) {
+            Some(server) if current.may_see(caller, &server.spec.name) => Ok(Arc::clone(server)),
+            _ => Err(current.unknown_server(Some(caller), name)),
         }
     }
 
-    /// All servers that the caller may see, by name.
+    /// Returns all servers that the caller may see, by name.
     pub(crate) fn visible_servers(&self, caller: &Caller) -> Vec<Arc<Server>> {
-        let registry = self.0.registry.load();
-        registry.values().filter(|server| self.may_see(caller, &server.spec.name)).cloned().collect()
+        let current = self.current();
+        let visible = current.servers.values().filter(|server| current.may_see(caller, &server.spec.name));
+        visible.cloned().collect()
     }
 
     pub(crate) fn unknown_server(&self, caller: Option<&Caller>, name: &str) -> CallError {
-        let registry = self.0.registry.load();
-        let visible = registry
+        self.current().unknown_server(caller, name)
+    }
+}
+
+impl Current {
+    /// Returns the error for a server that a caller can't see, with the nearest name among those that it can.
+    pub(crate) fn unknown_server(&self, caller: Option<&Caller>, name: &str) -> CallError {
+        let visible = self
+            .servers
             .values()
             .filter(|server| caller.is_none_or(|caller| self.may_see(caller, &server.spec.name)));
         CallError::unknown_server(name, visible.map(|server| server.spec.name.as_str()))
@@ -260,7 +220,7 @@ impl Host {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        for server in self.registry.load().values() {
+        for server in self.registry.current().servers.values() {
             server.remove();
         }
     }
@@ -268,6 +228,6 @@ impl Drop for Shared {
 
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").field("servers", &self.0.registry.load().keys().collect::<Vec<_>>()).finish()
+        f.debug_struct("Host").field("servers", &self.current().servers.keys().collect::<Vec<_>>()).finish()
     }
 }

@@ -1,5 +1,7 @@
 //! What tells a call from every other, in each of its attempts.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// The host's number and the call's, in hexadecimal: `00c0ffee00c0ffee-1f`.
 /// Kept on the stack, since every call has one.
 #[derive(Debug, Clone, Copy)]
@@ -7,11 +9,29 @@ pub(crate) struct IdempotencyKey {
     text: [u8; LENGTH],
 }
 
+/// Makes the keys of one host.
+#[derive(Debug)]
+pub(crate) struct IdempotencyKeys {
+    /// Tells this host's calls from those of every other.
+    host: u64,
+    calls: AtomicU64,
+}
+
+impl IdempotencyKeys {
+    pub(crate) fn new(host: u64) -> Self {
+        Self { host, calls: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn next(&self) -> IdempotencyKey {
+        IdempotencyKey::new(self.host, self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 const DIGITS: usize = 16;
 const LENGTH: usize = 2 * DIGITS + 1;
 
 impl IdempotencyKey {
-    pub(crate) fn new(host: u64, call: u64) -> Self {
+    fn new(host: u64, call: u64) -> Self {
         let mut text = [b'-'; LENGTH];
         write_hex(&mut text[..DIGITS], host);
         write_hex(&mut text[DIGITS + 1..], call);

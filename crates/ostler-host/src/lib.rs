@@ -22,7 +22,9 @@
 //!
 //! The life of a call is `call.rs`, top to bottom.
 
+mod admission;
 mod answer;
+mod apply;
 mod attempt;
 mod budgets;
 mod bus;
@@ -48,7 +50,9 @@ mod policy;
 mod private;
 mod recall;
 mod record;
+mod registry;
 mod request;
+mod response_cache;
 mod room;
 mod sealed;
 mod secrets;
@@ -59,6 +63,7 @@ mod start_gate;
 mod status;
 mod subscribe;
 mod tally;
+mod telemetry;
 mod tools;
 mod turns;
 pub mod upstream;
@@ -67,6 +72,7 @@ mod via;
 mod workspace;
 
 pub use answer::Answer;
+pub use apply::{Applied, Snapshot};
 pub use budgets::BudgetStatus;
 pub use bus::ServerEvent;
 pub use catalog::{Scope, Target};
@@ -78,8 +84,8 @@ pub use lists::{Kind, ListedItem, Patience, ServerListing, ShadowedItem, kept_it
 pub use logs::LogReader;
 pub use missing::MissingServer;
 pub use operate::Spawned;
-pub use options::{HostOptions, RandomSourceError, StartPatience};
-pub use pins::Definitions;
+pub use options::{Connectors, HostOptions, RandomSourceError, StartPatience};
+pub use pins::{Definitions, PageFilter};
 pub use record::{Record, RecordRoom, Recorder, Refused, Unknown};
 pub use request::{Arguments, Request, check_naming};
 pub use sealed::{STATE_LIFE, Sealer, request_digest};

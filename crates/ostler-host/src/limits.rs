@@ -1,13 +1,9 @@
 //! How much the callers of a role may use.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use arc_swap::Guard;
 use ostler_core::caller::{Caller, Window};
 use ostler_core::config::Config;
-
-use crate::host::Host;
 
 /// How much the callers of each role may use; a role that is not in it may
 /// use as much as there is.
@@ -43,17 +39,5 @@ impl Limits {
             return None;
         }
         self.roles.get(caller.role())
-    }
-}
-
-impl Host {
-    /// Sets how much the callers of each role may use from now on. Calls that
-    /// were charged stay charged, also to a budget of another size.
-    pub fn set_limits(&self, limits: Limits) {
-        self.shared().limits.store(Arc::new(limits));
-    }
-
-    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
-        self.shared().limits.load()
     }
 }

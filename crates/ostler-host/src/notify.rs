@@ -114,7 +114,7 @@ impl Host {
         let notice = Notice::of(request.method()).ok_or_else(|| unheard_of(request.method()))?;
         let server = self
             .visible_server(caller, server)
-            .inspect_err(|_| *rule = self.why_hidden(caller, server, None))?;
+            .inspect_err(|_| *rule = self.current().why_hidden(caller, server, None))?;
         match notice {
             Notice::Own => {}
             // The session of a shared server is the host's: no caller's roots are its roots, and a flood of
@@ -124,14 +124,16 @@ impl Host {
                 say(&server, request, params);
             }
             Notice::Vendor => {
-                let subject = Subject::Method(request.method());
-                if let Verdict::Deny { reason } = self.decide(caller, &server, Some(subject)) {
+                let current = self.current();
+                let item = Some(Subject::Method(request.method()));
+                if let Verdict::Deny { reason } = current.decide(caller, &server, item) {
                     *rule = Some(reason);
                     return Err(CallError::UnknownMethod { method: request.method().to_owned() });
                 }
-                let charge = self.charge(request)?;
+                let admission = &self.shared().admission;
+                let charge = admission.charge(&current.limits, request)?;
                 if !say(&server, request, params) {
-                    self.refund(caller, charge);
+                    admission.refund(caller, charge);
                 }
             }
         }
@@ -150,9 +152,12 @@ impl Host {
             }
             Some(Notice::Vendor) => {
                 let subject = Some(Subject::Method(request.method()));
-                let may = |server: &Arc<Server>| self.may(request.caller(), &server.spec.name, subject);
-                let is_free = !self.is_restricted(request.caller());
-                match is_free || self.visible_servers(request.caller()).iter().any(may) {
+                let (current, caller) = (self.current(), request.caller());
+                let may = |server: &Arc<Server>| {
+                    current.may_see(caller, &server.spec.name)
+                        && current.may(caller, &server.spec.name, subject)
+                };
+                match !current.is_restricted(caller) || current.servers.values().any(may) {
                     true => Ok(()),
                     false => Err(CallError::UnknownMethod { method: request.method().to_owned() }),
                 }

@@ -1,7 +1,6 @@
 //! What operators do with servers: register, start, stop, reload, remove.
 
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +13,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::ServerEvent;
 use crate::happening::Act;
-use crate::host::{Host, Registry};
+use crate::host::Host;
 use crate::lists::Kind;
+use crate::registry::{Current, Servers};
 use crate::server::slot::{Desk, Parts, Slot};
 use crate::server::start_news::StartNews;
 use crate::server::start_record::LastStart;
@@ -92,32 +92,32 @@ impl Host {
         connector: Arc<dyn Connector>,
         proof: Proof,
     ) -> Result<Spawned, CallError> {
-        if !self.may_see(caller, &spec.name) {
+        if !self.current().may_see(caller, &spec.name) {
             return Err(self.unknown_server(Some(caller), spec.name.as_str()));
         }
         check(&spec)?;
-        let _turn = self.shared().turns.take(&spec.name).await;
-        let before = self.shared().registry.load().get(&spec.name).cloned();
+        let _turn = self.shared().registry.turns.take(&spec.name).await;
+        let before = self.current().server(spec.name.as_str()).cloned();
         if before.is_some_and(|server| server.spec.fingerprint() == spec.fingerprint()) {
             return Ok(Spawned::Unchanged);
         }
         let server = self.prepare(spec, connector);
-        let refused = Refused(Some(Arc::clone(&server)));
+        let prepared = Prepared::new(&server);
         if proof == Proof::Start {
             bring_up(&server.slot(caller)?).await?;
         }
-        let before = self.change_registry(|registry| {
-            registry.insert(server.spec.name.clone(), Arc::clone(&server));
+        let (before, _) = self.change_servers(|servers| {
+            servers.insert(server.spec.name.clone(), Arc::clone(&server));
         });
-        let old = before.get(&server.spec.name).inspect(|old| self.forget(old));
+        let old = before.server(server.spec.name.as_str()).inspect(|old| self.forget(old));
         // Asked after registering: a shutdown that comes later finds the server.
-        if self.shared().ledger.is_closed() {
-            self.change_registry(|registry| {
-                registry.remove(&server.spec.name);
+        if self.shared().registry.ledger.is_closed() {
+            self.change_servers(|servers| {
+                servers.remove(&server.spec.name);
             });
             return Err(shutting_down(server.spec.name.clone()));
         }
-        refused.keep();
+        prepared.keep();
         let (act, spawned) = match old {
             Some(_) => (Act::Replace, Spawned::Replaced),
             None => (Act::Register, Spawned::New),
@@ -170,7 +170,7 @@ impl Host {
     /// called. Neither a list that fails nor one that takes long is the reload's failure.
     async fn relist(&self, server: &Server) {
         // Whoever looked for a name in vain looks again, also where nothing has changed.
-        self.shared().bus.raise_version();
+        self.bus().raise_version();
         let operator = Caller::operator();
         let Ok(_in_flight) = self.count_in(&operator, Errand::Look) else { return };
         let ask = async {
@@ -202,10 +202,10 @@ impl Host {
     }
 
     async fn take_out(&self, name: &str) -> Result<Arc<Server>, CallError> {
-        let _turn = self.shared().turns.take(&self.server(name)?.spec.name).await;
+        let _turn = self.shared().registry.turns.take(&self.server(name)?.spec.name).await;
         let server = self.server(name)?;
-        self.change_registry(|registry| {
-            registry.remove(&server.spec.name);
+        self.change_servers(|servers| {
+            servers.remove(&server.spec.name);
         });
         self.forget(&server);
         self.operated(name, Act::Remove, None);
@@ -244,8 +244,8 @@ impl Host {
             return;
         }
         caller.end_session();
-        let registry = self.shared().registry.load();
-        for server in registry.values().filter(|server| server.spec.isolation == Isolation::Session) {
+        let current = self.current();
+        for server in current.servers.values().filter(|server| server.spec.isolation == Isolation::Session) {
             server.end_session(caller);
         }
     }
@@ -268,8 +268,8 @@ impl Host {
 
     /// The same, with this much time for calls in flight, and at most as much as each server's `drain`.
     pub async fn shutdown_within(&self, calls: Duration) -> bool {
-        let slots = self.shared().ledger.close();
-        self.change_registry(Registry::clear);
+        let slots = self.shared().registry.ledger.close();
+        self.change_servers(Servers::clear);
         for slot in &slots {
             slot.remove_within(calls);
         }
@@ -279,23 +279,27 @@ impl Host {
             }
         };
         let is_gone = timeout(calls.saturating_add(SHUTDOWN), gone).await.is_ok();
-        self.close_budgets().await;
+        self.shared().admission.close().await;
         is_gone
     }
 
     pub(crate) fn server(&self, name: &str) -> Result<Arc<Server>, CallError> {
-        let registry = self.shared().registry.load();
-        registry.get(name).cloned().ok_or_else(|| self.unknown_server(None, name))
+        let current = self.current();
+        current.server(name).cloned().ok_or_else(|| current.unknown_server(None, name))
     }
 
-    fn connector_of(&self, spec: &ServerSpec) -> Result<Arc<dyn Connector>, CallError> {
+    pub(crate) fn connector_of(&self, spec: &ServerSpec) -> Result<Arc<dyn Connector>, CallError> {
+        let own = self.options().connectors.as_ref().and_then(|connectors| connectors(spec));
+        if let Some(connector) = own {
+            return Ok(connector);
+        }
         match &spec.transport {
             Transport::Stdio(_) => Ok(Arc::new(StdioConnector::new(
                 spec,
                 self.options().identity.clone(),
-                self.shared().warden.clone(),
-                Arc::clone(&self.shared().veil),
-                Arc::clone(&self.shared().login_path),
+                self.shared().launcher.warden.clone(),
+                Arc::clone(&self.shared().telemetry.redactor),
+                Arc::clone(&self.shared().launcher.login_path),
                 Arc::clone(self.via()),
             ))),
             Transport::Http(endpoint) => {
@@ -304,25 +308,26 @@ impl Host {
                     spec,
                     endpoint.clone(),
                     identity,
-                    Arc::clone(&self.shared().veil),
+                    Arc::clone(&self.shared().telemetry.redactor),
                     Arc::clone(self.via()),
                 )))
             }
         }
     }
 
-    fn prepare(&self, spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
-        let registration = self.shared().registrations.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn prepare(&self, spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
+        let registry = &self.shared().registry;
+        let registration = registry.next_registration();
         let spec = Arc::new(spec);
-        let (room, ledger) = (Arc::clone(&self.shared().room), Arc::clone(&self.shared().ledger));
-        let (cache, bus) = (self.cache_handle(), Arc::clone(&self.shared().bus));
+        let (room, ledger) = (Arc::clone(&registry.room), Arc::clone(&registry.ledger));
+        let (cache, bus) = (self.shared().responses.handle(), Arc::clone(self.bus()));
         // Who wanted to see the log of a replaced server still does.
-        let before = self.shared().registry.load().get(&spec.name).cloned();
+        let before = self.current().server(spec.name.as_str()).cloned();
         let level = before.as_ref().map(|server| Arc::clone(&server.level)).unwrap_or_default();
         let rank = before.map(|server| server.rank);
         let (slot_level, host) = (Arc::clone(&level), self.downgrade());
         let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
-        let chance = Mutex::new(self.chance());
+        let chance = Mutex::new(self.fork_rng());
         let last_start = LastStart::new(&spec, self.options().state_dir.as_ref());
         let start_patience = self.options().start_patience;
         let is_started_by_client = self.options().is_started_by_client;
@@ -347,36 +352,36 @@ impl Host {
         ))
     }
 
-    /// Swaps a changed registry in; returns the one before.
-    fn change_registry(&self, change: impl Fn(&mut Registry)) -> Arc<Registry> {
-        let before = self.shared().registry.rcu(|registry| {
-            let mut registry = Registry::clone(registry);
-            change(&mut registry);
-            registry
-        });
-        self.shared().bus.raise_version();
-        self.tell_difference(&before);
-        before
+    /// Replaces the servers; returns what was in force before and is after.
+    fn change_servers(&self, change: impl FnOnce(&mut Servers)) -> (Arc<Current>, Arc<Current>) {
+        self.change(|current| change(Arc::make_mut(&mut current.servers)))
     }
 
-    /// Whoever listens is told that the lists are not what they were: servers
-    /// have come, gone or been replaced.
-    fn tell_difference(&self, before: &Registry) {
-        let after = self.shared().registry.load_full();
-        let is_other = |name: &&ServerName| match (before.get(*name), after.get(*name)) {
-            (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+    /// Replaces what is in force, and tells whoever listens which lists may be others now: servers have come, gone or
+    /// been replaced, or rules or pins have changed.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Current)) -> (Arc<Current>, Arc<Current>) {
+        let (before, after) = self.shared().registry.change(change);
+        if before.lists_as(&after) {
+            return (before, after);
+        }
+        self.bus().raise_version();
+        let has_other_rules = !before.has_policy_of(&after);
+        let is_other = |name: &&ServerName| match (before.servers.get(*name), after.servers.get(*name)) {
+            (Some(old), Some(new)) => has_other_rules || !Arc::ptr_eq(old, new),
             _ => true,
         };
-        for name in
-            before.keys().chain(after.keys().filter(|name| !before.contains_key(*name))).filter(is_other)
-        {
+        let names = before.servers.keys();
+        let added = after.servers.keys().filter(|name| !before.servers.contains_key(*name));
+        for name in names.chain(added).filter(is_other) {
             for event in [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged] {
-                self.shared().bus.tell(ServerEvent { server: name.clone(), partition: "".into(), event });
+                self.bus().tell(ServerEvent { server: name.clone(), partition: "".into(), event });
             }
         }
+        self.repinned(&before, &after);
+        (before, after)
     }
 
-    fn forget(&self, server: &Arc<Server>) {
+    pub(crate) fn forget(&self, server: &Arc<Server>) {
         server.remove();
         self.purge(server);
     }
@@ -391,15 +396,19 @@ impl Host {
 
 /// Removes a server that was prepared and not registered, also when the
 /// future that prepares it is dropped.
-struct Refused(Option<Arc<Server>>);
+pub(crate) struct Prepared(Option<Arc<Server>>);
 
-impl Refused {
-    fn keep(mut self) {
+impl Prepared {
+    pub(crate) fn new(server: &Arc<Server>) -> Self {
+        Self(Some(Arc::clone(server)))
+    }
+
+    pub(crate) fn keep(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Refused {
+impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(server) = &self.0 {
             server.remove();
@@ -408,7 +417,7 @@ impl Drop for Refused {
 }
 
 /// Refuses a spec that no config file could hold.
-fn check(spec: &ServerSpec) -> Result<(), CallError> {
+pub(crate) fn check(spec: &ServerSpec) -> Result<(), CallError> {
     let problem = match &spec.transport {
         Transport::Stdio(process) if process.command.is_empty() => Some("has an empty command"),
         _ if spec.max_in_flight == 0 => Some("has room for no call: max_in_flight is 0"),
@@ -469,7 +478,7 @@ async fn settle(server: &Server) -> Result<(), CallError> {
 }
 
 /// Starts a session and waits for it.
-async fn bring_up(slot: &Arc<Slot>) -> Result<(), CallError> {
+pub(crate) async fn bring_up(slot: &Arc<Slot>) -> Result<(), CallError> {
     slot.change(|desk| desk.supervisor.on_resume());
     settled(slot).await
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use ostler_core::config::Config;
 use ostler_core::pins::Pins;
 use ostler_core::policy::Rules;
+use ostler_core::spec::ServerSpec;
 use ostler_wire::ClientIdentity;
 
 use crate::guard::GuardCommand;
 use crate::limits::Limits;
+use crate::upstream::Connector;
 use crate::via::Via;
 
 /// How a host is set up. Every default is the documented one.
@@ -32,8 +34,7 @@ pub struct HostOptions {
     pub max_in_flight: usize,
     /// Those of one principal among them.
     pub max_per_caller: usize,
-    /// How much the callers of each role may use;
-    /// [`Host::set_limits`](crate::Host::set_limits) changes it later.
+    /// How much the callers of each role may use.
     pub limits: Limits,
     /// Where the charges of budgets are kept between runs; nowhere if absent.
     /// One host at a time may use it.
@@ -62,9 +63,15 @@ pub struct HostOptions {
     pub seal_key: Option<[u8; 32]>,
     /// The approved definitions of tools; without any, every tool is taken as it is.
     pub pins: Option<Pins>,
+    /// Makes the connectors of servers that are reached in your own way. Without one, and for servers of which it
+    /// returns `None`, the spec says how they are reached.
+    pub connectors: Option<Connectors>,
     /// Tells chains of hosts that come back. By default one with a random name.
     pub via: Arc<Via>,
 }
+
+/// Makes the connector of a server from its spec.
+pub type Connectors = Arc<dyn Fn(&ServerSpec) -> Option<Arc<dyn Connector>> + Send + Sync>;
 
 /// How long a host tries servers that do not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,6 +123,7 @@ impl Default for HostOptions {
             identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
             seal_key: None,
             pins: None,
+            connectors: None,
             via: Arc::new(Via::random()),
         }
     }

@@ -8,7 +8,6 @@ mod memo;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
@@ -16,11 +15,10 @@ use ostler_core::name::ServerName;
 use ostler_core::policy::{Decider, Explanation, Hook, Rules, Standing, Subject, Verdict, uri_forms};
 
 use self::memo::{Asked, Memo};
-use crate::bus::ServerEvent;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::registry::Current;
 use crate::server::Server;
-use crate::upstream::Event;
 
 /// Target of the events that tell of each time the rules are asked.
 const VERDICTS: &str = "ostler::policy";
@@ -35,6 +33,10 @@ pub(crate) struct Policy {
 impl Policy {
     pub(crate) fn new(rules: Rules) -> Self {
         Self { rules, memo: Memo::default() }
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// What the rules say, by a lookup and not by their number.
@@ -73,61 +75,16 @@ pub(crate) enum Access {
     ServerHidden(String),
 }
 
-impl Host {
-    /// Puts other rules of roles in force, at once and for everything that is
-    /// asked from now on. Clients are told to list again.
-    pub fn set_rules(&self, rules: Rules) {
-        let shared = self.shared();
-        if shared.policy.load().rules == rules {
-            return;
-        }
-        shared.policy.store(Arc::new(Policy::new(rules)));
-        shared.policy_version.fetch_add(1, Ordering::Release);
-        shared.bus.raise_version();
-        for name in shared.registry.load().keys() {
-            for event in [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged] {
-                shared.bus.tell(ServerEvent { server: name.clone(), partition: "".into(), event });
-            }
-        }
-    }
-
-    /// A rule of the embedding program, asked for every server and everything
-    /// that is wanted of it, beside the configured ones; `None` takes it away.
-    /// It is asked about every [form](uri_forms) of a resource's URI, and must
-    /// allow all of them; a URI without forms is denied.
-    pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
-        self.shared().hook.store(hook.map(Arc::new));
-        self.shared().policy_version.fetch_add(1, Ordering::Release);
-    }
-
-    /// Returns a number that is another one after every change of rules or hook.
-    pub(crate) fn policy_version(&self) -> u64 {
-        self.shared().policy_version.load(Ordering::Acquire)
-    }
-
-    /// Whether there are rules for a role, or none for anybody.
-    pub fn has_role(&self, role: &str) -> bool {
-        let caller = Caller::new("", role);
-        matches!(self.shared().policy.load().rules.standing(&caller), Standing::Role(_) | Standing::Open)
-    }
-
-    /// Whether callers may see different things: what one of them was shown
-    /// must not be kept for another.
-    pub fn has_restrictions(&self) -> bool {
-        self.shared().hook.load().is_some() || self.shared().policy.load().rules.are_restrictive()
-    }
-
-    /// Whether anything might be hidden from the caller.
+impl Current {
+    /// Returns whether anything might be hidden from a caller.
     pub(crate) fn is_restricted(&self, caller: &Caller) -> bool {
-        let is_free = || self.shared().policy.load().rules.standing(caller).always() == Some(true);
-        self.shared().hook.load().is_some() || !is_free()
+        self.hook.is_some() || self.policy.rules.standing(caller).always() != Some(true)
     }
 
-    /// Whether anything of a server might be hidden from the caller. What the
+    /// Returns whether anything of a server might be hidden from a caller. What the
     /// server says of itself may then name it.
-    pub fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
-        let may_all = || self.shared().policy.load().rules.standing(caller).allows_all_of(server);
-        self.shared().hook.load().is_some() || !may_all()
+    pub(crate) fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
+        self.hook.is_some() || !self.policy.rules.standing(caller).allows_all_of(server)
     }
 
     /// Removes what only operators should read from an error: a cause quotes stderr and tells of paths and variables.
@@ -142,54 +99,38 @@ impl Host {
         error
     }
 
-    /// Which callers of a server have one process of it: those for whom this is the same.
-    pub(crate) fn partition(&self, caller: &Caller, server: &str) -> Box<str> {
-        let registry = self.shared().registry.load();
-        registry.get(server).map(|server| server.partition(caller).into()).unwrap_or_default()
+    /// Returns whether a caller may see a server of that name at all.
+    pub(crate) fn may_see(&self, caller: &Caller, server: &ServerName) -> bool {
+        self.may(caller, server, None)
     }
 
-    /// Whether the caller may use it: a tool or prompt by name, a resource by
-    /// its URI, by the same rules as [`send`](Self::send).
-    pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {
-        let registry = self.shared().registry.load();
-        registry.get(server).is_some_and(|server| {
-            self.may_see(caller, &server.spec.name) && self.may_use_item(caller, server, kind, name)
-        })
+    /// Returns whether a caller may use an item of a server that it may see.
+    pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {
+        let exists = kind.can_have(name) && (kind != Kind::Tools || server.spec.tools.allows(name));
+        exists && self.may(caller, &server.spec.name, Some(kind.subject(name)))
     }
 
-    /// Whether the caller could be allowed a URI that comes from a template of a server, listed to it or not.
+    /// Returns whether the rules and the hook let a caller use something, or see the
+    /// server. Only a denial that is recorded needs its reason.
+    pub(crate) fn may(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> bool {
+        self.policy.allows(caller, server.as_str(), subject)
+            && self.ask_hook(caller, server, subject).is_allowed()
+    }
+
+    /// Returns whether a caller could be allowed a URI that comes from a template of a server, listed to it or not.
     pub(crate) fn may_reach(&self, caller: &Caller, server: &ServerName, template: &str) -> bool {
         let beginning = template.split('{').next().unwrap_or_default();
         self.may_see(caller, server)
-            && self.shared().policy.load().rules.standing(caller).reaches_resource(server.as_str(), beginning)
+            && self.policy.rules.standing(caller).reaches_resource(server.as_str(), beginning)
             && self.ask_hook(caller, server, Some(Subject::Resource(template))).is_allowed()
-    }
-
-    /// What decides whether a caller may use something of a server, and why.
-    pub fn explain(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> Explanation {
-        let registry = self.shared().registry.load();
-        let found = registry.get(server);
-        let subject = kind.subject(name);
-        let policy = self.shared().policy.load();
-        let spec = found.map(|server| &*server.spec);
-        let explanation = Explanation::of(&policy.rules, caller, spec, Some(subject));
-        let Some(spec) = spec.filter(|_| explanation.is_allowed) else { return explanation };
-        let asked = [None, Some(subject)].map(|subject| self.ask_hook(caller, &spec.name, subject));
-        match asked.into_iter().find(|verdict| !verdict.is_allowed()) {
-            Some(Verdict::Deny { reason }) => {
-                Explanation { is_allowed: false, decider: Decider::Hook { reason } }
-            }
-            _ => explanation,
-        }
     }
 
     /// Decides whether a caller may use something of a server, or see the server. Every request is judged here, once.
     pub(crate) fn access(&self, caller: &Caller, server: &Server, subject: Option<Subject<'_>>) -> Access {
         let name = &server.spec.name;
-        let policy = self.shared().policy.load();
         // A rule that allows an item lets its server be seen, so that one question is enough.
-        if !policy.allows(caller, name.as_str(), subject) {
-            let by_server = policy.decide(caller, name.as_str(), None);
+        if !self.policy.allows(caller, name.as_str(), subject) {
+            let by_server = self.policy.decide(caller, name.as_str(), None);
             return match (by_server, subject) {
                 (Verdict::Deny { reason }, _) => Access::ServerHidden(reason),
                 (Verdict::Allow, Some(subject)) => self.item_access(caller, server, subject),
@@ -213,7 +154,18 @@ impl Host {
         }
     }
 
-    /// The verdict on an item that the rules hide and whose server they show, with the reason.
+    /// Returns the server if policy allows a caller something of it.
+    pub(crate) fn allows(
+        &self,
+        caller: &Caller,
+        server: &ServerName,
+        subject: Subject<'_>,
+    ) -> Option<&Arc<Server>> {
+        let server = self.server(server.as_str())?;
+        (self.access(caller, server, Some(subject)) == Access::Allowed).then_some(server)
+    }
+
+    /// Decides about an item that the rules hide and whose server they show, with the reason.
     fn item_access(&self, caller: &Caller, server: &Server, subject: Subject<'_>) -> Access {
         if let Verdict::Deny { reason } = self.ask_hook(caller, &server.spec.name, None) {
             return Access::ServerHidden(reason);
@@ -224,25 +176,7 @@ impl Host {
         }
     }
 
-    /// Whether the caller may see a server of that name at all.
-    pub(crate) fn may_see(&self, caller: &Caller, server: &ServerName) -> bool {
-        self.may(caller, server, None)
-    }
-
-    /// Whether the caller may use an item of a server that it may see.
-    pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {
-        let exists = kind.can_have(name) && (kind != Kind::Tools || server.spec.tools.allows(name));
-        exists && self.may(caller, &server.spec.name, Some(kind.subject(name)))
-    }
-
-    /// Whether the rules and the hook let a caller use something, or see the
-    /// server. Only a denial that is recorded needs its reason.
-    pub(crate) fn may(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> bool {
-        self.shared().policy.load().allows(caller, server.as_str(), subject)
-            && self.ask_hook(caller, server, subject).is_allowed()
-    }
-
-    /// The same, and what a server's own filter says, with the reason.
+    /// Decides by the rules, the hook and a server's own filter, with the reason.
     pub(crate) fn decide(&self, caller: &Caller, server: &Server, subject: Option<Subject<'_>>) -> Verdict {
         if let Some(Subject::Tool(tool)) = subject
             && let deny @ Verdict::Deny { .. } = server.spec.tools.decide(tool)
@@ -250,21 +184,20 @@ impl Host {
             return deny;
         }
         let name = &server.spec.name;
-        match self.shared().policy.load().decide(caller, name.as_str(), subject) {
+        match self.policy.decide(caller, name.as_str(), subject) {
             Verdict::Allow => self.ask_hook(caller, name, subject),
             deny => deny,
         }
     }
 
-    /// Why the caller sees nothing under that name; `None` if there is nothing.
+    /// Returns why a caller sees nothing under that name; `None` if there is nothing.
     pub(crate) fn why_hidden(
         &self,
         caller: &Caller,
         server: &str,
         item: Option<(Kind, &str)>,
     ) -> Option<String> {
-        let registry = self.shared().registry.load();
-        let server = registry.get(server)?;
+        let server = self.server(server)?;
         let verdict = match (self.decide(caller, server, None), item) {
             (Verdict::Allow, Some((kind, name))) => self.decide(caller, server, Some(kind.subject(name))),
             (verdict, _) => verdict,
@@ -275,9 +208,21 @@ impl Host {
         }
     }
 
+    fn explain(&self, caller: &Caller, server: &str, subject: Subject<'_>) -> Explanation {
+        let spec = self.server(server).map(|server| &*server.spec);
+        let explanation = Explanation::of(&self.policy.rules, caller, spec, Some(subject));
+        let Some(spec) = spec.filter(|_| explanation.is_allowed) else { return explanation };
+        let asked = [None, Some(subject)].map(|subject| self.ask_hook(caller, &spec.name, subject));
+        match asked.into_iter().find(|verdict| !verdict.is_allowed()) {
+            Some(Verdict::Deny { reason }) => {
+                Explanation { is_allowed: false, decider: Decider::Hook { reason } }
+            }
+            _ => explanation,
+        }
+    }
+
     fn ask_hook(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> Verdict {
-        let hook = self.shared().hook.load();
-        let Some(hook) = hook.as_deref() else { return Verdict::Allow };
+        let Some(hook) = self.hook.as_deref() else { return Verdict::Allow };
         if let Some(Subject::Resource(uri)) = subject {
             let Some(forms) = uri_forms(uri) else {
                 return Verdict::Deny { reason: "servers may read the URI differently".into() };
@@ -292,6 +237,55 @@ impl Host {
             _ => Cow::Owned(subject.to_string()),
         });
         hook(caller, server.as_str(), spelled.as_deref())
+    }
+}
+
+impl Host {
+    /// Sets a rule of the embedding program, asked for every server and everything
+    /// that is wanted of it, beside the configured ones; `None` takes it away.
+    /// It is asked about every [form](uri_forms) of a resource's URI, and must
+    /// allow all of them; a URI without forms is denied.
+    pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
+        self.shared().registry.change(|current| current.hook = hook.map(Arc::from));
+    }
+
+    /// Returns whether there are rules for a role, or none for anybody.
+    pub fn has_role(&self, role: &str) -> bool {
+        let caller = Caller::new("", role);
+        matches!(self.current().policy.rules.standing(&caller), Standing::Role(_) | Standing::Open)
+    }
+
+    /// Returns whether callers may see different things: what one of them was shown
+    /// must not be kept for another.
+    pub fn has_restrictions(&self) -> bool {
+        let current = self.current();
+        current.hook.is_some() || current.policy.rules.are_restrictive()
+    }
+
+    /// Returns whether anything of a server might be hidden from the caller. What the
+    /// server says of itself may then name it.
+    pub fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
+        self.current().is_restricted_at(caller, server)
+    }
+
+    /// Returns whether the caller may use it: a tool or prompt by name, a resource by
+    /// its URI, by the same rules as [`send`](Self::send).
+    pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {
+        let current = self.current();
+        current.server(server).is_some_and(|server| {
+            current.may_see(caller, &server.spec.name) && current.may_use_item(caller, server, kind, name)
+        })
+    }
+
+    /// Explains what decides whether a caller may use something of a server.
+    pub fn explain(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> Explanation {
+        self.current().explain(caller, server, kind.subject(name))
+    }
+
+    /// Returns which callers of a server have one process of it: those for whom this is the same.
+    pub(crate) fn partition(&self, caller: &Caller, server: &str) -> Box<str> {
+        let current = self.current();
+        current.server(server).map(|server| server.partition(caller).into()).unwrap_or_default()
     }
 }
 

@@ -182,7 +182,9 @@ impl Host {
     /// rule that hides it. For whoever resolves names in front of the host:
     /// what reaches [`send`](Self::send) is recorded there. Whether one does.
     pub fn record_refusal(&self, caller: &Caller, refused: Refused<'_>) -> bool {
-        let Some(rule) = self.why_hidden(caller, refused.server, refused.item) else { return false };
+        let Some(rule) = self.current().why_hidden(caller, refused.server, refused.item) else {
+            return false;
+        };
         let (subject, outcome) = match refused.item {
             Some((kind, subject)) => (subject, unknown_item(kind, subject).code()),
             None => ("", CallError::unknown_server(refused.server, std::iter::empty()).code()),

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::lists::Kind;
 use crate::notify;
+use crate::registry::Current;
 use crate::tally::Errand;
 use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
 
@@ -65,8 +66,8 @@ pub struct Request<'a> {
     pub(crate) patience: Duration,
     /// Whether it named no server.
     pub(crate) is_through_all: bool,
-    /// The version of policy that it was judged by.
-    pub(crate) policy_version: u64,
+    /// What was in force when it was judged; absent for what the host asks on its own.
+    pub(crate) judged_by: Option<Arc<Current>>,
 }
 
 impl<'a> Request<'a> {
@@ -90,7 +91,7 @@ impl<'a> Request<'a> {
             has_own_names: false,
             patience: PATIENCE,
             is_through_all: false,
-            policy_version: 0,
+            judged_by: None,
         }
     }
 
@@ -139,8 +140,8 @@ impl<'a> Request<'a> {
     }
 
     /// Notes the version of policy that it is judged by.
-    pub(crate) fn judged_at(mut self, policy_version: u64) -> Self {
-        self.policy_version = policy_version;
+    pub(crate) fn judged_by(mut self, current: &Arc<Current>) -> Self {
+        self.judged_by = Some(Arc::clone(current));
         self
     }
 
@@ -164,7 +165,7 @@ impl<'a> Request<'a> {
             has_own_names: self.has_own_names,
             patience: self.patience,
             is_through_all: self.is_through_all,
-            policy_version: self.policy_version,
+            judged_by: self.judged_by,
         }
     }
 

@@ -49,7 +49,7 @@ impl Host {
     /// The text without the values that references of the config have had
     /// since this host began: for whoever shows or keeps what it is told.
     pub fn hide_secrets<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.shared().veil.0.load().hide(text) {
+        match self.shared().telemetry.redactor.0.load().hide(text) {
             Cow::Borrowed(_) => Cow::Borrowed(text),
             Cow::Owned(hidden) => Cow::Owned(hidden),
         }

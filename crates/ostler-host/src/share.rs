@@ -95,7 +95,7 @@ impl Host {
         request: &Request<'_>,
         in_flight: &mut Option<InFlight>,
     ) -> Arc<Shared> {
-        let readings = self.readings();
+        let readings = &self.shared().responses.readings;
         let mut under_way = readings.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = under_way.get(&reading) {
             return Arc::clone(shared);
@@ -133,7 +133,14 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.host.readings().0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.reading);
+        self.host
+            .shared()
+            .responses
+            .readings
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.reading);
         // Who is told may come again at once, and must not meet its own count.
         drop(self.in_flight.take());
         let result = self.result.take().unwrap_or_else(|| Err(self.slot.vanished()));

@@ -19,7 +19,7 @@ use crate::server::slot::Slot;
 impl Host {
     /// Every server, by name.
     pub fn status(&self) -> Vec<ServerStatus> {
-        self.shared().registry.load().values().map(|server| self.describe(server)).collect()
+        self.current().servers.values().map(|server| self.describe(server)).collect()
     }
 
     /// Describes the servers that a caller may see: failures and definitions only where the caller may use all of the
@@ -45,8 +45,8 @@ impl Host {
 
     /// How long a call of a server may take without a sign of progress, and at most.
     pub fn call_times(&self, name: &str) -> Option<(Duration, Duration)> {
-        let registry = self.shared().registry.load();
-        registry.get(name).map(|server| (server.spec.call_timeout, server.spec.max_call_time))
+        let current = self.current();
+        current.servers.get(name).map(|server| (server.spec.call_timeout, server.spec.max_call_time))
     }
 
     /// A server with a process per caller is described by the sum of its

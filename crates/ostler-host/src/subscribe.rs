@@ -57,7 +57,7 @@ impl Host {
         }
         let binding = self.bind(caller, name).await?;
         let slot = server.slot(caller)?;
-        if self.is_restricted(caller) && !self.lists_resource(&slot, &request, uri).await? {
+        if self.current().is_restricted(caller) && !self.lists_resource(&slot, &request, uri).await? {
             return Err(unknown_item(Kind::Resources, uri));
         }
         let until = Instant::now() + slot.spec.call_timeout;

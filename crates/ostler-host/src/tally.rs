@@ -5,10 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashTable;
-use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-
-use crate::host::Host;
 
 /// How soon a caller that was one too many may come back.
 const COME_BACK: Duration = Duration::from_secs(1);
@@ -61,7 +58,7 @@ impl Tally {
     }
 
     /// Counts a request in; `max_calls` is what the role of its caller allows.
-    fn enter(
+    pub(crate) fn enter(
         self: &Arc<Self>,
         principal: &str,
         errand: Errand,
@@ -96,6 +93,11 @@ impl Tally {
         Ok(InFlight { tally: Arc::clone(self), caller, errand })
     }
 
+    /// Returns how many calls are under way, over all callers.
+    pub(crate) fn calls(&self) -> usize {
+        self.book().callers.iter().map(|count| count.calls).sum()
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,23 +105,6 @@ impl Tally {
 
 fn overloaded(what: String) -> CallError {
     CallError::Overloaded { what, retry_after: COME_BACK }
-}
-
-impl Host {
-    /// Returns how many calls are under way, over all servers and callers. Lists don't count: one may wait for the
-    /// start of a server, and can be asked for again.
-    pub fn calls_in_flight(&self) -> usize {
-        self.shared().tally.book().callers.iter().map(|count| count.calls).sum()
-    }
-
-    /// Counts a request in, over all servers.
-    pub(crate) fn count_in(&self, caller: &Caller, errand: Errand) -> Result<InFlight, CallError> {
-        let max_calls = match errand {
-            Errand::Call => self.limits().of(caller).and_then(|role| role.max_in_flight),
-            Errand::Look => None,
-        };
-        self.shared().tally.enter(caller.principal(), errand, max_calls)
-    }
 }
 
 impl Drop for InFlight {

@@ -86,19 +86,19 @@ impl Host {
     /// by that name: it stands in a list that the caller may see, or is pinned.
     /// What only others were shown is not for it.
     pub(crate) fn may_suggest(&self, caller: &Caller, server: &str, tool: &str) -> bool {
-        let registry = self.shared().registry.load();
-        let slot = registry.get(server).and_then(|server| server.existing_slot(caller));
+        let current = self.current();
+        let slot = current.servers.get(server).and_then(|server| server.existing_slot(caller));
         let known = slot.and_then(|slot| slot.known_to(caller, Kind::Tools));
         known.is_some_and(|known| known.has(tool))
-            || self.pins().is_some_and(|pins| pins.pin(server, Section::Tools, tool).is_some())
+            || current.pins.as_ref().is_some_and(|pins| pins.pin(server, Section::Tools, tool).is_some())
     }
 
     /// Filters a list by the rules of calls.
-    pub(crate) fn show(&self, caller: &Caller, server: &Server, known: &Known) -> Vec<ListedTool> {
-        let name = &server.spec.name;
-        let visible = self
+    fn show(&self, request: &Request<'_>, server: &Server, known: &Known) -> Vec<ListedTool> {
+        let (name, current) = (&server.spec.name, self.current_of(request));
+        let visible = current
             .approved(server, Kind::Tools, known)
-            .filter(|tool| self.may_use_item(caller, server, Kind::Tools, &tool.name));
+            .filter(|tool| current.may_use_item(request.caller(), server, Kind::Tools, &tool.name));
         visible
             .map(|tool| ListedTool {
                 server: name.clone(),
@@ -145,7 +145,7 @@ impl Host {
     /// must not make its error better than that of a hidden one.
     pub(crate) fn unknown(&self, request: &Request<'_>, server: &Server, known: Option<&Known>) -> CallError {
         let known = known.filter(|known| known.is_for(request.caller()));
-        let visible = known.map(|known| self.show(request.caller(), server, known)).unwrap_or_default();
+        let visible = known.map(|known| self.show(request, server, known)).unwrap_or_default();
         let name = request.tool_name().unwrap_or_default();
         if request.has_own_names {
             return CallError::unknown_tool(&name, visible.iter().map(|listed| listed.tool.name.as_str()));

@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LruCache;
-use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
 use ostler_core::pins::Section;
 use ostler_core::schema::{ArgumentSchema, Bounded, Mistake};
@@ -181,8 +180,8 @@ impl Host {
         if known.is_repeated(tool) {
             return false;
         }
-        let pins = self.shared().pins.load();
-        let Some(pins) = pins.as_ref().filter(|pins| pins.mode == PinMode::Enforce) else { return true };
+        let current = self.current();
+        let Some(pins) = current.enforced() else { return true };
         let (server, section) = (&slot.key.server, Section::Tools);
         !pins.covers(server.as_str(), section)
             || !known.standing(pins, (server, section), tool).is_some_and(is_unapproved)

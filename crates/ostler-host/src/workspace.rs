@@ -14,8 +14,8 @@ const LOOK: Duration = Duration::from_secs(2);
 impl Host {
     /// Returns whether the directory of a caller makes a difference to any server.
     pub fn has_workspaces(&self) -> bool {
-        let registry = self.shared().registry.load();
-        registry.values().any(|server| server.spec.isolation == Isolation::Workspace)
+        let current = self.current();
+        current.servers.values().any(|server| server.spec.isolation == Isolation::Workspace)
     }
 }
 

@@ -28,7 +28,7 @@ pub use words::{MAX_WORDS, Piece, diff, reveal};
 
 use std::collections::BTreeSet;
 
-use crate::config::PinMode;
+use crate::config::{Config, PinMode};
 use crate::name::ServerName;
 
 /// What has been approved, and what happens to the rest.
@@ -59,6 +59,12 @@ impl Pins {
     /// Pins without exemptions.
     pub fn new(mode: PinMode, lock: Lock) -> Self {
         Self { mode, lock, exempt: BTreeSet::new() }
+    }
+
+    /// Returns the pins of a config whose lock file this is.
+    pub fn of(config: &Config, lock: Option<&Lock>) -> Option<Self> {
+        let exempt = config.servers.iter().filter(|spec| !spec.is_pinned).map(|spec| spec.name.clone());
+        lock.map(|lock| Self { mode: config.pins, lock: lock.clone(), exempt: exempt.collect() })
     }
 
     /// Whether definitions of a section are compared. A server that the lock does not name has none approved; one

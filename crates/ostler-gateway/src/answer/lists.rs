@@ -295,11 +295,11 @@ impl ServerPage {
             }
         };
         let repeated: HashSet<&str> = page.repeated.iter().map(String::as_str).collect();
-        let is_approved = |item: &Item| {
+        let filter = host.page_filter(caller, server.as_str(), *kind);
+        let may = |item: &Item| {
             let definition = (!repeated.contains(&*item.name)).then_some(&*item.raw);
-            host.may_list(caller, server.as_str(), (*kind, &item.name), definition)
+            filter.shows(&item.name, definition)
         };
-        let may = |item: &Item| host.may_use(caller, server.as_str(), *kind, &item.name) && is_approved(item);
         let is_modern = self.era == Era::Modern;
         let private = ("cacheScope", Change::Set(b"\"private\""));
         if page.dropped_count + page.beyond == 0 && page.items.iter().all(may) {

@@ -8,7 +8,7 @@ use ostler_core::config::PinMode;
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Limits, RoleLimits, ServerName};
-use ostler_testkit::{Reply, World};
+use ostler_testkit::{Reconfigure, Reply, World};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ impl State {
             })
             .open()
             .await;
-        world.host.set_rules(rules(&["aa/*"], &["*hush*"]));
+        world.host.set_rules(rules(&["aa/*"], &["*hush*"])).await;
         let gateway = gateway(&world, |_| {});
         if !matches!(self, Self::Cold | Self::NeverStarts) {
             let mut me = Client::modern(&gateway, Scope::All, json!({}));
@@ -114,7 +114,7 @@ impl State {
                 let tools = [("plan".to_owned(), Pin::of(plan.as_bytes()).unwrap())].into();
                 let locked = LockedServer::of_tools("", tools);
                 let lock = Lock { servers: [(ServerName::new("aa").unwrap(), locked)].into() };
-                world.host.set_pins(Some(Pins::new(PinMode::Enforce, lock)));
+                world.host.set_pins(Some(Pins::new(PinMode::Enforce, lock))).await;
             }
         }
     }
@@ -226,7 +226,7 @@ async fn pages_of_a_restricted_caller_are_our_own() {
             Reply::result(json!({"tools": page, "nextCursor": next, "_meta": {"total": 6}}).to_string())
         });
         let world = World::new().server("aa", script).open().await;
-        world.host.set_rules(rules(&["aa/*"], &["*hush*"]));
+        world.host.set_rules(rules(&["aa/*"], &["*hush*"])).await;
         let gateway = gateway(&world, |options| options.page_size = 2);
         let mut ann = Client::of(Caller::new("ann", "r"), &gateway, one("aa"), era).await;
         let first = ann.ask("tools/list", json!({})).await["result"].clone();
@@ -270,7 +270,7 @@ async fn each_caller_reads_of_a_failed_start_what_it_may_whoever_asked_first() {
     for order in [[&free, &ann], [&ann, &free]] {
         let script = script(&["plan", "hush"], Era::Legacy).failing_starts(|_| true);
         let world = World::new().server("aa", script).open().await;
-        world.host.set_rules(rules(&["aa/*"], &["*hush*"]));
+        world.host.set_rules(rules(&["aa/*"], &["*hush*"])).await;
         let gateway = gateway(&world, |_| {});
         for caller in order {
             let answer = told(&gateway, caller, "plan").await;

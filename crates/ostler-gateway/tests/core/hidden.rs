@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use ostler_core::config::Role;
 use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Rules};
-use ostler_testkit::{Asked, Reply, Script, World};
+use ostler_testkit::{Asked, Reconfigure, Reply, Script, World};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ async fn world(is_rich: bool, rules: Rules, era: Era) -> (World, Gateway) {
         false => World::new().server("aa", script(&["plan"], era)),
     };
     let world = opening.options(|options| options.seal_key = Some([7; 32])).open().await;
-    world.host.set_rules(rules);
+    world.host.set_rules(rules).await;
     let gateway = gateway(&world, |options| options.page_size = 1);
     // Everything is known before anybody asks.
     let mut me = Client::modern(&gateway, Scope::All, json!({}));
@@ -202,7 +202,7 @@ async fn the_same_uri_on_a_hidden_server_hides_nobody_elses() {
         .server("aa", script(&["plan"], Era::Legacy))
         .server("bb", script(&["plan"], Era::Legacy));
     let world = world.open().await;
-    world.host.set_rules(rules(&["bb/*"], &[]));
+    world.host.set_rules(rules(&["bb/*"], &[])).await;
     let gateway = gateway(&world, |_| {});
     Client::modern(&gateway, Scope::All, json!({})).ask("resources/list", json!({})).await;
     let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Scope::All, Era::Modern).await;
@@ -223,7 +223,7 @@ async fn a_list_that_others_may_not_see_is_never_called_public() {
         me.ask("tools/list", json!({})).await["result"]["cacheScope"].clone()
     };
     assert_eq!(scope().await, "public");
-    world.host.set_rules(rules(&["bb/*"], &[]));
+    world.host.set_rules(rules(&["bb/*"], &[])).await;
     assert_eq!(scope().await, "private");
 }
 
@@ -233,7 +233,7 @@ async fn a_list_swept_for_one_caller_is_still_swept_for_another() {
         .server("aa", script(&["plan"], Era::Legacy))
         .server("bb", script(&["hush"], Era::Legacy));
     let world = world.open().await;
-    world.host.set_rules(rules(&["aa/*"], &[]));
+    world.host.set_rules(rules(&["aa/*"], &[])).await;
     let gateway = gateway(&world, |_| {});
     let mut ann = Client::of(Caller::new("ann", "r"), &gateway, Scope::All, Era::Modern).await;
     assert!(ann.ask("resources/read", json!({"uri": "x://hush"})).await.get("error").is_some());
@@ -305,7 +305,7 @@ async fn the_words_of_a_server_are_only_for_those_who_may_use_all_of_it() {
             (rules(&["aa/plan"], &[]), false),
         ];
         for (rules, is_told) in table {
-            world.host.set_rules(rules);
+            world.host.set_rules(rules).await;
             for face in [Scope::All, one("aa")] {
                 let discovered = line(&gateway, &face, Era::Modern, ("server/discover", &json!({}))).await;
                 assert!(discovered.contains("\"result\""), "{discovered}");

@@ -7,7 +7,7 @@ use ostler_core::config::{PinMode, Role};
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_gateway::Scope;
 use ostler_host::{Caller, Rules, ServerName};
-use ostler_testkit::{Reply, Script, World};
+use ostler_testkit::{Reconfigure, Reply, Script, World};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
@@ -87,12 +87,12 @@ async fn pins_compare_what_the_server_gives_and_not_what_was_completed() {
     };
     let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     let call = json!({"name": "a__bare", "arguments": {}});
-    world.host.set_pins(pins(pin(bare)));
+    world.host.set_pins(pins(pin(bare))).await;
     let answer = client.ask("tools/call", call.clone()).await;
     assert!(answer["result"].is_object(), "{answer}");
     let answer = client.ask("tools/list", json!({})).await;
     assert!(named(&answer, "a__bare").is_some(), "{answer}");
-    world.host.set_pins(pins(pin(&json!({"name": "bare", "inputSchema": {"type": "object"}}))));
+    world.host.set_pins(pins(pin(&json!({"name": "bare", "inputSchema": {"type": "object"}})))).await;
     let answer = client.ask("tools/call", call).await;
     assert_eq!(answer["error"]["code"], -31006, "{answer}");
     let answer = client.ask("tools/list", json!({})).await;
@@ -204,7 +204,7 @@ async fn the_status_resource_tells_what_a_client_misses_and_nothing_that_is_hidd
         assert!(!text.contains("pid") && !text.contains("stderr"), "{text}");
     }
     let some = Role { allow: vec!["a/good".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&BTreeMap::from([("some".to_owned(), some)])));
+    world.host.set_rules(Rules::of(&BTreeMap::from([("some".to_owned(), some)]))).await;
     for (role, seen) in [("some", json!([{"name": "a", "state": "ready"}])), ("none", json!([]))] {
         let mut client = Client::of(Caller::new("x", role), &gateway, Scope::All, Era::Modern).await;
         let answer = client.ask("resources/read", read.clone()).await;

@@ -6,7 +6,7 @@ use ostler_core::caller::Caller;
 use ostler_core::config::Role;
 use ostler_core::policy::Rules;
 use ostler_gateway::{Gateway, Scope};
-use ostler_testkit::{Script, World};
+use ostler_testkit::{Reconfigure, Script, World};
 use serde_json::{Value, json};
 
 use crate::client::{Client, gateway};
@@ -68,7 +68,7 @@ async fn where_all_is_well_nothing_is_added() {
 async fn callers_hear_of_servers_that_they_may_see_and_of_causes_where_they_may_use_all() {
     let world = world(&["part", "unseen"]).await;
     let some = Role { allow: vec!["part/echo".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&BTreeMap::from([("some".to_owned(), some)])));
+    world.host.set_rules(Rules::of(&BTreeMap::from([("some".to_owned(), some)]))).await;
     for said in instructions(&gateway(&world, |_| {}), &Caller::new("x", "some")).await {
         assert!(said.contains("Not available now: part (it is not available). If"), "{said}");
         assert!(!said.contains("unseen") && !said.contains("started"), "{said}");

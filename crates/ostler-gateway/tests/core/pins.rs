@@ -4,7 +4,7 @@ use ostler_core::config::PinMode;
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_gateway::Scope;
 use ostler_host::ServerName;
-use ostler_testkit::{Script, World};
+use ostler_testkit::{Reconfigure, Script, World};
 use serde_json::{Value, json};
 
 use crate::client::{Client, gateway, one};
@@ -38,7 +38,7 @@ async fn a_changed_and_a_new_tool_are_hidden_and_refused_until_they_are_approved
         let offered = [good.clone(), evil.clone(), new.clone()];
         let script = offered.iter().fold(Script::new(), |script, tool| script.definition(tool.clone()));
         let world = World::new().server("a", script).open().await;
-        world.host.set_pins(pins(&[good.clone(), old.clone()]));
+        world.host.set_pins(pins(&[good.clone(), old.clone()])).await;
         let gateway = gateway(&world, |_| {});
         let exposed = |tool: &str| format!("{prefix}{tool}");
         let mut clients = [
@@ -54,7 +54,7 @@ async fn a_changed_and_a_new_tool_are_hidden_and_refused_until_they_are_approved
             assert_eq!(code(client, &exposed("good")).await, Value::Null);
             assert_eq!(code(client, &exposed("nwe")).await, -32602);
         }
-        world.host.set_pins(pins(&offered));
+        world.host.set_pins(pins(&offered)).await;
         for client in &mut clients {
             assert_eq!(names(client).await, ["good", "evil", "new"].map(exposed));
             assert_eq!(code(client, &exposed("evil")).await, Value::Null);
@@ -75,7 +75,7 @@ async fn a_tool_that_is_listed_twice_is_hidden_also_where_pages_are_passed_on() 
     let script = Script::new().definition(tool.clone()).definition(json!({"name": "t", "title": "x"}));
     for (face, exposed) in [(Scope::All, "a__t"), (one("a"), "t")] {
         let world = World::new().server("a", script.clone()).open().await;
-        world.host.set_pins(pins(std::slice::from_ref(&tool)));
+        world.host.set_pins(pins(std::slice::from_ref(&tool))).await;
         let mut client = Client::modern(&gateway(&world, |_| {}), face, json!({}));
         assert_eq!(code(&mut client, exposed).await, -31006, "the server is up, so its own list counts");
         assert!(names(&mut client).await.is_empty());
@@ -85,7 +85,7 @@ async fn a_tool_that_is_listed_twice_is_hidden_also_where_pages_are_passed_on() 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_name_is_not_answered_with_one_that_is_hidden() {
     let world = World::new().server("a", Script::new().tool("sens")).open().await;
-    world.host.set_pins(pins(&[]));
+    world.host.set_pins(pins(&[])).await;
     let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     names(&mut client).await;
     let answer = client.ask("tools/call", json!({"name": "a__senx", "arguments": {}})).await;

@@ -6,7 +6,7 @@ use ostler_core::config::Role;
 use ostler_core::policy::glob;
 use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Rules};
-use ostler_testkit::{Script, World};
+use ostler_testkit::{Reconfigure, Script, World};
 use ostler_wire::Era;
 use proptest::prelude::*;
 use serde_json::json;
@@ -49,7 +49,7 @@ async fn check(roles: BTreeMap<String, Role>) {
     let script = || TOOLS.iter().fold(Script::new(), |script, tool| script.tool(tool));
     let opening = SERVERS.iter().fold(World::new(), |world, server| world.server(server, script()));
     let world = opening.open().await;
-    world.host.set_rules(Rules::of(&roles));
+    world.host.set_rules(Rules::of(&roles)).await;
     let gateway = gateway(&world, |_| {});
     for role in ROLES {
         let mut client = Client::of(Caller::new("x", role), &gateway, Scope::All, Era::Modern).await;

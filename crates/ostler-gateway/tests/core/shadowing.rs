@@ -7,7 +7,7 @@ use ostler_core::config::Role;
 use ostler_gateway::{Gateway, Scope};
 use ostler_host::upstream::Event;
 use ostler_host::{Caller, Rules};
-use ostler_testkit::{Reply, Script, World, settle};
+use ostler_testkit::{Reconfigure, Reply, Script, World, settle};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
@@ -177,7 +177,7 @@ async fn for_a_caller_that_may_not_use_the_first_servers_item_the_second_ones_is
     let both = Lists::of(&["docs://board"], &[]);
     let (world, gateway) = world(&both, &both).await;
     let role = Role { allow: vec!["aaa/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&BTreeMap::from([("r".to_owned(), role)])));
+    world.host.set_rules(Rules::of(&BTreeMap::from([("r".to_owned(), role)]))).await;
     let mut client = Client::of(Caller::new("x", "r"), &gateway, Scope::All, Era::Modern).await;
     assert_eq!(read(&mut client, "docs://board").await, "aaa");
     let list = client.ask("resources/list", json!({})).await;

@@ -7,6 +7,7 @@ use axum::Router;
 use ostler_core::config::Role;
 use ostler_gateway::{GatewayOptions, Limits, ResourceMetadata, Site};
 use ostler_host::{Caller, Rules, ServerCard, ServerName, ServerSpec};
+use ostler_testkit::Reconfigure;
 
 use crate::auth::{As, scene_with};
 use crate::world::{Request, Response, World};
@@ -27,7 +28,7 @@ async fn with_servers(world: &World, allow: &[&str]) {
     }
     let allow = allow.iter().map(|&pattern| pattern.to_owned()).collect();
     let role = Role { allow, deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&BTreeMap::from([("local".to_owned(), role)])));
+    world.host.set_rules(Rules::of(&BTreeMap::from([("local".to_owned(), role)]))).await;
 }
 
 /// The addresses in a catalog.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
 use ostler_host::{Caller, Rules, ServerName, ServerSpec};
+use ostler_testkit::Reconfigure;
 
 use crate::world::{Request, World};
 
@@ -16,7 +17,7 @@ async fn a_hidden_server_has_no_endpoint() {
         world.host.spawn(&Caller::operator(), spec).await.unwrap();
     }
     let role = Role { allow: vec!["seen/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&BTreeMap::from([("local".to_owned(), role)])));
+    world.host.set_rules(Rules::of(&BTreeMap::from([("local".to_owned(), role)]))).await;
     let requests = [
         Request::modern("tools/list", "1"),
         Request::modern("server/discover", "1"),

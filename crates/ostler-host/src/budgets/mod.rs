@@ -11,7 +11,6 @@ use hashbrown::HashMap;
 use ostler_core::budget::{CallBudget, Charged, Over};
 use ostler_core::caller::{Caller, Window};
 use ostler_core::error::{BudgetOf, CallError};
-use ostler_core::fault::Span;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -19,8 +18,7 @@ use tokio::time::Instant;
 pub(crate) use self::journal::Journal;
 use self::journal::wall;
 use self::record::Record;
-use crate::host::Host;
-use crate::request::Request;
+use crate::limits::Limits;
 
 /// Principals with windows of their own whose calls are counted: more than
 /// tokens that anybody hands out.
@@ -100,7 +98,7 @@ impl Budgets {
     }
 
     /// Charges a call to both windows of a caller, or to neither.
-    fn charge(&self, caller: &Caller, role: Option<Window>) -> Result<Charge, CallError> {
+    pub(crate) fn charge(&self, caller: &Caller, role: Option<Window>) -> Result<Charge, CallError> {
         let own = caller.window();
         if own.is_none() && role.is_none() {
             return Ok(Charge::default());
@@ -134,7 +132,7 @@ impl Budgets {
     }
 
     /// Gives back what a call has cost that was not made.
-    fn refund(&self, caller: &Caller, charge: Charge) {
+    pub(crate) fn refund(&self, caller: &Caller, charge: Charge) {
         if charge.principal.is_none() && charge.role.is_none() {
             return;
         }
@@ -252,48 +250,11 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-impl Host {
-    /// Takes a request from every budget of its caller, or from none.
-    /// Remembered answers count; what is refused or never sent is given back.
-    pub(crate) fn charge(&self, request: &Request<'_>) -> Result<Charge, CallError> {
-        let caller = request.caller();
-        caller.spend().map_err(|_| CallError::OverBudget { of: BudgetOf::Dispatch, reset_after: None })?;
-        if !request.is_counted() {
-            return Ok(Charge::default());
-        }
-        let role = self.limits().of(caller).and_then(|role| role.budget);
-        self.shared().budgets.charge(caller, role).inspect_err(|_| caller.refund())
-    }
-
-    /// Which budget is used up, for the record.
-    pub(crate) fn whose_budget(&self, request: &Request<'_>, error: &CallError) -> String {
-        let CallError::OverBudget { of, .. } = error else { return String::new() };
-        let caller = request.caller();
-        let (whose, window) = match of {
-            BudgetOf::Role => {
-                let window = self.limits().of(caller).and_then(|role| role.budget);
-                (format!("of role `{}`", caller.role()), window)
-            }
-            BudgetOf::Token => (format!("of `{}`", caller.principal()), caller.window()),
-            BudgetOf::Dispatch => ("of the dispatch".to_owned(), None),
-        };
-        match window {
-            Some(Window { calls, per }) => format!("the budget {whose}: {calls} in {}", Span(per)),
-            None => format!("the budget {whose}"),
-        }
-    }
-
-    /// Gives back what a request has cost that was not made.
-    pub(crate) fn refund(&self, caller: &Caller, charge: Charge) {
-        caller.refund();
-        self.shared().budgets.refund(caller, charge);
-    }
-
-    /// The budgets of all roles that have one, and of the tokens with one of
+impl Budgets {
+    /// Describes the budgets of all roles that have one, and of the tokens with one of
     /// their own that have made calls lately.
-    pub fn budgets(&self) -> Vec<BudgetStatus> {
-        let limits = self.limits();
-        let mut book = self.shared().budgets.book();
+    pub(crate) fn status(&self, limits: &Limits) -> Vec<BudgetStatus> {
+        let mut book = self.book();
         let Book { roles, principals, kept } = &mut *book;
         let mut found = Vec::new();
         for (name, role) in &limits.roles {
@@ -311,15 +272,15 @@ impl Host {
         found
     }
 
-    /// Whether what is charged now would be forgotten by a restart although it
+    /// Returns whether what is charged now would be forgotten by a restart although it
     /// should not be: the file can't be written.
-    pub fn is_forgetting_charges(&self) -> bool {
-        self.shared().budgets.journal.as_ref().is_some_and(|journal| journal.is_failing())
+    pub(crate) fn is_forgetting(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.is_failing())
     }
 
     /// Has the last charges written.
-    pub(crate) async fn close_budgets(&self) {
-        let Some(journal) = self.shared().budgets.journal.clone() else { return };
+    pub(crate) async fn close(&self) {
+        let Some(journal) = self.journal.clone() else { return };
         let closing = tokio::task::spawn_blocking(move || journal.close());
         let _ = tokio::time::timeout(LAST_CHARGES, closing).await;
     }

@@ -68,7 +68,7 @@ impl Refreshes {
         let Ok(mut last) = timeout(patience * 2, refresh.lock()).await else {
             return Refreshed { is_news: false, error: None };
         };
-        let for_caller = |error: CallError| host.without_details(caller, error);
+        let for_caller = |error: CallError| host.current().without_details(caller, error);
         let version = host.lists_version();
         let is_fresh = |last: &&Last| last.ended.elapsed() < FRESH && last.version == version;
         if let Some(last) = last.as_ref().filter(is_fresh) {

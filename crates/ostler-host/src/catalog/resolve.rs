@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
+use ostler_core::catalog::Claimants;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_wire::headers::ParamHeader;
@@ -19,6 +20,7 @@ use crate::host::Host;
 use crate::lists::Kind;
 use crate::policy::Access;
 use crate::record::{Recording, Refused, Unknown};
+use crate::registry::Current;
 use crate::request::{Request, Wanted};
 use crate::server::Server;
 use crate::server::slot::Slot;
@@ -107,8 +109,7 @@ impl Host {
     /// Finds the server of a request and asks policy about it, once. A refusal is recorded, and never tells what is
     /// hidden from what is missing. Lists are fetched again where a name or URI is not known.
     pub async fn resolve<'a>(&self, scope: &Scope, request: Request<'a>) -> Result<Target<'a>, CallError> {
-        // Before policy is asked: a change meanwhile has it asked again.
-        let request = request.judged_at(self.policy_version());
+        let request = request.judged_by(&self.current());
         match scope {
             Scope::Server(server) => self.judge(server.as_str(), request),
             Scope::All => match request.method() {
@@ -151,7 +152,7 @@ impl Host {
 
     /// Asks policy about a request to a server.
     pub(crate) fn judge<'a>(&self, server: &str, request: Request<'a>) -> Result<Target<'a>, CallError> {
-        let request = request.judged_at(self.policy_version());
+        let request = request.judged_by(&self.current());
         let mut request = match ServerName::new(server) {
             Ok(name) => request.at(name),
             Err(_) => {
@@ -170,16 +171,21 @@ impl Host {
         self.judge_opened(request)
     }
 
-    /// Judges a target again where rules, hook or server have changed since it was resolved.
-    pub(crate) fn rejudge<'a>(&self, target: Target<'a>) -> Result<Target<'a>, CallError> {
-        let is_same_server = {
-            let registry = self.shared().registry.load();
-            registry.get(target.server()).is_some_and(|current| Arc::ptr_eq(current, &target.server))
-        };
-        if is_same_server && target.request.policy_version == self.policy_version() {
+    /// Brings a target up to what is in force now: rules, pins and limits of one moment decide about it. Policy is asked
+    /// again only where rules, hook or server have changed since the target was resolved.
+    pub(crate) fn rejudge<'a>(&self, mut target: Target<'a>) -> Result<Target<'a>, CallError> {
+        let current = self.current();
+        let judged_by = target.request.judged_by.as_ref();
+        if judged_by.is_some_and(|judged_by| Arc::ptr_eq(judged_by, &current)) {
             return Ok(target);
         }
-        let mut request = target.request.judged_at(self.policy_version());
+        let is_judged = judged_by.is_some_and(|judged_by| judged_by.has_policy_of(&current));
+        let is_same = is_judged && current.holds(&target.server);
+        target.request.judged_by = Some(Arc::clone(&current));
+        if is_same {
+            return Ok(target);
+        }
+        let mut request = target.request;
         match self.judge_opened(&mut request) {
             Ok((server, slot, rule)) => Ok(Target { request, server, slot, rule }),
             Err((error, rule)) => Err(self.refuse(&request, error, rule)),
@@ -187,14 +193,14 @@ impl Host {
     }
 
     /// Judges a request whose task ids and request state are opened.
-    fn judge_opened(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
+    pub(crate) fn judge_opened(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
         let plain = |error: CallError| (error, None);
-        let found = self.shared().registry.load().get(request.server()).cloned();
-        let unknown = || self.unknown_server(Some(request.caller()), request.server());
-        let server = found.ok_or_else(|| plain(unknown()))?;
+        let current = self.current_of(request);
+        let unknown = || current.unknown_server(Some(request.caller()), request.server());
+        let server = current.server(request.server()).cloned().ok_or_else(|| plain(unknown()))?;
         let wanted = request.wanted();
         let subject = wanted.as_ref().ok().filter(|wanted| wanted.is_possible()).and_then(Wanted::as_subject);
-        let rule = match self.access(request.caller(), &server, subject) {
+        let rule = match current.access(request.caller(), &server, subject) {
             Access::Allowed => None,
             Access::ItemHidden(rule) => Some(rule),
             Access::ServerHidden(rule) => return Err((unknown(), Some(rule))),
@@ -220,7 +226,7 @@ impl Host {
         recording.denied(rule);
         let error = self.hide_missing(request, error);
         recording.end(&Err(error.clone()));
-        self.without_details(request.caller(), error)
+        self.current_of(request).without_details(request.caller(), error)
     }
 
     /// Records a request that is refused before its server is known.
@@ -241,14 +247,15 @@ impl Host {
     /// Resolves a tool or a prompt by its exposed name.
     async fn resolve_name<'a>(&self, kind: Kind, request: Request<'a>) -> Result<Target<'a>, CallError> {
         let exposed = request.params.name().map(Cow::into_owned).unwrap_or_default();
-        let (server, name) = self.find_name(&request, kind, &exposed).await?;
+        let (found, name) = self.find_name(&request, kind, &exposed).await?;
         let params = request.params.with_name(&name);
-        self.place(request.with_params(params), server)
+        self.place(request.with_params(params), found)
     }
 
     /// Makes the target of a request about which policy was asked when its server was found.
-    fn place<'a>(&self, request: Request<'a>, server: Arc<Server>) -> Result<Target<'a>, CallError> {
-        let mut request = request.at(server.spec.name.clone()).through_all();
+    fn place<'a>(&self, request: Request<'a>, found: Allowed) -> Result<Target<'a>, CallError> {
+        let Allowed { server, by } = found;
+        let mut request = request.judged_by(&by).at(server.spec.name.clone()).through_all();
         let opened = self.open_request(&mut request).and_then(|()| server.slot(request.caller()));
         match opened {
             Ok(slot) => Ok(Target { request, server, slot, rule: None }),
@@ -264,7 +271,7 @@ impl Host {
         request: &Request<'_>,
         kind: Kind,
         exposed: &str,
-    ) -> Result<(Arc<Server>, String), CallError> {
+    ) -> Result<(Allowed, String), CallError> {
         let caller = request.caller();
         if !is_name(exposed) {
             self.record_nameless(request, "", kind, exposed);
@@ -273,9 +280,9 @@ impl Host {
         let look = || {
             let tables = self.catalog().tables(self);
             let (server, name) = tables.named(kind)?.resolve(exposed)?;
-            let server = Arc::clone(self.shared().registry.load().get(server)?);
-            let access = self.access(caller, &server, Some(kind.subject(name)));
-            (matches!(access, Access::Allowed) && kind.can_have(name)).then(|| (server, name.to_owned()))
+            let by = Arc::clone(&self.current());
+            let server = Arc::clone(by.allows(caller, server, kind.subject(name))?);
+            kind.can_have(name).then(|| (Allowed { server, by }, name.to_owned()))
         };
         for _ in 0..REFRESHES {
             if let Some(found) = look() {
@@ -385,7 +392,7 @@ impl Host {
         uri: &str,
     ) -> Result<Target<'a>, CallError> {
         match owner {
-            Some(Owner::Judged(server)) => self.place(request, server),
+            Some(Owner::Judged(found)) => self.place(request, found),
             Some(Owner::Unjudged(server)) => self.judge(server.as_str(), request.through_all()),
             None => Err(unknown_item(Kind::Resources, uri)),
         }
@@ -398,9 +405,9 @@ impl Host {
 
     /// Returns the server that is asked for every URI, listed or not.
     fn only_server(&self, caller: &Caller) -> Option<ServerName> {
-        let registry = self.shared().registry.load();
-        match registry.keys().next() {
-            Some(only) if registry.len() == 1 && !self.is_restricted(caller) => Some(only.clone()),
+        let current = self.current();
+        match current.servers.keys().next() {
+            Some(only) if current.servers.len() == 1 && !current.is_restricted(caller) => Some(only.clone()),
             _ => None,
         }
     }
@@ -415,7 +422,7 @@ impl Host {
         patience: Duration,
     ) -> Option<ServerName> {
         self.find_owner(caller, method, uri, patience).await.map(|owner| match owner {
-            Owner::Judged(server) => server.spec.name.clone(),
+            Owner::Judged(found) => found.server.spec.name.clone(),
             Owner::Unjudged(server) => server,
         })
     }
@@ -427,14 +434,12 @@ impl Host {
         uri: &str,
         patience: Duration,
     ) -> Option<Owner> {
-        let may = |server: &ServerName| {
-            let server = self.shared().registry.load().get(server).cloned();
-            server.is_some_and(|server| {
-                self.access(caller, &server, Some(Kind::Resources.subject(uri))) == Access::Allowed
-            })
-        };
-        let judged = |server: &ServerName| {
-            self.shared().registry.load().get(server).map(|server| Owner::Judged(Arc::clone(server)))
+        let subject = Kind::Resources.subject(uri);
+        let owner = |claimants: &Claimants<'_>| {
+            let by = Arc::clone(&self.current());
+            let may = |server: &ServerName| by.allows(caller, server, subject).is_some();
+            let server = Arc::clone(by.server(claimants.owner(may)?.as_str())?);
+            Some(Allowed { server, by })
         };
         let unlisted = || {
             let unknown = Unknown { server: "", method, subject: uri, outcome: "unknown-resource" };
@@ -446,20 +451,21 @@ impl Host {
         }
         let catalog = self.catalog();
         catalog.complete(self, caller, patience).await;
-        if let Some(server) = catalog.tables(self).resources.claimants(uri).owner(may) {
-            return judged(server);
+        if let Some(found) = owner(&catalog.tables(self).resources.claimants(uri)) {
+            return Some(Owner::Judged(found));
         }
         for kind in [Kind::Resources, Kind::Templates] {
             catalog.refresh(self, caller, kind, patience).await;
         }
         let tables = catalog.tables(self);
         let claimants = tables.resources.claimants(uri);
-        if let Some(server) = claimants.owner(may) {
-            return judged(server);
+        if let Some(found) = owner(&claimants) {
+            return Some(Owner::Judged(found));
         }
         // A URI that the rules hide goes the way of one that is missing: to the server with a template for both,
         // where both are told to be missing.
-        let may_reach = |server: &ServerName, template: &str| self.may_reach(caller, server, template);
+        let current = self.current();
+        let may_reach = |server: &ServerName, template: &str| current.may_reach(caller, server, template);
         if let Some(server) = claimants.owner_by_template(may_reach) {
             return Some(Owner::Unjudged(server.clone()));
         }
@@ -484,7 +490,7 @@ impl Host {
             return Err(refused("`ref` has both `name` and `uri`"));
         }
         if let Some(exposed) = ostler_wire::text_member(&reference, "name") {
-            let (server, name) = self.find_name(&request, Kind::Prompts, &exposed).await?;
+            let (found, name) = self.find_name(&request, Kind::Prompts, &exposed).await?;
             let mut value = Vec::new();
             ostler_wire::push_text(&mut value, &name);
             let inner = ostler_wire::edit(&reference, &[("name", Change::Set(&value))]);
@@ -493,7 +499,7 @@ impl Host {
                 Params::parse(text.into()).ok()
             });
             let params = params.ok_or_else(|| refused("`ref` is not an object"))?;
-            return self.place(request.with_params(params), server);
+            return self.place(request.with_params(params), found);
         }
         let Some(uri) = ostler_wire::text_member(&reference, "uri") else {
             return Err(refused("`ref` names neither a prompt nor a resource"));
@@ -506,7 +512,7 @@ impl Host {
             Some(server) => Some(Owner::Unjudged(server)),
             // The rules are asked about the template, and not about a URI.
             None => match self.find_owner(caller, request.method(), &uri, request.patience).await {
-                Some(Owner::Judged(server)) => Some(Owner::Unjudged(server.spec.name.clone())),
+                Some(Owner::Judged(found)) => Some(Owner::Unjudged(found.server.spec.name.clone())),
                 other => other,
             },
         };
@@ -514,10 +520,17 @@ impl Host {
     }
 }
 
+/// A server of which a caller may use what it asks for.
+struct Allowed {
+    server: Arc<Server>,
+    /// What was in force when policy allowed it.
+    by: Arc<Current>,
+}
+
 /// The server that answers for a URI.
 enum Owner {
     /// One of which policy allows the URI.
-    Judged(Arc<Server>),
+    Judged(Allowed),
     /// One that policy is still to be asked about.
     Unjudged(ServerName),
 }

@@ -19,6 +19,7 @@ use crate::catalog::{Scope, Tables};
 use crate::happening::{Happening, What};
 use crate::host::Host;
 use crate::record::Refused;
+use crate::registry::Current;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
@@ -115,7 +116,10 @@ impl Host {
         match scope {
             Scope::All => self.list_all(caller, kind, patience).await,
             Scope::Server(name) => match self.visible_server(caller, name.as_str()) {
-                Ok(server) => vec![self.list_of(caller, &server, kind, (patience, Reach::One)).await],
+                Ok(server) => {
+                    let fetched = self.fetch_of(caller, server, kind, (patience, Reach::One)).await;
+                    vec![self.current().filter(caller, kind, &fetched)]
+                }
                 Err(error) => {
                     let refused = Refused { server: name.as_str(), method: kind.method(), item: None };
                     self.record_refusal(caller, refused);
@@ -126,7 +130,7 @@ impl Host {
     }
 
     /// Asks one server for its list. Returns why none is known, with all details: whoever is told gets it
-    /// [without](Self::without_details) those that it may not read.
+    /// [without](Current::without_details) those that it may not read.
     pub(crate) async fn ask_for_list(
         &self,
         caller: &Caller,
@@ -145,15 +149,23 @@ impl Host {
         let mut asking = JoinSet::new();
         for server in self.visible_servers(caller) {
             let (host, caller) = (self.clone(), caller.clone());
-            asking.spawn(async move { host.list_of(&caller, &server, kind, (patience, Reach::All)).await });
+            asking.spawn(async move { host.fetch_of(&caller, server, kind, (patience, Reach::All)).await });
         }
-        let mut listings: Vec<ServerListing> = Vec::new();
+        let mut fetched: Vec<Fetched> = Vec::new();
         while let Some(joined) = asking.join_next().await {
-            listings.extend(joined);
+            fetched.extend(joined);
         }
         if let Patience::AtMost(time) = patience {
-            self.list_late(caller, kind, time, &mut listings).await;
+            self.fetch_late(caller, kind, time, &mut fetched).await;
         }
+        let current = Arc::clone(&self.current());
+        // What was applied meanwhile may have taken a server away, or hidden it.
+        fetched.retain(|Fetched { server, .. }| {
+            let name = &server.spec.name;
+            current.server(name.as_str()).is_some() && current.may_see(caller, name)
+        });
+        let mut listings: Vec<ServerListing> =
+            fetched.iter().map(|fetched| current.filter(caller, kind, fetched)).collect();
         listings.sort_by(|a, b| a.server.cmp(&b.server));
         let is_long = listings.iter().map(|listing| listing.items.len()).sum::<usize>() > MANY_ITEMS;
         let host = self.clone();
@@ -168,49 +180,39 @@ impl Host {
     }
 
     /// Asks servers again that came up while others were waited for: they have something newer to list.
-    async fn list_late(
-        &self,
-        caller: &Caller,
-        kind: Kind,
-        patience: Duration,
-        listings: &mut Vec<ServerListing>,
-    ) {
-        let is_late =
-            |listing: &&ServerListing| listing.error.as_ref().is_some_and(CallError::is_start_under_way);
-        let late: Vec<ServerName> =
-            listings.iter().filter(is_late).map(|listing| listing.server.clone()).collect();
+    async fn fetch_late(&self, caller: &Caller, kind: Kind, patience: Duration, fetched: &mut Vec<Fetched>) {
+        let is_late = |fetched: &&Fetched| fetched.error.as_ref().is_some_and(CallError::is_start_under_way);
         let mut again = JoinSet::new();
-        for server in late.iter().filter_map(|name| self.server(name.as_str()).ok()) {
+        for Fetched { server, .. } in fetched.iter().filter(is_late) {
             if server.existing_slot(caller).is_some_and(|slot| slot.live().is_some()) {
-                let (host, caller) = (self.clone(), caller.clone());
+                let (host, caller, server) = (self.clone(), caller.clone(), Arc::clone(server));
                 let patience = Patience::AtMost(patience.min(AGAIN));
                 again
-                    .spawn(async move { host.list_of(&caller, &server, kind, (patience, Reach::All)).await });
+                    .spawn(async move { host.fetch_of(&caller, server, kind, (patience, Reach::All)).await });
             }
         }
         while let Some(joined) = again.join_next().await {
             let Some(newer) = joined.ok().filter(|newer| newer.error.is_none()) else { continue };
-            listings.retain(|listing| listing.server != newer.server);
-            listings.push(newer);
+            fetched.retain(|older| !Arc::ptr_eq(&older.server, &newer.server));
+            fetched.push(newer);
         }
     }
 
-    async fn list_of(
+    async fn fetch_of(
         &self,
         caller: &Caller,
-        server: &Server,
+        server: Arc<Server>,
         kind: Kind,
         (patience, reach): (Patience, Reach),
-    ) -> ServerListing {
-        let name = &server.spec.name;
+    ) -> Fetched {
         let slot = match server.slot(caller) {
             Ok(slot) => slot,
-            Err(error) => return nothing(name, Some(error)),
+            Err(error) => return Fetched { server, known: None, error: Some(error) },
         };
         if reach == Reach::All
             && let Some(known) = self.list_of_sleeper(&slot, caller, kind).await
         {
-            return self.filter(caller, server, kind, &known);
+            return Fetched { server, known: Some(known), error: None };
         }
         let (known, error) = match patience {
             Patience::AtMost(time) => self.list_within(&slot, caller, kind, time).await,
@@ -219,11 +221,7 @@ impl Host {
                 Err(error) => (None, Some(error)),
             },
         };
-        let error = error.map(|error| self.without_details(caller, error));
-        match known {
-            Some(known) => self.filter(caller, server, kind, &known).beside(error),
-            None => nothing(name, error),
-        }
+        Fetched { server, known, error }
     }
 
     /// Waits for a server's list, and for its start.
@@ -363,24 +361,6 @@ impl Host {
         round.await.unwrap_or_else(|_| Err(slot.vanished()))
     }
 
-    /// Filters a list by the rules of calls.
-    fn filter(&self, caller: &Caller, server: &Server, kind: Kind, known: &Known) -> ServerListing {
-        let usable = self.approved(server, kind, known).filter(|item| {
-            sabotage!(UnfilteredList, return true);
-            self.may_use_item(caller, server, kind, &item.name)
-        });
-        let listed = |item: &Item| ListedItem { exposed: Arc::clone(&item.name), item: item.clone() };
-        ServerListing {
-            server: server.spec.name.clone(),
-            items: usable.map(listed).collect(),
-            shadowed: Vec::new(),
-            error: None,
-            is_known: true,
-            ttl: known.remaining(),
-            is_public: known.is_public,
-        }
-    }
-
     /// Items kept of a list of a server; a server that is gone has none.
     pub fn list_cap(&self, server: &str, kind: Kind) -> usize {
         self.server(server).map_or(0, |server| kind.cap(&server.spec))
@@ -388,28 +368,28 @@ impl Host {
 
     /// Rises whenever a known list of any server changes, or a server comes or goes.
     pub fn lists_version(&self) -> u64 {
-        self.shared().bus.version()
+        self.bus().version()
     }
 
     /// What is known now, of every server once, sorted by server and not
     /// filtered: whoever may not use an item learns so from the call. Pinned
     /// tools are known. Nobody is asked.
     pub(crate) fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<Item>)> {
-        let registry = self.shared().registry.load();
+        let current = self.current();
         let known = |server: &Arc<Server>| {
             let mut items = server.known_items(kind);
             self.add_pinned(server, kind, &mut items);
             (server.spec.name.clone(), items)
         };
-        registry.values().map(known).collect()
+        current.servers.values().map(known).collect()
     }
 }
 
 impl Host {
     /// Returns the names of all servers in the order of their registration; one that was replaced keeps its place.
     pub fn ranked_servers(&self) -> Vec<ServerName> {
-        let registry = self.shared().registry.load();
-        let mut servers: Vec<&Arc<Server>> = registry.values().collect();
+        let current = self.current();
+        let mut servers: Vec<&Arc<Server>> = current.servers.values().collect();
         servers.sort_by_key(|server| server.rank);
         servers.into_iter().map(|server| server.spec.name.clone()).collect()
     }
@@ -417,9 +397,9 @@ impl Host {
     /// Returns the known resources or templates of every server, in the order of [`Self::ranked_servers`]. Asks no
     /// server.
     pub(crate) fn claimed(&self, kind: Kind) -> Vec<Claimed> {
-        let registry = self.shared().registry.load();
+        let current = self.current();
         let claimed = |server: ServerName| {
-            let items = registry.get(&server)?.known_list(kind);
+            let items = current.servers.get(&server)?.known_list(kind);
             let items = items.map(|items| {
                 let claim = |item: Item| (Arc::clone(&item.name), self.is_pinned(&server, kind, &item.name));
                 items.into_iter().map(claim).collect()
@@ -435,6 +415,37 @@ impl Host {
         let what = What::ResourceShadowed { uri, owner: owner.as_str() };
         self.happened(&Happening::of(server.as_str(), what));
     }
+}
+
+impl Current {
+    /// Filters a list by the rules and pins of calls.
+    fn filter(&self, caller: &Caller, kind: Kind, fetched: &Fetched) -> ServerListing {
+        let Fetched { server, known, error } = fetched;
+        let error = error.clone().map(|error| self.without_details(caller, error));
+        let Some(known) = known else { return nothing(&server.spec.name, error) };
+        let usable = self.approved(server, kind, known).filter(|item| {
+            sabotage!(UnfilteredList, return true);
+            self.may_use_item(caller, server, kind, &item.name)
+        });
+        let listed = |item: &Item| ListedItem { exposed: Arc::clone(&item.name), item: item.clone() };
+        let listing = ServerListing {
+            server: server.spec.name.clone(),
+            items: usable.map(listed).collect(),
+            shadowed: Vec::new(),
+            error: None,
+            is_known: true,
+            ttl: known.remaining(),
+            is_public: known.is_public,
+        };
+        listing.beside(error)
+    }
+}
+
+/// The list of a server, not yet filtered, or why none is known.
+struct Fetched {
+    server: Arc<Server>,
+    known: Option<Arc<Known>>,
+    error: Option<CallError>,
 }
 
 impl ServerListing {

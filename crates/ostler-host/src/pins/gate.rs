@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ostler_core::catalog::template;
-use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_core::name::ServerName;
@@ -14,6 +13,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::policy::Access;
+use crate::registry::Current;
 use crate::request::{Request, Wanted};
 use crate::server::judgement::is_unapproved;
 use crate::server::known::Known;
@@ -82,10 +83,11 @@ impl Host {
     }
 
     fn gate(&self, slot: &Slot, request: &Request<'_>, generation: u64) -> Gate {
-        let pins = self.shared().pins.load();
-        let Some(pins) = pins.as_ref().filter(|pins| pins.mode == PinMode::Enforce) else {
-            return Gate::Open;
+        let current = match self.in_force_at(slot, request) {
+            Ok(current) => current,
+            Err(error) => return Gate::Shut(error),
         };
+        let Some(pins) = current.enforced() else { return Gate::Open };
         let look = Look { pins, slot, request, generation };
         if let Some(tool) = request.tool_name() {
             return self.gate_listed(&look, Kind::Tools, &tool);
@@ -105,6 +107,29 @@ impl Host {
             },
             // What can't be read was refused before.
             Ok(_) | Err(_) => Gate::Open,
+        }
+    }
+
+    /// Returns what decides about sending a request now. Where something else was applied since the request was judged,
+    /// rules and pins of that decide together; a server that is being replaced is judged by what it was called under.
+    fn in_force_at(&self, slot: &Slot, request: &Request<'_>) -> Result<Arc<Current>, CallError> {
+        let now = Arc::clone(&self.current());
+        let Some(judged_by) = request.judged_by.as_ref().filter(|judged_by| !Arc::ptr_eq(judged_by, &now))
+        else {
+            return Ok(now);
+        };
+        let server = now.server(request.server());
+        let Some(server) = server.filter(|server| server.registration == slot.key.registration) else {
+            return Ok(Arc::clone(judged_by));
+        };
+        if request.is_hidden || judged_by.has_policy_of(&now) {
+            return Ok(now);
+        }
+        match request.wanted().map(|wanted| now.access(request.caller(), server, wanted.as_subject())) {
+            Ok(Access::Allowed) => Ok(now),
+            Ok(Access::ServerHidden(_)) => Err(now.unknown_server(Some(request.caller()), request.server())),
+            Ok(Access::ItemHidden(_)) => Err(self.no_such(request, server, &request.wanted()?)),
+            Err(error) => Err(error),
         }
     }
 
@@ -153,11 +178,12 @@ impl Host {
     /// trusts the server, and what was approved says that repeating is harmless.
     pub(crate) fn is_trusted_idempotent(&self, slot: &Slot, request: &Request<'_>) -> bool {
         let (true, Some(tool)) = (slot.spec.trust, request.tool_name()) else { return false };
-        let (Some(pins), Some(known)) = (self.pins(), slot.known_to(request.caller(), Kind::Tools)) else {
+        let current = self.current_of(request);
+        let (Some(pins), Some(known)) = (&current.pins, slot.known_to(request.caller(), Kind::Tools)) else {
             return false;
         };
         let (server, section) = (&slot.key.server, Section::Tools);
-        let standing = known.standing(&pins, (server, section), &tool);
+        let standing = known.standing(pins, (server, section), &tool);
         standing == Some(Standing::Approved)
             && pins.pin(server.as_str(), section, &tool).is_some_and(|pin| is_harmless(&pin.definition))
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ostler_core::caller::Caller;
+use ostler_core::config::PinMode;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{INSTRUCTIONS, Pins, Section, instructions_definition};
 use ostler_wire::Change;
@@ -11,62 +12,128 @@ use ostler_wire::Change;
 use crate::answer::Answer;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::registry::Current;
 use crate::request::Request;
 use crate::server::Server;
 use crate::server::judgement::is_unapproved;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
 
-impl Host {
-    /// Whether the pins let an item be listed as it is defined here. `None`
-    /// stands for one that is defined more than once.
-    pub fn may_list(
-        &self,
-        caller: &Caller,
-        server: &str,
-        (kind, name): (Kind, &str),
-        definition: Option<&[u8]>,
-    ) -> bool {
-        let covers = |pins: &Arc<Pins>| pins.covers(server, kind.section());
-        let Some(pins) = self.enforced().filter(covers) else { return true };
+/// Tells which items of a page a caller may see: those that [`Host::list`] would list.
+pub struct PageFilter {
+    current: Arc<Current>,
+    caller: Caller,
+    server: String,
+    kind: Kind,
+}
+
+impl PageFilter {
+    /// Returns whether the caller may see an item as it is defined here. `None` stands for one that is defined more
+    /// than once.
+    pub fn shows(&self, name: &str, definition: Option<&[u8]>) -> bool {
+        let Self { current, caller, kind, .. } = self;
+        let Some(server) = current.server(&self.server) else { return false };
+        let is_usable =
+            current.may_see(caller, &server.spec.name) && current.may_use_item(caller, server, *kind, name);
+        is_usable && self.is_approved(server, name, definition)
+    }
+
+    fn is_approved(&self, server: &Server, name: &str, definition: Option<&[u8]>) -> bool {
+        let section = self.kind.section();
+        let pins = self.current.enforced().filter(|pins| pins.covers(&self.server, section));
+        let Some(pins) = pins else { return true };
         let Some(definition) = definition else { return false };
         let is_repeated = || {
-            let server = self.shared().registry.load().get(server)?.existing_slot(caller)?;
-            Some(server.known_to(caller, kind)?.is_repeated(name))
+            let slot = server.existing_slot(&self.caller)?;
+            Some(slot.known_to(&self.caller, self.kind)?.is_repeated(name))
         };
-        !is_unapproved(pins.standing(server, (kind.section(), name), definition))
+        !is_unapproved(pins.standing(&self.server, (section, name), definition))
             && !is_repeated().unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for PageFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageFilter").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Returns what a caller may see of a list that it gets page by page, by the rules and pins of one moment.
+    pub fn page_filter(&self, caller: &Caller, server: &str, kind: Kind) -> PageFilter {
+        PageFilter {
+            current: Arc::clone(&self.current()),
+            caller: caller.clone(),
+            server: server.to_owned(),
+            kind,
+        }
     }
 
     /// Whether the tool, as it is known, is kept from the caller by the pins.
     pub(crate) fn is_quarantined(&self, caller: &Caller, server: &str, tool: &str) -> bool {
-        let Some(pins) = self.enforced() else { return false };
-        let registry = self.shared().registry.load();
-        let Some(server) = registry.get(server) else { return false };
+        let current = self.current();
+        let Some(pins) = current.enforced() else { return false };
+        let Some(server) = current.server(server) else { return false };
         let known = server.existing_slot(caller).and_then(|slot| slot.known_to(caller, Kind::Tools));
         let of = (&server.spec.name, Section::Tools);
-        let standing = known.and_then(|known| known.standing(&pins, of, tool));
+        let standing = known.and_then(|known| known.standing(pins, of, tool));
         standing.is_some_and(is_unapproved)
     }
 
     /// Whether the pins let `instructions` of a server be given to callers.
     pub(crate) fn may_instruct(&self, server: &str, text: &str) -> bool {
+        self.current().may_instruct(server, text)
+    }
+}
+
+impl Current {
+    /// Returns the pins, if they keep anything from callers.
+    pub(crate) fn enforced(&self) -> Option<&Arc<Pins>> {
+        self.pins.as_ref().filter(|pins| pins.mode == PinMode::Enforce)
+    }
+
+    fn may_instruct(&self, server: &str, text: &str) -> bool {
         let Some(pins) = self.enforced() else { return true };
         let definition = instructions_definition(text);
         !is_unapproved(pins.standing(server, (Section::Instructions, INSTRUCTIONS), &definition))
     }
 
+    /// The items of a list that the pins let through.
+    pub(crate) fn approved<'k>(
+        &self,
+        server: &Server,
+        kind: Kind,
+        known: &'k Known,
+    ) -> impl Iterator<Item = &'k Item> + use<'k> {
+        let judgement = self.enforced().map(|pins| known.judged(pins, (&server.spec.name, kind.section())));
+        let is_approved = move |at: usize| {
+            judgement
+                .as_ref()
+                .and_then(|judgement| judgement.standing(at))
+                .is_none_or(|it| !is_unapproved(it))
+        };
+        known.items.iter().enumerate().filter(move |(at, _)| is_approved(*at)).map(|(_, item)| item)
+    }
+}
+
+impl Host {
     /// Leaves instructions that the pins keep back out of an answer to `server/discover`.
     pub(crate) fn without_advice(&self, request: &Request<'_>, mut answer: Answer) -> Answer {
-        let covers = |pins: &Arc<Pins>| pins.covers(request.server(), Section::Instructions);
-        if request.method() != "server/discover" || self.enforced().filter(covers).is_none() {
+        if request.method() != "server/discover" {
+            return answer;
+        }
+        let current = self.current_of(request);
+        let covers = |pins: &&Arc<Pins>| pins.covers(request.server(), Section::Instructions);
+        if current.enforced().filter(covers).is_none() {
             return answer;
         }
         let advice = ostler_wire::member(&answer.body, INSTRUCTIONS);
         let text = advice.and_then(|advice| serde_json::from_slice::<String>(advice).ok());
         let change = match (advice, text) {
             // A key that occurs twice is left once.
-            (Some(advice), Some(text)) if self.may_instruct(request.server(), &text) => Change::Set(advice),
+            (Some(advice), Some(text)) if current.may_instruct(request.server(), &text) => {
+                Change::Set(advice)
+            }
             _ => Change::Remove,
         };
         if let Some(body) = ostler_wire::edit(&answer.body, &[(INSTRUCTIONS, change)]) {
@@ -82,23 +149,6 @@ impl Host {
                 pins.lock.servers.get(server).and_then(|locked| locked.sections.get(&kind.section()));
             section.is_some_and(|section| section.contains_key(name))
         })
-    }
-
-    /// The items of a list that the pins let through.
-    pub(crate) fn approved<'k>(
-        &self,
-        server: &Server,
-        kind: Kind,
-        known: &'k Known,
-    ) -> impl Iterator<Item = &'k Item> + use<'k> {
-        let judgement = self.enforced().map(|pins| known.judged(&pins, (&server.spec.name, kind.section())));
-        let is_approved = move |at: usize| {
-            judgement
-                .as_ref()
-                .and_then(|judgement| judgement.standing(at))
-                .is_none_or(|it| !is_unapproved(it))
-        };
-        known.items.iter().enumerate().filter(move |(at, _)| is_approved(*at)).map(|(_, item)| item)
     }
 
     /// The pinned items of a server none of whose sessions has listed any yet.

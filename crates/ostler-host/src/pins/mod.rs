@@ -25,10 +25,12 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::{INSTRUCTIONS, Pins, Section, instructions_definition};
 use ostler_wire::Hello;
 
+pub use self::lists::PageFilter;
 pub(crate) use self::watch::Flagged;
 use crate::bus::ServerEvent;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::registry::Current;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
 use crate::tally::Errand;
@@ -60,23 +62,21 @@ pub(crate) fn effective(pins: Option<Pins>) -> Option<Arc<Pins>> {
 }
 
 impl Host {
-    /// Other definitions are approved from now on. Every known list is judged
-    /// anew, and whoever listens hears that tools have changed.
-    pub fn set_pins(&self, pins: Option<Pins>) {
-        let pins = effective(pins);
-        let before = self.shared().pins.swap(pins.clone());
+    /// Judges every known list anew after other definitions were approved, and tells whoever listens that lists have
+    /// changed.
+    pub(crate) fn repinned(&self, before: &Current, after: &Current) {
+        let (before, pins) = (before.pins.as_deref(), after.pins.as_deref());
         if before == pins {
             return;
         }
-        self.shared().bus.raise_version();
-        for server in self.shared().registry.load().values() {
-            if !is_repinned(before.as_deref(), pins.as_deref(), &server.spec.name) {
+        for server in after.servers.values() {
+            if !is_repinned(before, pins, &server.spec.name) {
                 continue;
             }
             let slots = server.slots();
             for kind in Kind::ALL.into_iter().filter(|_| slots.is_empty()) {
                 let (server, partition) = (server.spec.name.clone(), "".into());
-                self.shared().bus.tell(ServerEvent { server, partition, event: kind.change() });
+                self.bus().tell(ServerEvent { server, partition, event: kind.change() });
             }
             slots.iter().for_each(|slot| self.look_at_instructions(slot));
             for (slot, kind) in slots.iter().flat_map(|slot| Kind::ALL.map(|kind| (slot, kind))) {
@@ -90,7 +90,7 @@ impl Host {
 
     /// The approved definitions, unless nothing is compared with them.
     pub fn pins(&self) -> Option<Arc<Pins>> {
-        self.shared().pins.load_full()
+        self.current().pins.clone()
     }
 
     /// Asks a server for all that it defines, for an operator: neither rules nor
@@ -123,11 +123,6 @@ impl Host {
             found.add_instructions(Some(&hello));
         }
         Ok((!found.sections.is_empty()).then_some(found))
-    }
-
-    /// The pins, if they keep anything from callers.
-    pub(crate) fn enforced(&self) -> Option<Arc<Pins>> {
-        self.pins().filter(|pins| pins.mode == PinMode::Enforce)
     }
 }
 

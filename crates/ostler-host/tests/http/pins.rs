@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ostler_core::config::PinMode;
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_host::ServerName;
+use ostler_testkit::Reconfigure;
 use serde_json::{Value, json};
 
 use crate::remote::{Got, Remote, legacy, modern, respond};
@@ -22,7 +23,7 @@ async fn pinned(remote: &Remote, tool: &Value) -> Stage {
     let pin = Pin::of(tool.to_string().as_bytes()).unwrap();
     let locked = LockedServer::of_tools("", [("send".to_owned(), pin)].into());
     let lock = Lock { servers: [(ServerName::new("remote").unwrap(), locked)].into() };
-    stage.host.set_pins(Some(Pins::new(PinMode::Enforce, lock)));
+    stage.host.set_pins(Some(Pins::new(PinMode::Enforce, lock))).await;
     stage
 }
 

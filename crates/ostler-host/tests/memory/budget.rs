@@ -3,7 +3,7 @@
 use ostler_core::caller::Window;
 use ostler_core::spec::Isolation;
 use ostler_host::{Caller, Limits, Request, RoleLimits, ServerSpec};
-use ostler_testkit::{Reply, Script, World};
+use ostler_testkit::{Reconfigure, Reply, Script, World};
 use ostler_wire::{Naming, Params};
 
 use crate::{codes, secs};
@@ -185,11 +185,11 @@ async fn an_edit_of_a_budget_keeps_what_was_charged() {
     for _ in 0..3 {
         world.call_as(&ada, "a", "echo").await.unwrap();
     }
-    world.host.set_limits(budget("researcher", 3, secs(60)));
+    world.host.set_limits(budget("researcher", 3, secs(60))).await;
     assert_eq!(world.call_as(&ada, "a", "echo").await.unwrap_err().code(), "over-budget");
-    world.host.set_limits(Limits::default());
+    world.host.set_limits(Limits::default()).await;
     world.call_as(&ada, "a", "echo").await.unwrap();
-    world.host.set_limits(budget("researcher", 4, secs(60)));
+    world.host.set_limits(budget("researcher", 4, secs(60))).await;
     world.call_as(&ada, "a", "echo").await.expect("what was called without a budget was not counted");
     let status = world.host.budgets();
     assert_eq!((status.len(), status[0].used, status[0].calls, status[0].resets_ms), (1, 4, 4, Some(60_000)));

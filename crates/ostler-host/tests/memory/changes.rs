@@ -3,7 +3,7 @@
 use ostler_core::config::Role;
 use ostler_host::upstream::Event;
 use ostler_host::{Arguments, Caller, LogLevel, Request, Rules, Scope, ServerEvent};
-use ostler_testkit::{Reply, Script, World, settle};
+use ostler_testkit::{Reconfigure, Reply, Script, World, settle};
 use ostler_wire::Params;
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
@@ -184,7 +184,7 @@ async fn a_log_line_of_no_call_is_for_callers_without_restrictions_at_its_server
         Role { allow, deny: Vec::new(), budget: None, max_in_flight: None }
     };
     let roles = [("free".to_owned(), role("all/*")), ("few".to_owned(), role("all/echo"))];
-    world.host.set_rules(Rules::of(&roles.into()));
+    world.host.set_rules(Rules::of(&roles.into())).await;
     let (free, few) = (Caller::new("ann", "free"), Caller::new("bob", "few"));
     for server in ["own", "all"] {
         world.call_as(&few, server, "echo").await.unwrap();

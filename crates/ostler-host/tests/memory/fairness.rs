@@ -1,7 +1,7 @@
 //! One caller's flood and everybody else.
 
 use ostler_host::{Arguments, Caller, Kind, Limits, Request, RoleLimits, ServerSpec};
-use ostler_testkit::{Reply, Result, Script, World, settle};
+use ostler_testkit::{Reconfigure, Reply, Result, Script, World, settle};
 use ostler_wire::Params;
 use tokio::task::JoinSet;
 
@@ -120,7 +120,7 @@ async fn a_role_bounds_the_calls_of_each_of_its_callers_and_no_lists() {
         assert_eq!(codes(&calls.join_all().await), [("ok", 2), ("overloaded", 3)]);
     }
     assert_eq!(codes(&mine.join_all().await), [("ok", 5)]);
-    world.host.set_limits(Limits::default());
+    world.host.set_limits(Limits::default()).await;
     assert_eq!(codes(&flood(&world, &ada(), 5).await.join_all().await), [("ok", 5)]);
 }
 

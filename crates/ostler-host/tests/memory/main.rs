@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
+mod applying;
 mod breaker;
 mod budget;
 mod cache;

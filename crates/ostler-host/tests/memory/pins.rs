@@ -7,7 +7,7 @@ use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
 use ostler_core::spec::Isolation;
 use ostler_host::upstream::Event;
 use ostler_host::{Arguments, Caller, Kind, Request, Scope, ServerName, ServerSpec, Verdict, What};
-use ostler_testkit::{Reply, Script, Stage, World, settle};
+use ostler_testkit::{Reconfigure, Reply, Script, Stage, World, settle};
 use serde_json::{Value, json};
 
 use crate::secs;
@@ -127,7 +127,7 @@ async fn a_rug_pull_is_stopped_however_it_is_done() {
         for (when, script) in scripts {
             let case = format!("{what}, {when}");
             let world = World::new().server("a", script).open().await;
-            world.host.set_pins(enforced(&[approved()]));
+            world.host.set_pins(enforced(&[approved()])).await;
             assert_eq!((called(&world).await, listed(&world).await), ("ok", vec!["send".into()]), "{case}");
             match when {
                 "while it runs" => world.stage("a").announce(Event::ToolsChanged),
@@ -150,7 +150,7 @@ async fn a_rug_pull_is_stopped_however_it_is_done() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_is_gone_is_counted() {
     let world = World::new().server("a", changed_while_running(vec![approved()], vec![])).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     world.call("a", "send").await.unwrap();
     assert_eq!(world.status("a").removed, Some(0));
     world.stage("a").announce(Event::ToolsChanged);
@@ -166,25 +166,25 @@ async fn a_tool_that_is_gone_is_counted() {
 async fn approving_lets_a_tool_through_at_once_and_clients_hear_of_it() {
     let after = with("description", json!("Sends a letter"));
     let world = World::new().server("a", Script::new().definition(after.clone())).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     assert_eq!((called(&world).await, listed(&world).await), ("definition-changed", vec![]));
     assert_eq!(world.status("a").changed, Some(1));
     let (mut events, version) = (world.host.events(), world.host.lists_version());
-    world.host.set_pins(enforced(&[after]));
+    world.host.set_pins(enforced(&[after])).await;
     assert_eq!(events.try_recv().unwrap().event, Event::ToolsChanged);
     assert!(world.host.lists_version() > version);
     assert_eq!((called(&world).await, listed(&world).await), ("ok", vec!["send".into()]));
     assert_eq!((world.status("a").changed, world.stage("a").count("tools/list")), (Some(0), 1));
-    world.host.set_pins(enforced(&[]));
+    world.host.set_pins(enforced(&[])).await;
     assert_eq!((called(&world).await, listed(&world).await), ("definition-changed", vec![]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_pins_once_more_are_no_news() {
     let world = World::new().server("a", Script::new().definition(approved())).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     let (mut events, version) = (world.host.events(), world.host.lists_version());
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     assert!(events.try_recv().is_err());
     assert_eq!(world.host.lists_version(), version);
 }
@@ -194,7 +194,7 @@ async fn a_warning_hides_nothing_and_no_pins_say_nothing() {
     let script = || Script::new().definition(with("title", json!("x"))).tool("more");
     for mode in [PinMode::Warn, PinMode::Off] {
         let world = World::new().server("a", script()).open().await;
-        world.host.set_pins(Some(pinned(mode, "a", &[approved()])));
+        world.host.set_pins(Some(pinned(mode, "a", &[approved()]))).await;
         assert_eq!((called(&world).await, listed(&world).await.len()), ("ok", 2));
         let status = world.status("a");
         let counted = (mode == PinMode::Warn).then_some(1);
@@ -207,7 +207,7 @@ async fn a_warning_hides_nothing_and_no_pins_say_nothing() {
 async fn whom_a_rule_keeps_out_does_not_learn_that_a_tool_has_changed() {
     let script = Script::new().definition(with("title", json!("x"))).tool("open");
     let world = World::new().server("a", script).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     world.host.set_policy_hook(Some(Box::new(|_, _, tool| match tool {
         Some("send") => Verdict::Deny { reason: "no".into() },
         _ => Verdict::Allow,
@@ -220,7 +220,7 @@ async fn whom_a_rule_keeps_out_does_not_learn_that_a_tool_has_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_hint_never_names_a_tool_that_nobody_has_approved() {
     let world = World::new().server("a", Script::new().definition(approved()).tool("sens")).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     listed(&world).await;
     let error = world.call("a", "senx").await.unwrap_err();
     assert!(error.render().contains("a__send") && !error.render().contains("a__sens"), "{}", error.render());
@@ -230,7 +230,7 @@ async fn a_hint_never_names_a_tool_that_nobody_has_approved() {
 async fn a_call_on_a_new_session_looks_at_its_list_first_with_room_for_one_request() {
     let script = Script::new().definition(approved());
     let world = World::new().server_with("a", script, |spec| spec.max_in_flight = 1).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     let asked = || world.stage("a").asked().iter().map(|asked| asked.method.clone()).collect::<Vec<_>>();
     world.call("a", "send").await.unwrap();
     assert_eq!(asked(), ["tools/list", "tools/call"], "a cold server costs one list");
@@ -268,7 +268,7 @@ async fn a_list_that_can_not_be_had_keeps_the_call_from_its_server() {
         _ => Reply::never(),
     });
     let world = World::new().server("a", script).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     world.call("a", "send").await.unwrap();
     world.crash("a");
     world.advance(secs(1)).await;
@@ -286,7 +286,7 @@ async fn a_server_that_changes_its_list_all_the_time_is_not_called() {
     });
     let world = World::new().server("a", script).open().await;
     stage.set(world.stage("a").clone()).unwrap();
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     let error = world.call("a", "send").await.unwrap_err();
     assert_eq!((error.code(), world.stage("a").count("send")), ("upstream-protocol", 0));
     assert!(world.stage("a").count("tools/list") <= 5);
@@ -305,12 +305,12 @@ async fn a_repeat_that_finds_a_changed_tool_says_that_the_first_try_may_have_run
     let trusted = |spec: &mut ServerSpec| spec.trust = true;
     // Approved as it is, it is repeated.
     let world = World::new().server_with("a", script(safe.clone()), trusted).open().await;
-    world.host.set_pins(enforced(std::slice::from_ref(&safe)));
+    world.host.set_pins(enforced(std::slice::from_ref(&safe))).await;
     assert_eq!((called(&world).await, world.stage("a").count("send")), ("ok", 2));
     // Changed meanwhile, it is not, and nobody says that it did not run.
     let evil = json!({"name": "send", "annotations": {"idempotentHint": true}, "title": "x"});
     let world = World::new().server_with("a", script(evil), trusted).open().await;
-    world.host.set_pins(enforced(std::slice::from_ref(&safe)));
+    world.host.set_pins(enforced(std::slice::from_ref(&safe))).await;
     assert_eq!((called(&world).await, world.stage("a").count("send")), ("outcome-unknown", 1));
     assert_eq!(called(&world).await, "definition-changed");
 }
@@ -338,7 +338,7 @@ async fn a_hint_counts_only_if_it_is_pinned_and_the_server_is_trusted() {
         let case = format!("{offered} {pin} {is_trusted} {mode:?}");
         let trusted = |spec: &mut ServerSpec| spec.trust = is_trusted;
         let world = World::new().server_with("a", script(&offered), trusted).open().await;
-        world.host.set_pins(Some(pinned(mode, "a", &[pin])));
+        world.host.set_pins(Some(pinned(mode, "a", &[pin]))).await;
         assert_eq!(called(&world).await, outcome, "{case}");
     }
 }
@@ -351,7 +351,7 @@ async fn each_callers_own_session_is_judged_by_its_own_list() {
     });
     let own = |spec: &mut ServerSpec| spec.isolation = Isolation::Caller;
     let world = World::new().server_with("a", script, own).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     let (ann, bob) = (Caller::new("ann", "r"), Caller::new("bob", "r"));
     world.call_as(&ann, "a", "send").await.unwrap();
     assert_eq!(world.call_as(&bob, "a", "send").await.unwrap_err().code(), "definition-changed");
@@ -382,7 +382,7 @@ async fn a_sleeping_server_is_listed_by_its_pins_and_its_tools_are_known() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_the_lock_does_not_name_offers_nothing_until_it_is_approved() {
     let world = World::new().server("b", Script::echo()).open().await;
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     assert_eq!(world.call("b", "echo").await.unwrap_err().code(), "definition-changed");
     assert!(world.host.tools(&world.me, "b").await.unwrap().is_empty());
     assert_eq!(world.status("b").new, Some(1));
@@ -399,7 +399,7 @@ async fn what_was_remembered_of_a_tool_is_forgotten_with_its_approval() {
         world.call("a", "send").await.unwrap();
     }
     assert_eq!(world.stage("a").count("send"), 1, "it is remembered");
-    world.host.set_pins(enforced(&[]));
+    world.host.set_pins(enforced(&[])).await;
     settle().await;
     assert_eq!(called(&world).await, "definition-changed");
 }
@@ -442,7 +442,7 @@ async fn each_change_is_observed_once() {
             book.lock().unwrap().push(format!("{} {tool} {standing}", happening.server));
         }
     })));
-    world.host.set_pins(enforced(&[approved(), json!({"name": "old"})]));
+    world.host.set_pins(enforced(&[approved(), json!({"name": "old"})])).await;
     called(&world).await;
     called(&world).await;
     world.crash("a");
@@ -465,7 +465,7 @@ async fn a_caller_who_is_shown_another_definition_than_the_others_is_refused_and
             book.lock().unwrap().push(format!("{tool} {standing}"));
         }
     })));
-    world.host.set_pins(enforced(&[approved()]));
+    world.host.set_pins(enforced(&[approved()])).await;
     let (ada, bob) = (Caller::new("ada", "x"), Caller::new("bob", "x"));
     let called = async |caller: &Caller| {
         world.call_as(caller, "a", "send").await.map_or_else(|error| error.code(), |_| "ok")

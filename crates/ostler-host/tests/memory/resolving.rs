@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ostler_core::config::Role;
 use ostler_host::{Arguments, Caller, Kind, Request, Rules, Scope, ServerName};
-use ostler_testkit::{Asked, Reply, Script, World};
+use ostler_testkit::{Asked, Reconfigure, Reply, Script, World};
 use ostler_wire::Params;
 use proptest::prelude::*;
 use serde_json::json;
@@ -92,7 +92,7 @@ async fn usable(world: &World, caller: &Caller, scope: &Scope, kind: Kind) -> BT
 
 async fn check(roles: &BTreeMap<String, Role>) -> Result<(), TestCaseError> {
     let world = World::new().server("a", script()).server("b", script()).server("c", script()).open().await;
-    world.host.set_rules(Rules::of(roles));
+    world.host.set_rules(Rules::of(roles)).await;
     let scopes = SERVERS.map(|server| Scope::Server(ServerName::new(server).unwrap()));
     for role in roles.keys().map(String::as_str).chain(["nobody", "local"]) {
         let caller = Caller::new("ada", role);
@@ -155,7 +155,7 @@ impl tracing::Subscriber for Verdicts {
 async fn policy_is_asked_once_for_a_call() {
     let world = World::new().server("a", Script::echo()).server("b", Script::echo()).open().await;
     let role = Role { allow: vec!["a/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&[("dev".to_owned(), role)].into()));
+    world.host.set_rules(Rules::of(&[("dev".to_owned(), role)].into())).await;
     let caller = Caller::new("ada", "dev");
     let scopes = [(Scope::All, "a__echo"), (Scope::Server(ServerName::new("a").unwrap()), "echo")];
     for (scope, name) in &scopes {
@@ -177,12 +177,12 @@ async fn rules_that_change_between_resolving_and_sending_hold_for_the_request() 
     let role =
         |allow: &str| Role { allow: vec![allow.into()], deny: Vec::new(), budget: None, max_in_flight: None };
     let rules = |allow: &str| Rules::of(&[("dev".to_owned(), role(allow))].into());
-    world.host.set_rules(rules("a/*"));
+    world.host.set_rules(rules("a/*")).await;
     let caller = Caller::new("ada", "dev");
     for (scope, name) in [(Scope::All, "a__echo"), (Scope::Server(ServerName::new("a").unwrap()), "echo")] {
-        world.host.set_rules(rules("a/*"));
+        world.host.set_rules(rules("a/*")).await;
         let target = world.host.resolve(&scope, request(&caller, Kind::Tools, name)).await.unwrap();
-        world.host.set_rules(rules("a/other"));
+        world.host.set_rules(rules("a/other")).await;
         let error = world.host.send(target).await.unwrap_err();
         assert_eq!(error.code(), "unknown-tool", "{error:?}");
         assert_eq!(world.stage("a").count("tools/call"), 0, "{scope:?}");

@@ -9,7 +9,7 @@ use ostler_core::name::ServerName;
 use ostler_core::policy::{Decider, Pattern};
 use ostler_host::upstream::Event;
 use ostler_host::{Caller, Kind, Request, Rules, ServerEvent, Verdict};
-use ostler_testkit::{Reply, Script, World};
+use ostler_testkit::{Reconfigure, Reply, Script, World};
 use ostler_wire::Params;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ fn everything() -> Script {
 
 async fn world(roles: &[(&str, &[&str], &[&str])]) -> World {
     let world = World::new().server("a", everything()).server("b", everything()).open().await;
-    world.host.set_rules(rules(roles));
+    world.host.set_rules(rules(roles)).await;
     world
 }
 
@@ -126,7 +126,10 @@ async fn methods_that_only_the_server_knows_are_denied_unless_allowed() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_can_not_be_named_into_a_rule_about_prompts() {
     let world = World::new().server("a", Script::new().tool("prompt:x").tool("method:x")).open().await;
-    world.host.set_rules(rules(&[("r", &["a/prompt:*", "a/method:*"], &[]), ("s", &["a/tool:*"], &[])]));
+    world
+        .host
+        .set_rules(rules(&[("r", &["a/prompt:*", "a/method:*"], &[]), ("s", &["a/tool:*"], &[])]))
+        .await;
     assert!(world.host.tools(&ann(), "a").await.unwrap().is_empty());
     assert_eq!(world.call_as(&ann(), "a", "prompt:x").await.unwrap_err().code(), "unknown-tool");
     world.call_as(&Caller::new("bob", "s"), "a", "prompt:x").await.unwrap();
@@ -137,13 +140,13 @@ async fn other_rules_hold_at_once_and_clients_are_told() {
     let world = world(&[("r", &["*"], &[])]).await;
     world.call_as(&ann(), "a", "hush").await.unwrap();
     let (mut events, version) = (world.host.events(), world.host.lists_version());
-    world.host.set_rules(rules(&[("r", &["*"], &[])]));
+    world.host.set_rules(rules(&[("r", &["*"], &[])])).await;
     assert_eq!(world.host.lists_version(), version, "the same rules are no change");
-    world.host.set_rules(rules(&[("r", &["*"], &["a/hush"])]));
+    world.host.set_rules(rules(&[("r", &["*"], &["a/hush"])])).await;
     assert_eq!(world.call_as(&ann(), "a", "hush").await.unwrap_err().code(), "unknown-tool");
     assert!(world.host.lists_version() > version);
     assert!(matches!(events.try_recv().unwrap().event, Event::ToolsChanged));
-    world.host.set_rules(rules(&[("r", &["*"], &[])]));
+    world.host.set_rules(rules(&[("r", &["*"], &[])])).await;
     world.call_as(&ann(), "a", "hush").await.unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::config::Role;
 use ostler_host::upstream::Event;
 use ostler_host::{Caller, Kind, LogLevel, Rules, ServerEvent};
-use ostler_testkit::eventually;
+use ostler_testkit::{Reconfigure, eventually};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 
@@ -103,7 +103,7 @@ async fn a_late_line_of_another_callers_call_is_not_taken_for_a_restricted_calle
         Role { allow, deny: Vec::new(), budget: None, max_in_flight: None }
     };
     let roles = [("all", role(&["*"])), ("few", role(&["fake/hang", "fake/notify"]))];
-    stage.host.set_rules(Rules::of(&roles.map(|(name, role)| (name.to_owned(), role)).into()));
+    stage.host.set_rules(Rules::of(&roles.map(|(name, role)| (name.to_owned(), role)).into())).await;
     let (ann, bob) = (Caller::new("ann", "all"), Caller::new("bob", "few"));
     let (to_ann, to_bob) = (Listener::to("none"), Listener::to("none"));
     let late = || json!({"when": "after"});

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ostler_relay::envelope::{Control, Progress};
 use ostler_relay::service::{Service, ServiceOptions, ServiceState};
 use ostler_relay::subject::Wanted;
-use ostler_testkit::{Reply, Script};
+use ostler_testkit::{Reconfigure, Reply, Script};
 use serde_json::json;
 
 use crate::stage::{Stage, code, host_rights, meta, name, options, rules, text, world};
@@ -253,7 +253,7 @@ async fn a_change_while_a_manifest_is_made_is_in_it_or_is_pushed() {
     worker.ask_manifest(1).await;
     stage.world.advance(secs(1)).await;
     assert_eq!(worker.accepted().await, 1);
-    stage.world.host.set_rules(rules(&[("dev", &["b/*"])]));
+    stage.world.host.set_rules(rules(&[("dev", &["b/*"])])).await;
     stage.world.advance(secs(1)).await;
     let (_, answer) = worker.answer().await;
     let has_a = answer["result"]["servers"].as_array().unwrap().iter().any(|server| server["name"] == "a");
@@ -269,15 +269,15 @@ async fn a_change_of_what_a_worker_may_use_is_pushed_to_it() {
     worker.answer().await;
     stage.world.advance(secs(2)).await;
     assert!(worker.is_silent().await);
-    stage.world.host.set_rules(rules(&[("dev", &["a/echo"]), ("other", &["*"])]));
+    stage.world.host.set_rules(rules(&[("dev", &["a/echo"]), ("other", &["*"])])).await;
     assert_eq!(worker.hear().await.1, Progress::Changed);
     stage.world.advance(secs(2)).await;
     assert!(worker.is_silent().await, "said once");
     // What is no change for the role is none for the worker.
-    stage.world.host.set_rules(rules(&[("dev", &["a/echo"]), ("other", &["b/*"])]));
+    stage.world.host.set_rules(rules(&[("dev", &["a/echo"]), ("other", &["b/*"])])).await;
     stage.world.advance(secs(2)).await;
     assert!(worker.is_silent().await);
-    stage.world.host.set_rules(rules(&[("other", &["b/*"])]));
+    stage.world.host.set_rules(rules(&[("other", &["b/*"])])).await;
     assert_eq!(worker.hear().await.1, Progress::Changed, "the role is gone");
     worker.ask_manifest(2).await;
     assert_eq!(code(&worker.answer().await.1), "invalid-argument");
@@ -293,7 +293,7 @@ async fn a_server_that_is_slow_with_its_list_does_not_delay_the_news_of_others()
     stage.world.advance(secs(9)).await;
     worker.accepted().await;
     worker.answer().await;
-    stage.world.host.set_rules(rules(&[("dev", &["b/*"])]));
+    stage.world.host.set_rules(rules(&[("dev", &["b/*"])])).await;
     let news = tokio::time::timeout(ms(1_500), worker.hear()).await;
     assert_eq!(news.expect("told within seconds").1, Progress::Changed);
 }
@@ -307,7 +307,7 @@ async fn many_changes_in_a_row_are_pushed_together() {
     stage.world.advance(secs(2)).await;
     for round in 0..20 {
         let tool = format!("a/{}", if round % 2 == 0 { "echo" } else { "slow" });
-        stage.world.host.set_rules(rules(&[("dev", &[&*tool])]));
+        stage.world.host.set_rules(rules(&[("dev", &[&*tool])])).await;
         stage.world.advance(ms(100)).await;
     }
     stage.world.advance(secs(2)).await;

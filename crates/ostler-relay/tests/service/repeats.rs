@@ -3,7 +3,7 @@
 use ostler_relay::broker::Message;
 use ostler_relay::broker::memory::Fate;
 use ostler_relay::envelope::Control;
-use ostler_testkit::{Reply, Script};
+use ostler_testkit::{Reconfigure, Reply, Script};
 
 use crate::stage::{CuttingJournal, NoJournal, SlowJournal, Stage, code, text, world};
 use crate::{ms, secs};
@@ -39,10 +39,10 @@ async fn a_repeated_call_that_was_answered_gets_the_same_answer() {
 async fn a_refused_call_is_refused_again_and_never_runs() {
     let stage = Stage::open(world().server("a", slow()).open().await).await;
     let mut worker = stage.worker("w1").await;
-    stage.world.host.set_rules(crate::stage::rules(&[("other", &["*"])]));
+    stage.world.host.set_rules(crate::stage::rules(&[("other", &["*"])])).await;
     worker.call(1, "a", "work").await;
     let first = worker.answer().await;
-    stage.world.host.set_rules(crate::stage::rules(&[("dev", &["*"])]));
+    stage.world.host.set_rules(crate::stage::rules(&[("dev", &["*"])])).await;
     worker.call(1, "a", "work").await;
     assert_eq!(worker.answer().await, first);
     assert_eq!(stage.world.stage("a").count("work"), 0);

@@ -106,7 +106,9 @@ async fn perform(world: &World, act: &str, rng: &mut Rng) {
         }
         "rules" => {
             let has_extra = rng.bool();
-            world.sites.iter().for_each(|site| site.set_rules(has_extra));
+            for site in &world.sites {
+                site.set_rules(has_extra).await;
+            }
         }
         _ if !world.watch.is_prompt => site.crash_server(rng.usize(..SERVERS.len())),
         _ => {}

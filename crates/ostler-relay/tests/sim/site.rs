@@ -12,7 +12,7 @@ use ostler_relay::Name;
 use ostler_relay::broker::memory::{MemoryBroker, Rights};
 use ostler_relay::journal::Journal;
 use ostler_relay::service::{Service, ServiceOptions};
-use ostler_testkit::{Reply, Script, Stage, World};
+use ostler_testkit::{Reconfigure, Reply, Script, Stage, World};
 
 use crate::door::Door;
 use crate::sky::Sky;
@@ -137,9 +137,10 @@ impl Site {
     }
 
     /// The role that may use less may use one tool more, or not any longer.
-    pub(crate) fn set_rules(&self, has_extra: bool) {
-        if let Some(running) = self.running() {
-            running.host.set_rules(rules(has_extra));
+    pub(crate) async fn set_rules(&self, has_extra: bool) {
+        let host = self.running().map(|running| running.host.clone());
+        if let Some(host) = host {
+            host.set_rules(rules(has_extra)).await;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use ostler_core::config::Role;
 use ostler_host::Rules;
-use ostler_testkit::{Opening, Script, World};
+use ostler_testkit::{Opening, Reconfigure, Script, World};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ async fn other_rules_reach_the_agent_as_a_changed_list() {
     let pair = Pair::open(opening(&["a/yes"])).await;
     let mut agent = pair.agent(Era::Legacy, json!({})).await;
     assert_eq!(names(&mut agent).await, ["a__yes"]);
-    pair.world.host.set_rules(rules(&["a/*", "b/*"]));
+    pair.world.host.set_rules(rules(&["a/*", "b/*"])).await;
     let told: Value = serde_json::from_str(&agent.line().await).unwrap();
     assert_eq!(told["method"], "notifications/tools/list_changed");
     // What is told first may be the change of one server of several.
@@ -68,7 +68,7 @@ async fn other_rules_reach_the_agent_as_a_changed_list() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     assert_eq!(names(&mut agent).await, ["a__yes", "a__no", "b__no"]);
-    pair.world.host.set_rules(rules(&["a/no"]));
+    pair.world.host.set_rules(rules(&["a/no"])).await;
     while names(&mut agent).await.len() > 1 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }

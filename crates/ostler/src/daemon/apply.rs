@@ -1,16 +1,14 @@
 //! Making the host what a config says: at the start, and after an edit.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ostler_core::config::{Plan, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::policy::Rules;
 use ostler_core::shell::quote;
-use ostler_core::spec::ServerSpec;
-use ostler_host::Limits;
-use tokio::task::JoinSet;
+use ostler_host::Applied;
 
 use super::Daemon;
 use crate::api::{ErrorBody, LockChange, Outcome, Reload, ServerError};
@@ -35,10 +33,8 @@ impl Daemon {
     /// in the background: one that fails is said to, and keeps nobody waiting.
     pub(super) async fn host_all(self: &Arc<Self>) {
         let _turn = self.roster.turn.lock().await;
-        for spec in self.roster.specs() {
-            if let Err(error) = self.add(&spec).await {
-                tell(&error.render());
-            }
+        for (_, error) in self.apply_config().await {
+            tell(&error.render());
         }
     }
 
@@ -75,74 +71,46 @@ impl Daemon {
         }
         match config {
             Some(config) if trust::standing(self.roster.origin, &file, &config) != Standing::Trusted => {
+                self.apply_pins().await;
                 self.untrusted(file)
             }
             Some(config) => {
-                let plan = Plan::new(&self.roster.hosted(), &self.roster.started_with, &config);
+                let hosted = self.host.snapshot().servers;
+                let plan = Plan::new(&hosted, &self.roster.started_with, &config);
                 let plan =
                     self.roster.with_config(|before, _, _| plan.with_roles(&before.roles, &config.roles));
-                // Before the servers: a new one must not be seen by the old rules.
-                self.host.set_rules(Rules::of(&config.roles));
                 self.keeper.set_roles(&config);
-                self.host.set_limits(Limits::of_config(&config));
                 self.roster.adopt(config, problems);
-                self.host.set_pins(self.roster.pins());
-                let failed = self.carry_out(&plan).await;
-                self.concluded(plan, failed, lock)
+                plan.removed.iter().for_each(|server| self.roster.note_removed(server));
+                let failed = self.apply_config().await.into_iter();
+                let failed =
+                    failed.map(|(server, error)| ServerError { server, error: ErrorBody::from(&error) });
+                self.concluded(plan, failed.collect(), lock)
             }
-            None => self.broken(problems),
+            None => {
+                self.apply_pins().await;
+                self.broken(problems)
+            }
         }
     }
 
-    /// Does what a plan says; gives what could not be done.
-    async fn carry_out(self: &Arc<Self>, plan: &Plan) -> Vec<ServerError> {
-        for server in &plan.removed {
-            self.roster.note_removed(server);
-            // Its name is free afterwards, so that a later edit can bring it back;
-            // calls in flight may finish, which others need not wait for. One that
-            // the host has refused is not there.
-            let _ = self.host.dismiss(server.as_str()).await;
-        }
-        let specs = self.roster.specs();
-        let wanted = |server: &ServerName| specs.iter().find(|spec| spec.name == *server).cloned();
-        let mut failed = Vec::new();
-        for spec in plan.added.iter().filter_map(wanted) {
-            if let Err(error) = self.add(&spec).await {
-                failed.push(ServerError { server: spec.name, error: ErrorBody::from(&error) });
+    /// Makes the host what the config says. Returns what it did not take.
+    async fn apply_config(self: &Arc<Self>) -> Vec<(ServerName, CallError)> {
+        let snapshot = self.roster.snapshot();
+        let lazy: HashSet<ServerName> =
+            snapshot.servers.iter().filter(|spec| spec.lazy).map(|spec| spec.name.clone()).collect();
+        let Applied { added, failed, .. } = self.host.apply(snapshot).await;
+        let hosted = self.host.snapshot().servers;
+        for (server, error) in &failed {
+            // One whose change failed is still the one from before.
+            if !hosted.iter().any(|spec| spec.name == *server) {
+                self.roster.note_refused(server, error.clone());
             }
         }
-        let mut changes = JoinSet::new();
-        for spec in plan.changed.iter().filter_map(wanted) {
-            let daemon = Arc::clone(self);
-            changes.spawn(async move {
-                let changed = daemon.change(&spec).await;
-                changed.err().map(|error| ServerError { server: spec.name, error: ErrorBody::from(&error) })
-            });
+        for server in added.into_iter().filter(|server| !lazy.contains(server)) {
+            self.watch_start(server);
         }
-        failed.extend(changes.join_all().await.into_iter().flatten());
         failed
-    }
-
-    /// Hosts a server that there was none of.
-    async fn add(self: &Arc<Self>, spec: &ServerSpec) -> Result<(), CallError> {
-        let registered = self.host.register(&self.operator, spec.clone()).await;
-        if let Err(error) = registered {
-            self.roster.note_refused(&spec.name, error.clone());
-            return Err(error);
-        }
-        self.roster.note_hosted(spec);
-        if !spec.lazy {
-            self.watch_start(spec.name.clone());
-        }
-        Ok(())
-    }
-
-    /// Puts another server in the place of one. It must prove that it can be
-    /// started if it should be up; otherwise the one before it stays.
-    async fn change(&self, spec: &ServerSpec) -> Result<(), CallError> {
-        self.host.spawn(&self.operator, spec.clone()).await?;
-        self.roster.note_hosted(spec);
-        Ok(())
     }
 
     /// Waits for the first start of a server. Of servers that start together, the last one has told how it went.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ostler_host::Snapshot;
+
 use super::Daemon;
 use crate::api::LockChange;
 use crate::failure::Failure;
@@ -29,6 +31,7 @@ impl Daemon {
             return Ok(false);
         }
         self.take_lock(locked);
+        self.apply_pins().await;
         outcome
     }
 
@@ -52,7 +55,7 @@ impl Daemon {
         }
     }
 
-    /// Takes what a lock file says. With one that can't be used, what was
+    /// Takes what a lock file says, to be put in force with the next snapshot. With one that can't be used, what was
     /// approved before stays approved, and nothing else is.
     pub(super) fn take_lock(&self, locked: Locked) -> LockChange {
         if let Err(broken) = &locked {
@@ -63,7 +66,12 @@ impl Daemon {
         if change == LockChange::Gone {
             tell("warning: the lock file is gone, so no tool is pinned any more");
         }
-        self.host.set_pins(self.roster.pins());
         change
+    }
+
+    /// Puts the lock that was taken up in force, beside all that is.
+    pub(super) async fn apply_pins(&self) {
+        let snapshot = Snapshot { pins: self.roster.snapshot().pins, ..self.host.snapshot() };
+        self.host.apply(snapshot).await;
     }
 }

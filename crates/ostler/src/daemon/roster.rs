@@ -9,13 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ostler_core::config::{Config, Disabled, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_core::pins::{Hash, Lock, Pins};
+use ostler_core::pins::{Hash, Lock};
 use ostler_core::spec::ServerSpec;
+use ostler_host::Snapshot;
 
 use crate::api::{LockChange, Outcome, Reload};
 use crate::config_file::{Chosen, Origin};
 use crate::pins::desk::hash_of;
-use crate::pins::{self, Broken, Locked};
+use crate::pins::{Broken, Locked};
 use crate::stamps::Stamps;
 
 /// The config as it is applied.
@@ -36,9 +37,6 @@ pub(super) struct Roster {
 
 #[derive(Debug)]
 struct Book {
-    /// What the host was told to run, in the order of the config. A server
-    /// whose change failed is the one from before.
-    hosted: Vec<ServerSpec>,
     /// The config that was applied last.
     config: Config,
     /// Its warnings.
@@ -69,7 +67,6 @@ impl Roster {
         let Chosen { file, origin, config, mut problems, stamps, lock, listens } = chosen;
         problems.extend(config.shared_state());
         let book = Book {
-            hosted: Vec::new(),
             config: config.clone(),
             problems,
             refused: BTreeMap::new(),
@@ -88,11 +85,6 @@ impl Roster {
     /// The servers of the config, in its order.
     pub(super) fn specs(&self) -> Vec<ServerSpec> {
         self.book().config.servers.clone()
-    }
-
-    /// What the host was told to run.
-    pub(super) fn hosted(&self) -> Vec<ServerSpec> {
-        self.book().hosted.clone()
     }
 
     /// The names of the servers, in the order of the config.
@@ -132,10 +124,10 @@ impl Roster {
         self.book().config.watch
     }
 
-    /// The approved definitions, as the config wants them to be used.
-    pub(super) fn pins(&self) -> Option<Pins> {
+    /// Returns what the host is to be.
+    pub(super) fn snapshot(&self) -> Snapshot {
         let book = self.book();
-        pins::file::pins(&book.config, book.lock.as_ref())
+        Snapshot::of(&book.config, book.lock.as_ref())
     }
 
     /// The lock file that is in force, and why the one on disk is not.
@@ -194,22 +186,11 @@ impl Roster {
         look(&book.config, &book.problems, book.last.as_ref())
     }
 
-    /// A server has been given to the host.
-    pub(super) fn note_hosted(&self, spec: &ServerSpec) {
-        let mut book = self.book();
-        book.refused.remove(&spec.name);
-        match book.hosted.iter_mut().find(|hosted| hosted.name == spec.name) {
-            Some(hosted) => *hosted = spec.clone(),
-            None => book.hosted.push(spec.clone()),
-        }
-    }
-
     /// A server is gone.
     pub(super) fn note_removed(&self, server: &ServerName) {
         let mut book = self.book();
         book.refused.remove(server);
         book.unsettled.remove(server);
-        book.hosted.retain(|spec| spec.name != *server);
     }
 
     /// The host does not take a server.
@@ -245,7 +226,8 @@ impl Roster {
     pub(super) fn adopt(&self, config: Config, mut problems: Vec<Problem>) {
         problems.extend(config.shared_state());
         let mut book = self.book();
-        book.refused.retain(|server, _| config.server(server.as_str()).is_some());
+        // What is still refused is told again when the config is applied.
+        book.refused.clear();
         (book.config, book.problems) = (config, problems);
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Router, middleware};
+use ostler_core::pins::Pins;
 use ostler_gateway::Site;
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,12 +25,12 @@ use super::roster::Roster;
 use super::{Daemon, api, attendance, edge, health, relay, tokens, watch};
 use crate::audit::{self, Audit, Stay};
 use crate::auth::Keeper;
+use crate::config_file;
 use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::{self, Claim, Kind};
-use crate::{config_file, pins};
 
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
@@ -60,7 +61,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         guard,
         login_path: chosen.config.defaults.login_path,
         state_dir: Some(claim.spot().state().to_owned()),
-        pins: pins::file::pins(&chosen.config, chosen.lock.as_ref()),
+        pins: Pins::of(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),
         is_started_by_client: note.kind == Kind::Lingering,
         seal_key: Some(claim.seal_key().map_err(Failure::Machine)?),

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ostler_core::config::{Config, PinMode, Problem, Severity};
-use ostler_core::pins::{Lock, MAX_LOCK, Pins};
+use ostler_core::pins::{Lock, MAX_LOCK};
 use ostler_core::shell::quote;
 
 use crate::config_file::{read_at_most, shown};
@@ -126,12 +126,6 @@ pub(crate) fn check(config: &Config, locked: &Locked) -> Option<Problem> {
             Some(problem(Severity::Error, (file, 0), why.clone(), hint.clone()))
         }
     }
-}
-
-/// What the host is told of a lock file.
-pub(crate) fn pins(config: &Config, lock: Option<&Lock>) -> Option<Pins> {
-    let exempt = config.servers.iter().filter(|spec| !spec.is_pinned).map(|spec| spec.name.clone());
-    lock.map(|lock| Pins { exempt: exempt.collect(), ..Pins::new(config.pins, lock.clone()) })
 }
 
 /// Writes the lock file beside itself and renames it, so that a reader sees the

@@ -39,7 +39,7 @@ use crate::interrupt::Interrupts;
 use crate::output::tell;
 use crate::spot::Spot;
 use crate::terminal::Terminal;
-use crate::{cli, config_file, pins, trust};
+use crate::{cli, config_file, trust};
 
 /// How long what is still being written to disk may take at the end.
 const LAST_WRITES: Duration = Duration::from_secs(2);
@@ -162,7 +162,7 @@ pub(crate) fn find(shared: &cli::Shared) -> Result<Way, Failure> {
         Some(there) => Ok(Way::There(there)),
         None => {
             let chosen = config_file::choose(found)?;
-            let pins = pins::file::pins(&chosen.config, chosen.lock.as_ref());
+            let pins = Pins::of(&chosen.config, chosen.lock.as_ref());
             let file = chosen.file.map(|file| (file, chosen.origin));
             Ok(Way::Here(Box::new(Setting { config: chosen.config, pins, spot, file })))
         }

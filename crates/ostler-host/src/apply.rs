@@ -1,0 +1,294 @@
+//! Application of snapshots: the host becomes what a config says, in one replacement of all that is in force.
+//!
+//! ```text
+//! compare ─▶ prepare what is new ─▶ start what replaces a running server ─▶ replace ─▶ end what is gone
+//!                                     │ after PREPARE: those still starting stay out, and replace theirs when they are up
+//! ```
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+use ostler_core::config::Config;
+use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
+use ostler_core::pins::{Lock, Pins};
+use ostler_core::policy::Rules;
+use ostler_core::spec::ServerSpec;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::happening::Act;
+use crate::host::Host;
+use crate::limits::Limits;
+use crate::operate::{Prepared, bring_up, check};
+use crate::pins::effective;
+use crate::policy::Policy;
+use crate::registry::Current;
+use crate::server::Server;
+use crate::server::state::shutting_down;
+
+/// The longest wait for servers that replace running ones before everything else is put in force: rules that take
+/// something away must not wait for a download.
+const PREPARE: Duration = Duration::from_secs(10);
+
+/// What a host is to be: its servers, and what callers may do with them.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The servers. One that a host has already with an equal spec stays as it is, however it is reached.
+    pub servers: Vec<ServerSpec>,
+    /// What roles may use.
+    pub rules: Rules,
+    /// How much the callers of each role may use. Calls that were charged stay charged, also to a budget of another size.
+    pub limits: Limits,
+    /// The approved definitions; without any, every definition is taken as it is.
+    pub pins: Option<Pins>,
+}
+
+impl Snapshot {
+    /// Reads the servers and roles of a config, and the pins of its lock.
+    pub fn of(config: &Config, lock: Option<&Lock>) -> Self {
+        Self {
+            servers: config.servers.clone(),
+            rules: Rules::of(&config.roles),
+            limits: Limits::of_config(config),
+            pins: Pins::of(config, lock),
+        }
+    }
+}
+
+/// What applying a snapshot came to. Each of its servers is in one of the lists.
+#[derive(Debug, Clone, Default)]
+pub struct Applied {
+    /// Servers that were not there before. They start as a server that is registered does.
+    pub added: Vec<ServerName>,
+    /// Servers that took the place of another of their name.
+    pub changed: Vec<ServerName>,
+    /// Servers that are gone. Calls in flight finish.
+    pub removed: Vec<ServerName>,
+    /// Servers that were there with the same spec.
+    pub unchanged: Vec<ServerName>,
+    /// Servers that could not be taken, and why. What was there before under that name is still there.
+    pub failed: Vec<(ServerName, CallError)>,
+}
+
+/// A server that takes the place of another, or of none.
+struct Change {
+    server: Arc<Server>,
+    before: Option<Arc<Server>>,
+    prepared: Prepared,
+}
+
+impl Host {
+    /// Returns what is in force, to be changed and [applied](Self::apply).
+    pub fn snapshot(&self) -> Snapshot {
+        let current = self.current();
+        Snapshot {
+            servers: current.servers.values().map(|server| ServerSpec::clone(&server.spec)).collect(),
+            rules: current.policy.rules().clone(),
+            limits: Limits::clone(&current.limits),
+            pins: current.pins.as_deref().cloned(),
+        }
+    }
+
+    /// Makes the host what a snapshot says: servers, rules, limits and pins are replaced at once, so that every call
+    /// meets those of one snapshot.
+    ///
+    /// A server that replaces a running one is started first; if that fails, the one before stays. One that takes
+    /// longer than ten seconds is replaced when it is up; the rest does not wait for it. A newer snapshot that is applied
+    /// meanwhile ends that wait.
+    pub async fn apply(&self, wanted: Snapshot) -> Applied {
+        let registry = &self.shared().registry;
+        registry.applied.send_modify(|number| *number += 1);
+        let mut newer = registry.applied.subscribe();
+        let _applying = registry.applying.lock().await;
+        let mut applied = Applied::default();
+        let rest = (wanted.rules, wanted.limits, wanted.pins);
+        // In the order of the snapshot: of servers that list one resource, the first answers for it.
+        let mut names = BTreeSet::new();
+        let (specs, twice): (Vec<_>, Vec<_>) =
+            wanted.servers.into_iter().partition(|spec| names.insert(spec.name.clone()));
+        applied.failed.extend(twice.into_iter().map(|spec| {
+            let what = format!("server `{}` is there twice", spec.name);
+            let hint = "give each server a name of its own".to_owned();
+            (spec.name, CallError::Invalid { what, hint })
+        }));
+        // Held by whoever changes one of these servers alone; what such a change has made of it is seen below.
+        let mut turns = Vec::new();
+        let touched = self.current().difference(&specs, &names);
+        for name in &touched {
+            turns.push(registry.turns.take(name).await);
+        }
+        let mut ready: Vec<Change> = Vec::new();
+        let mut starting: JoinSet<Result<Change, (ServerName, CallError)>> = JoinSet::new();
+        for spec in specs.iter().filter(|spec| touched.contains(&spec.name)) {
+            match self.prepare_change(spec) {
+                Ok(Some(change)) if spec.lazy || change.before.is_none() => ready.push(change),
+                Ok(Some(change)) => {
+                    starting.spawn(proven(change));
+                }
+                Ok(None) => {}
+                Err(error) => applied.failed.push((spec.name.clone(), error)),
+            }
+        }
+        let until = Instant::now() + PREPARE;
+        while let Ok(Some(joined)) = timeout_at(until, starting.join_next()).await {
+            applied.settle(joined, &mut ready);
+        }
+        let removed: BTreeSet<ServerName> =
+            touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
+        self.put_in_force(ready, (&removed, Some(rest)), &mut applied);
+        while !starting.is_empty() {
+            let joined = tokio::select! {
+                biased;
+                joined = starting.join_next() => joined,
+                _ = newer.changed() => break,
+            };
+            let mut ready = Vec::new();
+            if let Some(joined) = joined {
+                applied.settle(joined, &mut ready);
+            }
+            self.put_in_force(ready, (&BTreeSet::new(), None), &mut applied);
+        }
+        applied.tell_rest(&specs, &self.current());
+        applied
+    }
+
+    /// Prepares a server that is another one than there is; `None` if there is the same.
+    fn prepare_change(&self, spec: &ServerSpec) -> Result<Option<Change>, CallError> {
+        let current = self.current();
+        if current.runs(spec) {
+            return Ok(None);
+        }
+        let before = current.server(spec.name.as_str()).cloned();
+        check(spec)?;
+        let server = self.prepare(spec.clone(), self.connector_of(spec)?);
+        let prepared = Prepared::new(&server);
+        Ok(Some(Change { server, before, prepared }))
+    }
+
+    /// Replaces what is in force, then ends what has lost its place.
+    fn put_in_force(
+        &self,
+        ready: Vec<Change>,
+        (removed, rest): (&BTreeSet<ServerName>, Option<(Rules, Limits, Option<Pins>)>),
+        applied: &mut Applied,
+    ) {
+        if ready.is_empty() && rest.is_none() {
+            return;
+        }
+        let (before, _) = self.change(|current| {
+            if !(ready.is_empty() && removed.is_empty()) {
+                let servers = Arc::make_mut(&mut current.servers);
+                servers.retain(|name, _| !removed.contains(name));
+                servers.extend(ready.iter().map(|it| (it.server.spec.name.clone(), Arc::clone(&it.server))));
+            }
+            if let Some((rules, limits, pins)) = rest {
+                current.take(rules, limits, pins);
+            }
+        });
+        for server in removed.iter().filter_map(|name| before.server(name.as_str())) {
+            self.forget(server);
+            self.operated(server.spec.name.as_str(), Act::Remove, None);
+            applied.removed.push(server.spec.name.clone());
+        }
+        let operator = Caller::operator();
+        // Asked after the change: a shutdown that comes later finds the servers.
+        let is_closed = self.shared().registry.ledger.is_closed();
+        if is_closed {
+            self.change(|current| current.servers = Arc::default());
+        }
+        for Change { server, before, prepared } in ready {
+            let name = server.spec.name.clone();
+            if let Some(before) = &before {
+                self.forget(before);
+            }
+            if is_closed {
+                applied.failed.push((name.clone(), shutting_down(name)));
+                continue;
+            }
+            prepared.keep();
+            let (act, list) = match before {
+                Some(_) => (Act::Replace, &mut applied.changed),
+                None => (Act::Register, &mut applied.added),
+            };
+            list.push(name);
+            self.operated(server.spec.name.as_str(), act, Some(&operator));
+        }
+    }
+}
+
+impl Current {
+    /// Returns the names of servers that are others in a config, or that only one of both has.
+    fn difference(&self, specs: &[ServerSpec], names: &BTreeSet<ServerName>) -> BTreeSet<ServerName> {
+        let others = specs.iter().filter(|spec| !self.runs(spec)).map(|spec| &spec.name);
+        let gone = self.servers.keys().filter(|name| !names.contains(*name));
+        others.chain(gone).cloned().collect()
+    }
+
+    /// Returns whether there is a server with an equal spec.
+    fn runs(&self, spec: &ServerSpec) -> bool {
+        self.server(spec.name.as_str()).is_some_and(|it| it.spec.fingerprint() == spec.fingerprint())
+    }
+
+    /// Takes rules, limits and pins; what is equal stays the same value, with the verdicts that were found by it.
+    fn take(&mut self, rules: Rules, limits: Limits, pins: Option<Pins>) {
+        if *self.policy.rules() != rules {
+            self.policy = Arc::new(Policy::new(rules));
+        }
+        self.limits = Arc::new(limits);
+        let pins = effective(pins);
+        if self.pins != pins {
+            self.pins = pins;
+        }
+    }
+}
+
+impl Applied {
+    /// Tells of the servers that nothing was told of yet: those that are as before, and those whose start was not waited
+    /// for because a newer snapshot came.
+    fn tell_rest(&mut self, specs: &[ServerSpec], current: &Current) {
+        let is_told = |name: &ServerName| {
+            let has_failed = || self.failed.iter().any(|(failed, _)| failed == name);
+            self.added.contains(name) || self.changed.contains(name) || has_failed()
+        };
+        let rest: Vec<&ServerSpec> = specs.iter().filter(|spec| !is_told(&spec.name)).collect();
+        for spec in rest {
+            let name = spec.name.clone();
+            if current.runs(spec) {
+                self.unchanged.push(name);
+            } else {
+                let what = format!("server `{name}` had not started when another config was applied");
+                let hint = "`ostler status` shows what runs".to_owned();
+                self.failed.push((name, CallError::Invalid { what, hint }));
+            }
+        }
+    }
+
+    /// Notes the end of a start.
+    fn settle(
+        &mut self,
+        joined: Result<Result<Change, (ServerName, CallError)>, tokio::task::JoinError>,
+        ready: &mut Vec<Change>,
+    ) {
+        match joined {
+            Ok(Ok(change)) => ready.push(change),
+            Ok(Err(failed)) => self.failed.push(failed),
+            // It is told of as one that is not there.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Starts a server that is to replace a running one.
+async fn proven(change: Change) -> Result<Change, (ServerName, CallError)> {
+    let started = match change.server.slot(&Caller::operator()) {
+        Ok(slot) => bring_up(&slot).await,
+        Err(error) => Err(error),
+    };
+    match started {
+        Ok(()) => Ok(change),
+        Err(error) => Err((change.server.spec.name.clone(), error)),
+    }
+}

@@ -1,0 +1,115 @@
+//! Registry: the servers, rules, limits and pins that are in force. They are one immutable value, replaced as a whole,
+//! so that no reader sees the rules of one config beside the pins or servers of another.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+use ostler_core::name::ServerName;
+use ostler_core::pins::Pins;
+use ostler_core::policy::Hook;
+use tokio::sync::watch;
+
+use crate::ledger::Ledger;
+use crate::limits::Limits;
+use crate::policy::Policy;
+use crate::room::Room;
+use crate::server::Server;
+use crate::turns::Turns;
+
+/// The registered servers by name.
+pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
+
+/// What is in force at one moment.
+#[derive(Clone, Default)]
+pub(crate) struct Current {
+    pub(crate) servers: Arc<Servers>,
+    /// Rules of roles, with the verdicts that were found by them.
+    pub(crate) policy: Arc<Policy>,
+    /// The embedding program's own rule.
+    pub(crate) hook: Option<Arc<Hook>>,
+    pub(crate) limits: Arc<Limits>,
+    /// The approved definitions; absent where nothing is compared with them.
+    pub(crate) pins: Option<Arc<Pins>>,
+}
+
+impl Current {
+    pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
+        self.servers.get(name)
+    }
+
+    /// Returns whether a server is registered, and not only one of its name.
+    pub(crate) fn holds(&self, server: &Arc<Server>) -> bool {
+        self.server(server.spec.name.as_str()).is_some_and(|held| Arc::ptr_eq(held, server))
+    }
+
+    /// Returns whether all callers get the same lists as in another moment.
+    pub(crate) fn lists_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.servers, &other.servers) && self.has_policy_of(other) && self.pins == other.pins
+    }
+
+    /// Returns whether policy decides the same as in another moment.
+    pub(crate) fn has_policy_of(&self, other: &Self) -> bool {
+        let is_same_hook = match (&self.hook, &other.hook) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        is_same_hook && Arc::ptr_eq(&self.policy, &other.policy)
+    }
+}
+
+/// Holds what is in force, and all that changing it takes.
+pub(crate) struct Registry {
+    current: ArcSwap<Current>,
+    /// Held while the next value is made from the current one: writers don't undo each other.
+    writing: Mutex<()>,
+    /// Held by whoever changes a server of that name; never on the path of a call.
+    pub(crate) turns: Turns,
+    /// Counts applied snapshots, so that one which waits for servers gives way to a newer one.
+    pub(crate) applied: watch::Sender<u64>,
+    /// Held while a snapshot is applied.
+    pub(crate) applying: tokio::sync::Mutex<()>,
+    /// Every slot with anything left of it, registered or not.
+    pub(crate) ledger: Arc<Ledger>,
+    /// The pool of processes.
+    pub(crate) room: Arc<Room>,
+    registrations: AtomicU64,
+}
+
+impl Registry {
+    pub(crate) fn new(current: Current, room: Arc<Room>) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(current),
+            writing: Mutex::default(),
+            turns: Turns::default(),
+            applied: watch::Sender::new(0),
+            applying: tokio::sync::Mutex::default(),
+            ledger: Arc::default(),
+            room,
+            registrations: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns what is in force, without a lock.
+    pub(crate) fn current(&self) -> Guard<Arc<Current>> {
+        self.current.load()
+    }
+
+    /// Replaces what is in force by what `change` makes of it. Returns the values before and after.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Current)) -> (Arc<Current>, Arc<Current>) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.current.load_full();
+        let mut after = Current::clone(&before);
+        change(&mut after);
+        let after = Arc::new(after);
+        self.current.store(Arc::clone(&after));
+        (before, after)
+    }
+
+    /// Returns the number of the next registration.
+    pub(crate) fn next_registration(&self) -> u64 {
+        self.registrations.fetch_add(1, Ordering::Relaxed)
+    }
+}

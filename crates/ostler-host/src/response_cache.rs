@@ -1,0 +1,29 @@
+//! Response cache: remembered answers, and reads under way that several callers share. Neither lock is held across an
+//! await.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ostler_core::cache::{Bounds, Cache};
+
+use crate::share::Readings;
+
+/// Remembers answers.
+pub(crate) struct ResponseCache {
+    cache: Arc<Mutex<Cache>>,
+    pub(crate) readings: Readings,
+}
+
+impl ResponseCache {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { cache: Arc::new(Mutex::new(Cache::new(bounds))), readings: Readings::default() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the cache for slots, which forget answers when their server tells of changes.
+    pub(crate) fn handle(&self) -> Arc<Mutex<Cache>> {
+        Arc::clone(&self.cache)
+    }
+}
