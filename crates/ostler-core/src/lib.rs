@@ -21,6 +21,7 @@ pub mod error;
 pub mod fair;
 pub mod fault;
 pub mod liveness;
+pub mod loopback;
 pub mod meter;
 pub mod name;
 pub mod nonces;

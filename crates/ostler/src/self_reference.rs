@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use axum::http::Uri;
 use ostler_core::config::{Config, Problem};
+use ostler_core::loopback::{is_loopback, is_loopback_host};
 use ostler_core::spec::{Process, ServerSpec, Transport};
 
 use crate::{config_file, environment, spot};
@@ -138,11 +139,11 @@ impl Own<'_> {
 
     fn is_own_host(&self, host: &str, listens: SocketAddr) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
-        let is_near = listens.ip().to_canonical().is_loopback() || listens.ip().is_unspecified();
+        let is_near = is_loopback(listens.ip()) || listens.ip().is_unspecified();
         match host.parse::<std::net::IpAddr>() {
             Ok(ip) if ip.to_canonical() == listens.ip().to_canonical() => true,
-            Ok(ip) => is_near && (ip.to_canonical().is_loopback() || ip.is_unspecified()),
-            Err(_) if host.eq_ignore_ascii_case("localhost") => is_near,
+            Ok(ip) => is_near && (is_loopback(ip) || ip.is_unspecified()),
+            Err(_) if is_loopback_host(host) => is_near,
             Err(_) => {
                 let names =
                     |own: &String| own.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(host));

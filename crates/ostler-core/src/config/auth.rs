@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::field::{Field, Kind, Preset, Section};
 use super::reader::Reader;
 use super::secret::quote;
+use crate::loopback::is_loopback_authority;
 
 /// How callers prove who they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -247,7 +248,7 @@ fn read_jwks(reader: &Reader<'_>) -> Option<Jwks> {
     };
     let is_good = match scheme {
         "https" => !rest.is_empty(),
-        "http" => is_loopback(rest),
+        "http" => is_loopback_authority(rest.split(['/', '?', '#']).next().unwrap_or_default()),
         _ => false,
     };
     if !is_good {
@@ -257,17 +258,6 @@ fn read_jwks(reader: &Reader<'_>) -> Option<Jwks> {
         return None;
     }
     Some(Jwks::Url(text.to_owned()))
-}
-
-/// Whether what stands behind `http://` is on this machine, whatever a name server says.
-fn is_loopback(rest: &str) -> bool {
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn read_leeway(reader: &Reader<'_>) -> Duration {

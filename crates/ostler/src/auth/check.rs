@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ostler_core::config::{Config, Jwks, Problem};
+use ostler_core::loopback::is_loopback;
 
 use super::jwt;
 use crate::invocation::command;
@@ -23,7 +24,7 @@ pub(crate) fn check(config: &Config, tokens: Option<&Store>) -> Vec<Problem> {
         let message = format!("the keys in {} can't be read: {why}", file.display());
         warn(config, "auth.jwt.jwks", message, "until they can be, no JSON web token is taken")
     });
-    let is_far = !config.listen.ip().to_canonical().is_loopback();
+    let is_far = !is_loopback(config.listen.ip());
     let is_closed = is_far && config.auth.jwt.is_none() && tokens.is_none_or(has_none);
     let address = is_closed.then(|| {
         let message = format!(

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use ostler_core::config::Config;
+use ostler_core::loopback::is_loopback;
 use ostler_gateway::{Admitted, Authenticate, Check, Knock, Unauthorized};
 use ostler_host::Caller;
 
@@ -55,7 +56,7 @@ impl Keeper {
         let clock = Arc::new(Clock::default());
         let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(Jwt::new(jwt, Arc::clone(&clock))));
         let (tokens, turn, written_uses) = (ArcSwap::default(), Mutex::default(), Mutex::default());
-        let is_open_here = config.auth.local.unwrap_or(address.ip().to_canonical().is_loopback());
+        let is_open_here = config.auth.local.unwrap_or(is_loopback(address.ip()));
         let local = Admitted::from(Caller::local());
         let keeper = Self { clock, is_open_here, local, store, tokens, turn, written_uses, jwt };
         keeper.set_roles(config);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ostler_core::loopback::is_loopback;
 use tokio::net::TcpListener;
 
 use super::tokens;
@@ -54,7 +55,7 @@ impl Launch {
     /// prove who they are.
     pub(super) async fn listen(&self, keeper: &Keeper) -> Result<TcpListener, Failure> {
         let address = self.address();
-        let is_near = address.ip().to_canonical().is_loopback();
+        let is_near = is_loopback(address.ip());
         match keeper.reload() {
             Ok(_) => {}
             Err(error) if is_near => tokens::say_unreadable(keeper, &error),

@@ -4,7 +4,6 @@
 //! was kept and has ended meanwhile is noticed then, and another one is opened.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use hyper::client::conn::http1;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use ostler_core::loopback::is_loopback_authority;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -110,10 +110,7 @@ impl Address {
 
     /// Whether it is on this machine, whatever a name server says.
     pub(crate) fn is_loopback(&self) -> bool {
-        let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, _)| host);
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        host.eq_ignore_ascii_case("localhost")
-            || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+        is_loopback_authority(&self.authority)
     }
 
     /// The failure of a daemon that does not know the admin token.

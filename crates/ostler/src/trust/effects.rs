@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_core::config::{Config, Jwks, PinMode, is_secret_key};
+use ostler_core::loopback::is_loopback;
 use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -40,7 +41,7 @@ impl Effects {
             Jwks::File(file) => file.display().to_string(),
         });
         lines.extend(jwks.map(|keys| ("trusts", format!("callers with keys of {keys}"))));
-        if !config.listen.ip().is_loopback() {
+        if !is_loopback(config.listen.ip()) {
             lines.push(("listens", config.listen.to_string()));
         }
         let served = config.gateway.allowed_hosts.iter().chain(&config.gateway.allowed_origins);

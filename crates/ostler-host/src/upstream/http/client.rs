@@ -1,10 +1,11 @@
 //! The HTTP client of one server.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_core::loopback::is_loopback_host;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, ClientBuilder, Url};
@@ -35,7 +36,8 @@ pub(crate) fn make(url: &Url) -> Result<Client, String> {
         .user_agent(concat!("ostler/", env!("CARGO_PKG_VERSION")));
     let builder = if url.scheme() == "https" { with_machine_roots(builder) } else { without_tls(builder)? };
     // A proxy is for what is far away, whatever the environment says.
-    let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
+    let is_near = is_loopback_host(url.host_str().unwrap_or_default());
+    let builder = if is_near { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| chain(&error))
 }
 
@@ -96,11 +98,6 @@ fn follow(attempt: Attempt<'_>) -> Action {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
 /// An error and its causes in one line, without the address: it may hold a secret.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
@@ -118,20 +115,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loopback_is_known_by_its_names() {
-        let table = [
-            ("http://localhost:1/", true),
-            ("http://127.0.0.1/", true),
-            ("http://[::1]:8/", true),
-            ("http://localhost.example/", false),
-            ("http://10.0.0.1/", false),
-        ];
-        for (url, expected) in table {
-            assert_eq!(is_loopback(&url.parse().unwrap()), expected, "{url}");
-        }
-    }
 
     #[test]
     fn clients_can_be_made_for_both_schemes() {

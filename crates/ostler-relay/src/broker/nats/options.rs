@@ -1,10 +1,10 @@
 //! Where a NATS server is, and who we are there.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use async_nats::ServerAddr;
+use ostler_core::loopback::is_loopback_host;
 use percent_encoding::percent_decode_str;
 
 /// Where a NATS server is, and who we are there.
@@ -45,7 +45,8 @@ impl NatsOptions {
 
     /// Whether all addresses are this machine's own.
     pub(crate) fn is_loopback(&self) -> bool {
-        self.servers.iter().all(|server| server.parse().is_ok_and(|address| is_local(&address)))
+        let is_near = |address: ServerAddr| is_loopback_host(address.host());
+        self.servers.iter().all(|server| server.parse().is_ok_and(is_near))
     }
 
     /// The user and password of the first address that has them, decoded.
@@ -144,11 +145,6 @@ fn place_of(server: &str) -> String {
         // Whatever is before the last `@` may be a secret.
         Err(_) => server.rsplit('@').next().unwrap_or_default().to_owned(),
     }
-}
-
-fn is_local(address: &ServerAddr) -> bool {
-    let host = address.host();
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
