@@ -20,6 +20,7 @@ pub mod downloader;
 pub mod error;
 pub mod fair;
 pub mod fault;
+pub mod keyed_limit;
 pub mod liveness;
 pub mod loopback;
 pub mod meter;

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use ostler_core::caller::{Caller, Window};
 use ostler_core::error::{BudgetOf, CallError};
 use ostler_core::fault::Span;
+use ostler_core::keyed_limit::KeyedLimit;
 
 use crate::budgets::{BudgetStatus, Budgets, Charge};
 use crate::host::Host;
+use crate::in_flight::{Errand, InFlight, enter};
 use crate::limits::Limits;
 use crate::options::HostOptions;
 use crate::request::Request;
-use crate::tally::{Errand, InFlight, Tally};
 
 /// Counts what callers use.
 pub(crate) struct Admission {
-    in_flight: Arc<Tally>,
+    in_flight: Arc<KeyedLimit>,
     budgets: Budgets,
 }
 
@@ -24,7 +25,7 @@ impl Admission {
     /// Reads the file of budgets, if the options name one.
     pub(crate) fn new(options: &HostOptions) -> Self {
         Self {
-            in_flight: Tally::new(options.max_in_flight, options.max_per_caller),
+            in_flight: KeyedLimit::new(options.max_in_flight, options.max_per_caller),
             budgets: Budgets::new(options.budget_file.clone()),
         }
     }
@@ -58,7 +59,7 @@ impl Admission {
             Errand::Call => limits.of(caller).and_then(|role| role.max_in_flight),
             Errand::Look => None,
         };
-        self.in_flight.enter(caller.principal(), errand, max_calls)
+        enter(&self.in_flight, caller.principal(), errand, max_calls)
     }
 
     /// Has the last charges written.
@@ -88,7 +89,7 @@ impl Host {
     /// Returns how many calls are under way, over all servers and callers. Lists don't count: one may wait for the
     /// start of a server, and can be asked for again.
     pub fn calls_in_flight(&self) -> usize {
-        self.shared().admission.in_flight.calls()
+        self.shared().admission.in_flight.marked()
     }
 
     /// Describes the budgets of all roles that have one, and of the tokens with one of
@@ -144,7 +145,7 @@ mod tests {
         let call = admission.count_in(&limits, &ada, Errand::Call).unwrap();
         assert!(admission.count_in(&limits, &ada, Errand::Call).is_err());
         admission.count_in(&limits, &ada, Errand::Look).unwrap();
-        assert_eq!(admission.in_flight.calls(), 1);
+        assert_eq!(admission.in_flight.marked(), 1);
         drop(call);
         admission.count_in(&limits, &ada, Errand::Call).unwrap();
     }

@@ -11,6 +11,7 @@ use crate::admission::whose_budget;
 use crate::answer::Answer;
 use crate::catalog::Target;
 use crate::host::Host;
+use crate::in_flight::InFlight;
 use crate::lists::Kind;
 use crate::recall::as_told;
 use crate::record::Recording;
@@ -18,7 +19,6 @@ use crate::registry::Current;
 use crate::request::{Arguments, Request};
 use crate::server::Server;
 use crate::server::slot::Slot;
-use crate::tally::InFlight;
 
 /// How often one call goes on to the next server under its name.
 const MAX_REPLACEMENTS: usize = 16;

@@ -19,10 +19,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::in_flight::Errand;
 use crate::lists::Kind;
 use crate::notify;
 use crate::registry::Current;
-use crate::tally::Errand;
 use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
 
 /// The longest wait for lists unless the request says otherwise: one server must not hold up all others for longer.

@@ -13,10 +13,10 @@ use tokio::time::timeout_at;
 
 use crate::answer::Answer;
 use crate::host::Host;
+use crate::in_flight::InFlight;
 use crate::recall::cache_key;
 use crate::request::Request;
 use crate::server::slot::Slot;
-use crate::tally::InFlight;
 
 /// One read under way: the same for everyone who asks while it lasts. Readers
 /// with different [owners](Slot::owner) never share, for the answer may be

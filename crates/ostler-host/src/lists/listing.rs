@@ -18,12 +18,12 @@ use super::fetch::Round;
 use crate::catalog::{Scope, Tables};
 use crate::happening::{Happening, What};
 use crate::host::Host;
+use crate::in_flight::Errand;
 use crate::record::Refused;
 use crate::registry::Current;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
-use crate::tally::Errand;
 
 /// The longest wait for a newer list where an older one can be given.
 const KNOWN_PATIENCE: Duration = Duration::from_secs(2);

@@ -29,11 +29,11 @@ pub use self::lists::PageFilter;
 pub(crate) use self::watch::Flagged;
 use crate::bus::ServerEvent;
 use crate::host::Host;
+use crate::in_flight::Errand;
 use crate::lists::Kind;
 use crate::registry::Current;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
-use crate::tally::Errand;
 use crate::tools::Tool;
 
 /// Everything that a server defines, whoever may use it and whether it is approved or not.

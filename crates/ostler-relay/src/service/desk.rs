@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
+use ostler_core::keyed_limit::Permit;
 use ostler_host::Caller;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -84,7 +85,7 @@ pub(super) enum Known {
 struct UnderWay {
     life: Life,
     to: Address,
-    room: Room,
+    _permit: Permit,
     is_accepted: bool,
     cancel: Option<oneshot::Sender<()>>,
     voice: Option<Arc<WorkerVoice>>,
@@ -93,8 +94,6 @@ struct UnderWay {
 /// The calls of all workers.
 pub(super) struct Desk {
     books: Mutex<Books>,
-    /// Calls that may be carried out at once.
-    max: usize,
 }
 
 struct Books {
@@ -122,17 +121,18 @@ impl Books {
 }
 
 impl Desk {
+    /// Makes a desk where `max` calls may be carried out at once.
     pub(super) fn new(max: usize) -> Self {
         let books = Books {
             calls: HashMap::new(),
-            load: Load::default(),
+            load: Load::new(max),
             answers: Answers::default(),
             presence: Presence::new(now()),
             acks: HashMap::new(),
             unsent: Vec::new(),
             lost: None,
         };
-        Self { books: Mutex::new(books), max }
+        Self { books: Mutex::new(books) }
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -148,13 +148,13 @@ impl Desk {
         if let Some(known) = books.known(&order.to) {
             return Found::Known(known);
         }
-        let Some(room) = books.load.enter(&key.worker, self.max) else { return Found::Flooded };
+        let Some((room, permit)) = books.load.enter(&key.worker) else { return Found::Flooded };
         books.presence.on_begun(&order.life, &order.caller);
         let (cancel, cancelled) = oneshot::channel();
         let call = UnderWay {
             life: order.life.clone(),
             to: order.to.clone(),
-            room,
+            _permit: permit,
             is_accepted: false,
             cancel: Some(cancel),
             voice: None,
@@ -346,7 +346,6 @@ impl Drop for Place {
         let books = &mut *books;
         let Some(call) = books.calls.remove(&self.key) else { return };
         books.presence.on_ended(&call.life);
-        books.load.leave(&self.key.worker, call.room);
     }
 }
 

@@ -185,12 +185,12 @@ impl Intake {
     ) -> Result<(), String> {
         let question = manifest::Question::read(role, worker, message, self.up.epoch)?;
         self.service.desk.heard(&question.life);
-        let turn = self.service.questions.try_take(&question.life.worker);
-        let turn = turn.ok_or("too many questions for a manifest are open")?;
+        let permit = self.service.questions.acquire(question.life.worker.as_str());
+        let permit = permit.map_err(|_| "too many questions for a manifest are open")?;
         let service = Arc::clone(&self.service);
         tasks.spawn(async move {
             manifest::answer(service, question).await;
-            drop(turn);
+            drop(permit);
         });
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Intake {
     /// Says again what has become of a call.
     fn say_again(&self, to: Address, known: Known, tasks: &mut JoinSet<()>) -> Result<(), String> {
         let service = Arc::clone(&self.service);
-        let turn = service.repeats.try_take(&to.key.worker).ok_or_else(too_many)?;
+        let permit = service.repeats.acquire(to.key.worker.as_str()).map_err(|_| too_many())?;
         tasks.spawn(async move {
             match known {
                 Known::Answered(answer) => send::send(&service, &to, answer).await,
@@ -239,7 +239,7 @@ impl Intake {
                 // Whoever claims it says so.
                 Known::UnderWay { is_accepted: false } => {}
             }
-            drop(turn);
+            drop(permit);
         });
         Ok(())
     }

@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use ostler_core::keyed_limit::KeyedLimit;
 use ostler_host::Host;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -179,8 +180,8 @@ pub(crate) struct Shared {
     desk: Arc<Desk>,
     stage: watch::Sender<Stage>,
     /// What is said again to who repeats itself.
-    repeats: Arc<Shares>,
-    questions: Arc<Shares>,
+    repeats: Arc<KeyedLimit>,
+    questions: Arc<KeyedLimit>,
     manifests: Arc<Shares>,
     sendings: Arc<Shares>,
     counts: Counts,
@@ -218,8 +219,8 @@ impl Service {
             desk: Arc::new(Desk::new(max_in_flight)),
             stage: watch::Sender::new(Stage::Serving),
             // As many as calls, running and refused.
-            repeats: Shares::new(max_in_flight * 2, max_in_flight),
-            questions: Shares::new(QUESTIONS.0, QUESTIONS.1),
+            repeats: KeyedLimit::new(max_in_flight * 2, max_in_flight),
+            questions: KeyedLimit::new(QUESTIONS.0, QUESTIONS.1),
             manifests: Shares::new(MANIFESTS.0, MANIFESTS.1),
             sendings: Shares::new(SENDINGS.0, SENDINGS.1),
             counts: Counts::default(),

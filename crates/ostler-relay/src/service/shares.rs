@@ -1,4 +1,6 @@
-//! Turns that workers share: none of them can have all.
+//! Turns that workers wait for: N in all, M for each worker.
+//!
+//! A [`KeyedLimit`](ostler_core::keyed_limit::KeyedLimit) refuses at once what finds no room; this one lets it wait.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,14 +31,6 @@ impl Shares {
     /// So many turns at once, and so many of them for one worker.
     pub(super) fn new(all: usize, each: usize) -> Arc<Self> {
         Arc::new(Self { all: Arc::new(Semaphore::new(all)), each, of_worker: Mutex::default() })
-    }
-
-    /// A turn, if there is one now.
-    pub(super) fn try_take(self: &Arc<Self>, worker: &Name) -> Option<Turn> {
-        // That of all first: a worker that gets none of them leaves nothing behind.
-        let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        let own = self.own(worker).try_acquire_owned().ok()?;
-        Some(self.turn(worker, own, all))
     }
 
     /// Waits for a turn.
@@ -75,21 +69,33 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    #[test]
-    fn a_worker_has_its_share_and_others_have_the_rest() {
+    /// What there is without waiting.
+    fn now<T>(future: impl Future<Output = Option<T>>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(found) => found,
+            Poll::Pending => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_has_its_share_and_others_have_the_rest() {
         let (shares, a, b) = (Shares::new(3, 2), name("a"), name("b"));
-        let mut turns: Vec<_> = [&a, &a, &b].map(|worker| shares.try_take(worker)).into();
+        let take = |worker: &Name| now(shares.take(worker));
+        let mut turns: Vec<_> = [&a, &a, &b].map(take).into();
         assert!(turns.iter().all(Option::is_some));
-        assert!(shares.try_take(&b).is_none(), "there are three");
+        assert!(take(&b).is_none(), "there are three");
         turns.remove(2);
-        assert!(shares.try_take(&a).is_none(), "it has two");
-        assert!(shares.try_take(&b).is_some());
+        assert!(take(&a).is_none(), "it has two");
+        assert!(take(&b).is_some());
         turns.clear();
         assert!(shares.of_worker().is_empty(), "nobody is remembered who has none");
     }
@@ -103,7 +109,7 @@ mod tests {
             async move { shares.take(&a).await.is_some() }
         });
         tokio::task::yield_now().await;
-        assert!(shares.try_take(&b).is_some());
+        assert!(now(shares.take(&b)).is_some());
         drop(held);
         assert!(waiting.await.is_ok_and(|is_there| is_there));
         assert!(shares.of_worker().is_empty());

@@ -1,0 +1,251 @@
+//! Keyed limits: at most N permits in all and M for each key, given back on drop.
+//!
+//! Nobody waits for a permit: what finds no room is refused at once. Only keys that hold a permit are remembered, so
+//! there are never more entries than permits.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashTable;
+
+/// Permits, at most so many in all and for each key.
+pub struct KeyedLimit {
+    max: usize,
+    max_per_key: usize,
+    hasher: RandomState,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// The sum over all keys; never more than `max`.
+    total: usize,
+    /// By the keyed hash of the key, so that nothing is allocated for a key that comes and goes; two keys of one hash
+    /// would share their limits and nothing else. No entry is zero.
+    keys: HashTable<Count>,
+}
+
+#[derive(Clone, Copy)]
+struct Count {
+    key: u64,
+    held: usize,
+    /// Those that were acquired as marked.
+    marked: usize,
+}
+
+/// What is acquired at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// How many permits; none is no permit and always there.
+    pub amount: usize,
+    /// Set for marked permits, which are counted apart as well.
+    pub mark: Option<Mark>,
+}
+
+/// Marks permits of a kind that has a limit of its own within that of the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// How many marked permits the key may hold, which may be another number each time.
+    pub max: usize,
+}
+
+impl Wanted {
+    /// One permit, not marked.
+    pub const ONE: Self = Self { amount: 1, mark: None };
+
+    /// So many permits, not marked.
+    pub fn many(amount: usize) -> Self {
+        Self { amount, mark: None }
+    }
+
+    /// One marked permit.
+    pub fn marked(max: usize) -> Self {
+        Self { amount: 1, mark: Some(Mark { max }) }
+    }
+}
+
+/// The limit that left no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// That over all keys.
+    All,
+    /// That of the key.
+    Key,
+    /// That of the key's marked permits.
+    Marked {
+        /// How many of these the key holds.
+        held: usize,
+    },
+}
+
+/// Permits of one key. Dropping them gives them back.
+pub struct Permit {
+    limit: Arc<KeyedLimit>,
+    key: u64,
+    amount: usize,
+    is_marked: bool,
+}
+
+impl KeyedLimit {
+    /// Makes a limit of `max` permits in all and `max_per_key` for each key.
+    pub fn new(max: usize, max_per_key: usize) -> Arc<Self> {
+        Arc::new(Self { max, max_per_key, hasher: RandomState::new(), counts: Mutex::default() })
+    }
+
+    /// Makes a limit for each key alone.
+    pub fn per_key(max_per_key: usize) -> Arc<Self> {
+        Self::new(usize::MAX, max_per_key)
+    }
+
+    /// Returns how many permits there are.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Returns how many permits one key may hold.
+    pub fn max_per_key(&self) -> usize {
+        self.max_per_key
+    }
+
+    /// Takes one permit for a key.
+    pub fn acquire(self: &Arc<Self>, key: &str) -> Result<Permit, Full> {
+        self.acquire_wanted(key, Wanted::ONE)
+    }
+
+    /// Takes permits for a key: all that are wanted, or none. What the key itself has too much of is told first.
+    pub fn acquire_wanted(self: &Arc<Self>, key: &str, wanted: Wanted) -> Result<Permit, Full> {
+        let key = self.hasher.hash_one(key);
+        let Wanted { amount, mark } = wanted;
+        let mut counts = self.counts();
+        let total = counts.total;
+        let known = counts.keys.find_mut(key, |count| count.key == key);
+        let held = known.as_deref().copied().unwrap_or(Count { key, held: 0, marked: 0 });
+        if amount > self.max_per_key.saturating_sub(held.held) {
+            return Err(Full::Key);
+        }
+        if mark.is_some_and(|mark| amount > mark.max.saturating_sub(held.marked)) {
+            return Err(Full::Marked { held: held.marked });
+        }
+        if amount > self.max - total {
+            return Err(Full::All);
+        }
+        let is_marked = mark.is_some();
+        let marked = held.marked + if is_marked { amount } else { 0 };
+        let count = Count { key, held: held.held + amount, marked };
+        match known {
+            Some(known) => *known = count,
+            None if amount > 0 => drop(counts.keys.insert_unique(key, count, |count| count.key)),
+            None => {}
+        }
+        counts.total = total + amount;
+        Ok(Permit { limit: Arc::clone(self), key, amount, is_marked })
+    }
+
+    /// Returns how many marked permits are held, over all keys.
+    pub fn marked(&self) -> usize {
+        self.counts().keys.iter().map(|count| count.marked).sum()
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut counts = self.limit.counts();
+        counts.total -= self.amount;
+        let Ok(mut entry) = counts.keys.find_entry(self.key, |count| count.key == self.key) else { return };
+        let count = entry.get_mut();
+        count.held -= self.amount;
+        if self.is_marked {
+            count.marked -= self.amount;
+        }
+        if count.held == 0 {
+            entry.remove();
+        }
+    }
+}
+
+impl fmt::Debug for KeyedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedLimit")
+            .field("max", &self.max)
+            .field("max_per_key", &self.max_per_key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("amount", &self.amount).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many permits are held, and how many keys hold them.
+    fn held(limit: &KeyedLimit) -> (usize, usize) {
+        let counts = limit.counts();
+        (counts.total, counts.keys.len())
+    }
+
+    #[test]
+    fn a_key_gets_its_share_and_the_others_the_rest() {
+        let limit = KeyedLimit::new(3, 2);
+        let own = [limit.acquire("ada").unwrap(), limit.acquire("ada").unwrap()];
+        assert_eq!(limit.acquire("ada").unwrap_err(), Full::Key);
+        let _third = limit.acquire("bob").unwrap();
+        assert_eq!(limit.acquire("bob").unwrap_err(), Full::All);
+        drop(own);
+        limit.acquire("ada").unwrap();
+    }
+
+    #[test]
+    fn a_key_that_holds_nothing_is_forgotten() {
+        let limit = KeyedLimit::new(10, 10);
+        for key in 0..100 {
+            drop(limit.acquire(&key.to_string()));
+        }
+        drop(limit.acquire_wanted("ada", Wanted::many(0)));
+        assert_eq!(held(&limit), (0, 0));
+    }
+
+    #[test]
+    fn permits_are_taken_and_given_back_together() {
+        let limit = KeyedLimit::new(10, 8);
+        let seven = limit.acquire_wanted("ada", Wanted::many(7)).unwrap();
+        assert_eq!(limit.acquire_wanted("ada", Wanted::many(2)).unwrap_err(), Full::Key);
+        assert_eq!(limit.acquire_wanted("bob", Wanted::many(4)).unwrap_err(), Full::All);
+        assert_eq!(limit.acquire_wanted("bob", Wanted::many(usize::MAX)).unwrap_err(), Full::Key);
+        drop(seven);
+        limit.acquire_wanted("bob", Wanted::many(8)).unwrap();
+    }
+
+    #[test]
+    fn a_refusal_takes_nothing() {
+        let limit = KeyedLimit::per_key(1);
+        let held = limit.acquire("ada").unwrap();
+        assert!(limit.acquire("ada").is_err());
+        assert!(limit.acquire_wanted("bob", Wanted::marked(0)).is_err());
+        drop(held);
+        assert_eq!(held(&limit), (0, 0));
+    }
+
+    #[test]
+    fn marked_permits_have_a_limit_of_their_own() {
+        let limit = KeyedLimit::new(10, 10);
+        let call = limit.acquire_wanted("ada", Wanted::marked(1)).unwrap();
+        assert_eq!(limit.acquire_wanted("ada", Wanted::marked(1)).unwrap_err(), Full::Marked { held: 1 });
+        let look = limit.acquire("ada").unwrap();
+        let other = limit.acquire_wanted("bob", Wanted::marked(1)).unwrap();
+        assert_eq!(limit.marked(), 2);
+        drop((call, look));
+        assert_eq!(limit.marked(), 1);
+        limit.acquire_wanted("ada", Wanted::marked(1)).unwrap();
+        drop(other);
+    }
+}
