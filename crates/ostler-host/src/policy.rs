@@ -255,13 +255,6 @@ impl Host {
         matches!(self.current().policy.rules.standing(&caller), Standing::Role(_) | Standing::Open)
     }
 
-    /// Returns whether callers may see different things: what one of them was shown
-    /// must not be kept for another.
-    pub fn has_restrictions(&self) -> bool {
-        let current = self.current();
-        current.hook.is_some() || current.policy.rules.are_restrictive()
-    }
-
     /// Returns whether anything of a server might be hidden from the caller. What the
     /// server says of itself may then name it.
     pub fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {

@@ -75,7 +75,7 @@ impl Host {
     }
 
     /// Tells all observers. Must not be called with a lock held.
-    pub fn happened(&self, happening: &Happening<'_>) {
+    pub(crate) fn happened(&self, happening: &Happening<'_>) {
         self.shared().telemetry.happened(happening);
     }
 

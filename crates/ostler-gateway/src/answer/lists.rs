@@ -284,9 +284,8 @@ impl ServerPage {
     /// where others may see another one: a cache behind us would show it to them.
     fn filtered(self) -> Reply {
         let Self { kind, server, caller, body, .. } = &self;
-        let host = &self.gateway.0.host;
-        let cap = host.list_cap(server.as_str(), *kind);
-        let page = match ListPage::open(body, kind.member(), kind.name_member(), cap) {
+        let filter = self.gateway.0.host.page_filter(caller, server.as_str(), *kind);
+        let page = match ListPage::open(body, kind.member(), kind.name_member(), filter.cap()) {
             Ok(page) => page,
             Err(error) => {
                 let detail = format!("its list can't be read: {error}");
@@ -295,7 +294,6 @@ impl ServerPage {
             }
         };
         let repeated: HashSet<&str> = page.repeated.iter().map(String::as_str).collect();
-        let filter = host.page_filter(caller, server.as_str(), *kind);
         let may = |item: &Item| {
             let definition = (!repeated.contains(&*item.name)).then_some(&*item.raw);
             filter.shows(&item.name, definition)
@@ -303,7 +301,8 @@ impl ServerPage {
         let is_modern = self.era == Era::Modern;
         let private = ("cacheScope", Change::Set(b"\"private\""));
         if page.dropped_count + page.beyond == 0 && page.items.iter().all(may) {
-            let is_too_open = is_modern && page.head.scope == CacheScope::Public && host.has_restrictions();
+            let is_too_open =
+                is_modern && page.head.scope == CacheScope::Public && filter.differs_by_caller();
             let changed = is_too_open.then(|| ostler_wire::edit(body, &[private])).flatten();
             return changed.map_or_else(|| Reply::Result(body.clone()), Reply::result);
         }

@@ -191,7 +191,7 @@ async fn a_legacy_client_cancels_by_saying_so() {
         .in_session(&session)
     };
     assert_eq!(world.send(cancel(r#""9""#)).await.status, 202);
-    assert_eq!(in_flight(&world), 1, "another id is another request");
+    assert!(ended.lock().unwrap().is_empty(), "another id is another request");
     assert_eq!(world.send(cancel("9")).await.status, 202);
     eventually("the call is cancelled", PATIENCE, || in_flight(&world) == 0).await;
     assert!(!client.head_and_body().await.body.contains("\"id\":9"), "nobody expects an answer");

@@ -361,11 +361,6 @@ impl Host {
         round.await.unwrap_or_else(|_| Err(slot.vanished()))
     }
 
-    /// Items kept of a list of a server; a server that is gone has none.
-    pub fn list_cap(&self, server: &str, kind: Kind) -> usize {
-        self.server(server).map_or(0, |server| kind.cap(&server.spec))
-    }
-
     /// Rises whenever a known list of any server changes, or a server comes or goes.
     pub fn lists_version(&self) -> u64 {
         self.bus().version()

@@ -28,6 +28,16 @@ pub struct PageFilter {
 }
 
 impl PageFilter {
+    /// Returns how many items of a list of the server are kept; none if the server is gone.
+    pub fn cap(&self) -> usize {
+        self.current.server(&self.server).map_or(0, |server| self.kind.cap(&server.spec))
+    }
+
+    /// Returns whether callers may see different things, so that what one of them is shown must not be kept for another.
+    pub fn differs_by_caller(&self) -> bool {
+        self.current.hook.is_some() || self.current.policy.rules().are_restrictive()
+    }
+
     /// Returns whether the caller may see an item as it is defined here. `None` stands for one that is defined more
     /// than once.
     pub fn shows(&self, name: &str, definition: Option<&[u8]>) -> bool {
