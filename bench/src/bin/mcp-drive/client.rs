@@ -67,10 +67,11 @@ fn sse_response(buf: &[u8]) -> Option<Vec<u8>> {
         start += n + 1;
         if line.is_empty() {
             if !data.is_empty() {
-                if let Ok(r) = serde_json::from_slice::<Rpc>(&data) {
-                    if r.id.is_some() && (r.result.is_some() || r.error.is_some()) {
-                        return Some(data);
-                    }
+                if let Ok(r) = serde_json::from_slice::<Rpc>(&data)
+                    && r.id.is_some()
+                    && (r.result.is_some() || r.error.is_some())
+                {
+                    return Some(data);
                 }
                 data.clear();
             }
@@ -219,11 +220,13 @@ impl Conn {
                 if n == 0 {
                     break;
                 }
-                if rep.sse && rep.done.is_none() && body.ends_with(b"\n") {
-                    if let Some(m) = sse_response(&body) {
-                        rep.msg = m;
-                        rep.done = Some(Instant::now());
-                    }
+                if rep.sse
+                    && rep.done.is_none()
+                    && body.ends_with(b"\n")
+                    && let Some(m) = sse_response(&body)
+                {
+                    rep.msg = m;
+                    rep.done = Some(Instant::now());
                 }
             }
         } else if let Some(n) = len {

@@ -281,10 +281,10 @@ async fn stdio_load(a: &Args) -> Value {
     async fn answer(rd: &mut tokio::process::ChildStdout, buf: &mut Vec<u8>, id: u64) -> Option<Value> {
         loop {
             let l = line(rd, buf).await?;
-            if let Ok(v) = serde_json::from_slice::<Value>(&l) {
-                if v["id"].as_u64() == Some(id) {
-                    return Some(v);
-                }
+            if let Ok(v) = serde_json::from_slice::<Value>(&l)
+                && v["id"].as_u64() == Some(id)
+            {
+                return Some(v);
             }
         }
     }
@@ -339,10 +339,8 @@ async fn stdio_load(a: &Args) -> Value {
     }
     let mut live = o.conc;
     while live > 0 {
-        if !out.is_empty() {
-            if wr.send(std::mem::take(&mut out)).is_err() {
-                break;
-            }
+        if !out.is_empty() && wr.send(std::mem::take(&mut out)).is_err() {
+            break;
         }
         let now = Instant::now();
         if cpu0.is_none() && now >= start {
