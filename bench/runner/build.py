@@ -6,31 +6,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .place import BENCH, GATEWAY, ROOT, said
+from .place import PEERS, ROOT, said
 
-PACKAGES = ["ostler", "ostler-testkit", "bench-host", "bench-relay"]
+PROGRAMS = ("ostler", "fake-mcp", "bench", "mcp-drive", "mcp-stub", "mcp-raw")
 
 
 def target():
     return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
-def yard():
-    """The yardsticks are a workspace of their own, with a folder of their own."""
-    return Path(os.environ.get("CARGO_TARGET_DIR", GATEWAY / "target")) / "release"
-
-
 def build():
-    packages = PACKAGES + (["bench-load"] if (BENCH / "load" / "Cargo.toml").exists() else [])
-    names = [word for package in packages for word in ("-p", package)]
-    _run(["cargo", "build", "--release", "--locked", *names, "--bins"], ROOT)
-    _run(["cargo", "build", "--release", "--locked", "--workspace"], GATEWAY)
+    """The typed yardstick last and alone: the features of its library would change what it shares with Ostler."""
+    cargo = ["cargo", "build", "--release", "--locked"]
+    names = [word for name in PROGRAMS for word in ("--bin", name)]
+    _run([*cargo, "-p", "ostler", "-p", "ostler-testkit", "-p", "bench", *names], ROOT)
+    _run([*cargo, "-p", "bench", "--features", "typed", "--bin", "mcp-typed"], ROOT)
 
 
 def install_peers(folder):
     """Peers that can't be installed are left out later; a machine without a network still measures the rest."""
     try:
-        _run([str(GATEWAY / "install-peers.sh")], GATEWAY, {**os.environ, "PEERS_DIR": str(folder)})
+        _run([str(PEERS / "install.sh")], PEERS, {**os.environ, "PEERS_DIR": str(folder)})
     except SystemExit as failed:
         print(f"{failed}; going on without the peers that are missing", file=sys.stderr)
 

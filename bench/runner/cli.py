@@ -22,7 +22,7 @@ examples:
   bench/run --quick                          a look, in minutes, into target/bench
   bench/run --only latency,growth --rounds 9
   bench/run --from bench/results.jsonl       page and pictures again, nothing is measured
-  bench/run --no-build --bin target/release --yard bench/gateway/target/release --peers-dir /scratch/peers
+  bench/run --no-build --bin target/release --peers-dir /scratch/peers
 
 sections: """ + ", ".join(section.NAME for section in SECTIONS) + """
 ways beside the yardsticks and Ostler (--peers): """ + ", ".join(way.name for way in WAYS if way.is_peer)
@@ -46,7 +46,6 @@ def read(typed):
     ap.add_argument("--peers-dir", type=Path, metavar="DIR", help="where the peers are installed (target/bench-peers)")
     ap.add_argument("--no-build", action="store_true", help="build and install nothing")
     ap.add_argument("--bin", type=Path, metavar="DIR", help="built programs of this repository (target/release)")
-    ap.add_argument("--yard", type=Path, metavar="DIR", help="built programs of bench/gateway")
     ap.add_argument("--keep", action="store_true", help="keep configs and logs, and say where")
     o = ap.parse_args(typed)
     o.line = _line(o)
@@ -92,8 +91,8 @@ def main(typed):
     except KeyboardInterrupt:
         return 130
     scratch = Path(tempfile.mkdtemp(prefix="ostler-bench-"))
-    place = Place(o.bin or build.target() / "release", o.yard or build.yard(), peers_folder, scratch)
-    lacking = [str(path) for path in (place.ostler, place.stub, place.raw) if not path.exists()]
+    place = Place(o.bin or build.target() / "release", peers_folder, scratch)
+    lacking = [str(path) for path in (place.ostler, place.driver, place.stub, place.raw) if not path.exists()]
     if lacking:
         sys.exit(f"not built: {', '.join(lacking)}; without --no-build this command builds them")
     try:

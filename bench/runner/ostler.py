@@ -25,9 +25,9 @@ class Daemon:
         self.env = {**keep, **{f"XDG_{kind}_HOME": str(self.home) for kind in ("STATE", "CONFIG")}, "XDG_RUNTIME_DIR": str(self.home)}
 
     def command(self, *args):
-        out = procs.run([str(self.place.ostler), *args, "--config", str(self.config)], 60, self.env, str(self.home / "log"))
+        out = procs.run([str(self.place.ostler), *args, "--config", str(self.config)], 60, self.env, str(self.home / "log"), must_succeed=True)
         if out is None:
-            raise RuntimeError(f"ostler {args[0]} took too long")
+            raise RuntimeError(f"ostler {args[0]} failed or took too long: see {self.home}/log")
         return out
 
     def argv(self, *more):

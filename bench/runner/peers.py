@@ -4,7 +4,7 @@ import time
 
 from . import procs
 from .ostler import QUIET, Daemon, server
-from .place import GATEWAY, MODERN, TOOLS_PER_STUB
+from .place import MODERN, PEERS, TOOLS_PER_STUB
 
 
 class Way:
@@ -89,7 +89,7 @@ def _npm(name, *args):
 
 def _fastmcp(place, port, count, to):
     python = place.peers / "py-fastmcp" / "bin" / "python"
-    return [str(python), str(GATEWAY / "fastmcp_proxy.py"), mcp_servers(place, "fastmcp", count, to), str(port)]
+    return [str(python), str(PEERS / "fastmcp_proxy.py"), mcp_servers(place, "fastmcp", count, to), str(port)]
 
 
 def _py_proxy(place, port, count, to):

@@ -8,7 +8,7 @@ from . import procs
 
 BENCH = Path(__file__).resolve().parent.parent
 ROOT = BENCH.parent
-GATEWAY = BENCH / "gateway"
+PEERS = BENCH / "peers"
 LEGACY, MODERN = "2025-06-18", "2026-07-28"
 TOOLS_PER_STUB = 6
 
@@ -16,17 +16,17 @@ TOOLS_PER_STUB = 6
 class Place:
     """Programs and folders of one run."""
 
-    def __init__(self, product, yard, peers, scratch):
-        self.product, self.yard, self.peers, self.scratch = map(Path, (product, yard, peers, scratch))
-        self.ostler = self.product / "ostler"
-        self.stub, self.raw, self.typed = (self.yard / name for name in ("mcp-stub", "mcp-raw", "mcp-typed"))
+    def __init__(self, programs, peers, scratch):
+        self.programs, self.peers, self.scratch = map(Path, (programs, peers, scratch))
+        names = ("ostler", "bench", "mcp-drive", "mcp-stub", "mcp-raw", "mcp-typed")
+        self.ostler, self.bench, self.driver, self.stub, self.raw, self.typed = (self.programs / name for name in names)
 
     def log(self, name):
         return str(self.scratch / f"{name}.log")
 
     def drive(self, *args, timeout=120):
         """One JSON object from `mcp-drive`; `error` in it when there is none to be had."""
-        out = procs.run([str(self.yard / "mcp-drive"), *map(str, args)], timeout, log=self.log("drive"))
+        out = procs.run([str(self.driver), *map(str, args)], timeout, log=self.log("drive"))
         try:
             return json.loads(out)
         except (TypeError, ValueError):

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ostler_relay::subject::{Inbox, Subjects, ToHost, ToWorker, Wanted};
+use ostler_relay::subject::{Inbox, Subjects, ToHost, ToWorker};
 use ostler_relay::{CallId, Instance, Name};
 
 fuzz_target!(|input: &[u8]| {
@@ -12,7 +12,7 @@ fuzz_target!(|input: &[u8]| {
     let inbox = Inbox::new(&worker, Instance(7));
     let written = match subjects.read_to_host(&text) {
         Some(ToHost::Manifest { role, worker }) => Some(subjects.manifest(&role, &worker)),
-        Some(ToHost::Call { role, worker, server, what }) => subjects.call(&role, &worker, &server, &what),
+        Some(ToHost::Call { role, worker }) => Some(subjects.call(&role, &worker)),
         Some(ToHost::Control { worker, call: Some(call) }) => Some(subjects.control(&worker, call)),
         Some(ToHost::Control { worker, call: None }) => Some(subjects.alive(&worker)),
         None => Some(text.to_string()),
@@ -25,18 +25,6 @@ fuzz_target!(|input: &[u8]| {
         Some(ToWorker::Manifest) | None => {}
     }
 
-    // Any text at all can be a server or a tool, and stays inside its own token.
-    for what in [Wanted::Tool(text.to_string()), Wanted::Method(text.to_string())] {
-        let Some(subject) = subjects.call(&name("dev"), &worker, &text, &what) else { continue };
-        assert!(
-            subject.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
-        );
-        let read = subjects.read_to_host(&subject);
-        assert_eq!(
-            read,
-            Some(ToHost::Call { role: name("dev"), worker: worker.clone(), server: text.to_string(), what })
-        );
-    }
     if let Some(id) = CallId::parse(&text) {
         assert_eq!(id.to_string(), text);
     }

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 OSTLER = Path(os.environ.get("OSTLER_BIN", TARGET / "debug" / "ostler"))
 FIXTURE = TARGET / "debug" / "fixture-mcp"
+FAKE = TARGET / "debug" / "fake-mcp"
 # Nothing takes this long but something that hangs.
 START_TIMEOUT = 30
 STOP_TIMEOUT = 15

@@ -1,6 +1,5 @@
 """What comes over the relay: to a host from workers, and to a worker from hosts."""
 
-import base64
 import json
 import os
 import queue
@@ -108,10 +107,6 @@ class Nats:
         return self.heard.get(timeout=PATIENCE)
 
 
-def token(text):
-    return base64.b32hexencode(text.encode()).decode().rstrip("=").lower()
-
-
 def head(**values):
     lines = [f"Ostler-{name.replace('_', '-')}: {value}" for name, value in {"Relay": 1, **values}.items()]
     return ("NATS/1.0\r\n" + "\r\n".join(lines) + "\r\n\r\n").encode()
@@ -119,14 +114,14 @@ def head(**values):
 
 def call_head(call):
     now = int(time.time() * 1000)
-    return head(Call=call, Instance="00000000000000ff", Begin_By=now + 5_000, Deadline=now + 20_000)
+    return head(Call=call, Instance="00000000000000ff", Server="quiet", Begin_By=now + 5_000, Deadline=now + 20_000)
 
 
 def call_id():
     return str(uuid.UUID(int=(int(time.time() * 1000) << 80) | (7 << 76) | (2 << 62) | int.from_bytes(os.urandom(7), "big")))
 
 
-ECHO = "ostler.default.call.crew.w1." + token("quiet") + "." + token("echo")
+ECHO = "ostler.default.call.crew.w1"
 BODY = ('{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"TEXT"},' + hostile_bytes.META + "}}").encode()
 
 
@@ -249,7 +244,7 @@ def to_worker(world, count, rng):
     try:
         good_answer(ask())
         spy = Nats(world.port)
-        spy.subscribe("ostler.default.call.crew.w2.>")
+        spy.subscribe("ostler.default.call.crew.w2")
         liar = Nats(world.port)
         for _ in range(0, count, STEP):
             ask()

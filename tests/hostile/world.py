@@ -79,7 +79,7 @@ class World:
             host, _, port = self.program.address.rpartition(":")
             self.address = (host, int(port))
             self.good("quiet__echo")
-            self.base = self.rss()
+            self.begin()
             self.pid_of_quiet = self.pid("quiet")
         except BaseException:
             self.program.stop()
@@ -94,10 +94,14 @@ class World:
         line = next(line for line in status.splitlines() if line.startswith(field + ":"))
         return int(line.split()[1])
 
-    def rss(self):
-        """What the daemon has now; its peak is forgotten."""
+    def begin(self):
+        """Notes what the daemon has now; its peak is forgotten."""
         Path(f"/proc/{self.program.process.pid}/clear_refs").write_text("5")
-        return self.memory("VmRSS")
+        self.anonymous, self.file = self.memory("RssAnon"), self.memory("RssFile")
+
+    def grown(self):
+        """KiB of anonymous memory at its peak beyond the beginning. Pages of files come and go with the machine's load."""
+        return max(0, self.memory("VmHWM") - max(self.file, self.memory("RssFile")) - self.anonymous)
 
     def admin_token(self):
         return next(self.folder.glob("XDG_STATE_HOME/ostler/*.token")).read_text().strip()
@@ -149,10 +153,10 @@ class World:
         self.good("quiet__echo")
         if self.pid("quiet") != self.pid_of_quiet:
             raise Broken("another server was restarted")
-        peak = self.memory("VmHWM")
-        if peak > self.base + ALLOWANCE:
-            raise Broken(f"{what}: {self.base} KiB became {peak} KiB")
-        return peak - self.base
+        grown = self.grown()
+        if grown > ALLOWANCE:
+            raise Broken(f"{what}: {grown} KiB more than before")
+        return grown
 
     def stop(self):
         return self.program.stop()

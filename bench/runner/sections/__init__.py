@@ -1,4 +1,4 @@
 """The sections of the page, in its order."""
-from . import crash, growth, idle, latency, others, sessions
+from . import crash, growth, idle, latency, others, policy, sessions
 
-SECTIONS = [latency, growth, idle, crash, sessions, others.Policy(), others.HOST, others.RELAY, others.Load()]
+SECTIONS = [latency, growth, idle, crash, sessions, policy, others.HOST, others.RELAY, others.Load()]

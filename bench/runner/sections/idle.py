@@ -10,7 +10,7 @@ from ..spread import number, shown, spread
 NAME, TITLE = "idle", "Memory at rest, and the start"
 COUNTS, START_COUNTS = (1, 20, 100), (1, 20)
 SETTLE = 0.3
-REST = 13  # seconds; Ostler gives its code back to the system after 10 s without work
+REST = 13  # seconds; background work of the start is over by then
 START_TIMEOUT = 40
 
 
@@ -97,16 +97,17 @@ def find_start(records, way, servers, state=None):
 
 def render(records, page):
     page.text("![Memory at rest, by gateway](img/memory.svg)")
-    page.text(f"Memory of everything but the stub servers, which belong to nobody, just after a full list and after {REST} s of rest. Proportional size "
+    page.text(f"Memory of everything but the stub servers, which belong to nobody, just after a full list and after {REST} s of rest. Of its own is "
+              "`Private_Dirty`: written to and shared with no other process; resident is what `ps` shows. Proportional size "
               "divides shared pages among those who share them; of the guards, one beside each server, nearly everything is shared.")
     rows = []
     for count in COUNTS:
         for way in WAYS:
             listed, rest = (find_memory(records, way.name, count, moment) for moment in ("after a list", "at rest"))
             if listed and rest:
-                both = lambda key: f"{listed[key]:.1f}, {rest[key]:.1f}"
-                rows.append([count, _bold(way), rest["procs"], both("largest_mib"), both("rss_mib"), both("pss_mib")])
-    page.table(["servers", "way", "processes", "largest process MiB: after a list, at rest", "all, resident MiB", "all, proportional MiB"], rows)
+                both = lambda key: f"{listed[key]:.1f}, {rest[key]:.1f}" if key in rest else ""
+                rows.append([count, _bold(way), rest["procs"], both("own_mib"), both("rss_mib"), both("pss_mib"), both("largest_mib")])
+    page.table(["servers", "way", "processes", "of its own MiB: after a list, at rest", "resident MiB", "proportional MiB", "largest process, resident MiB"], rows)
     page.text("From starting the program to a full `tools/list`, with the stub's own start in it. Lazy servers of Ostler's "
               "answer from the lists kept before; `nothing kept` is the first start ever.")
     rows = []

@@ -6,7 +6,7 @@
 //! ```text
 //! worker → host
 //!   manifest…       call, instance                                     answered like a call
-//!   call…           call, instance, begin-by, deadline, manifest       body: the request
+//!   call…           call, instance, server, begin-by, deadline, manifest   body: the request
 //!   control.…CALL   cancel | answer N | ack N | resume                 answer: body is a response
 //!   control.…alive  alive
 //! host → worker
@@ -19,6 +19,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use ostler_core::name::ServerName;
+
 use crate::call_id::{CallId, Instance};
 use crate::name::Name;
 
@@ -26,11 +28,12 @@ use crate::name::Name;
 pub const VERSION: &str = "1";
 
 /// The names of all headers; others are not read.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     name::VERSION,
     name::KIND,
     name::CALL,
     name::INSTANCE,
+    name::SERVER,
     name::BEGIN_BY,
     name::DEADLINE,
     name::MANIFEST,
@@ -55,6 +58,8 @@ pub mod name {
     pub const CALL: &str = "Ostler-Call";
     /// The life of the worker.
     pub const INSTANCE: &str = "Ostler-Instance";
+    /// The server that a call is for.
+    pub const SERVER: &str = "Ostler-Server";
     /// When a call that has not begun must not begin any more.
     pub const BEGIN_BY: &str = "Ostler-Begin-By";
     /// When a call is over.
@@ -189,6 +194,8 @@ pub struct CallHead {
     pub call: CallId,
     /// The life of the worker.
     pub instance: Instance,
+    /// The server that is meant. The body says what is wanted of it.
+    pub server: ServerName,
     /// By the host's clock, in milliseconds since 1970: later the call must
     /// not begin, for the worker will have stopped believing that it does.
     pub begin_by: u64,
@@ -206,6 +213,7 @@ impl CallHead {
         Headers::of_version()
             .with(name::CALL, self.call)
             .with(name::INSTANCE, self.instance)
+            .with(name::SERVER, &self.server)
             .with(name::BEGIN_BY, self.begin_by)
             .with(name::DEADLINE, self.deadline)
             .with_some(name::MANIFEST, self.manifest.as_deref())
@@ -218,6 +226,7 @@ impl CallHead {
         Ok(Self {
             call: headers.read(name::CALL, CallId::parse)?,
             instance: headers.read(name::INSTANCE, Instance::parse)?,
+            server: headers.read(name::SERVER, |text| ServerName::new(text).ok())?,
             begin_by: headers.number(name::BEGIN_BY)?,
             deadline: headers.number(name::DEADLINE)?,
             manifest: headers.get(name::MANIFEST).map(str::to_owned),

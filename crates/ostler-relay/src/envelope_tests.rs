@@ -4,11 +4,16 @@ fn id() -> CallId {
     CallId::new(1_700_000_000_000, &[9; 10])
 }
 
+fn server() -> ServerName {
+    ServerName::new("s").unwrap_or_else(|error| panic!("{error}"))
+}
+
 #[test]
 fn everything_that_is_said_is_understood() {
     let head = CallHead {
         call: id(),
         instance: Instance(3),
+        server: server(),
         begin_by: 5,
         deadline: u64::MAX,
         manifest: Some("v".into()),
@@ -39,6 +44,7 @@ fn all_headers_that_are_written_are_read_from_the_wire() {
     let head = CallHead {
         call: id(),
         instance: Instance(3),
+        server: server(),
         begin_by: 5,
         deadline: 6,
         manifest: Some("v".into()),

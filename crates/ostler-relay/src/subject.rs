@@ -2,28 +2,21 @@
 //!
 //! ```text
 //! ostler.<tenant>.manifest.<role>.<worker>                  what may I use?
-//! ostler.<tenant>.call.<role>.<worker>.<server>.<what>      a request
+//! ostler.<tenant>.call.<role>.<worker>                      a request
 //! ostler.<tenant>.control.<worker>.<call>                   about a call: cancel, answer, acknowledge, resume
 //! ostler.<tenant>.progress.<worker>.<call>                  accepted, progress, questions, chunks
 //! ostler.<tenant>.heartbeat.<host>                          the host lives
 //! _INBOX_<worker>.<instance>.<call>                         the answer
 //! ```
 //!
-//! A broker that is set up as `ostler relay nats-config` says lets a worker
-//! publish and read under its own role and name only, so both are facts here
-//! and not claims. Names of servers and tools are anything at all, and so
-//! stand in subjects as base32hex; a method that is no call of a tool has a `-`
-//! in front, which base32hex does not have.
-
-use std::sync::LazyLock;
-
-use data_encoding::{BASE32HEX_NOPAD, Encoding, Specification};
+//! A token stands in a subject only where a permission of `ostler relay
+//! nats-config` needs it: a worker may publish and read under its own role and
+//! name alone, so both are facts here and not claims. What is asked for is the
+//! host's to judge; server, method and tool travel in the header and the body,
+//! where no monitoring of the broker shows them and any text fits.
 
 use crate::call_id::CallId;
 use crate::name::Name;
-
-/// The longest server, tool or method that is carried, in bytes.
-pub const MAX_TEXT: usize = 512;
 
 /// In the place of a call: about the worker as a whole.
 const ALIVE: &str = "alive";
@@ -38,15 +31,6 @@ pub const QUEUE: &str = "ostler-hosts";
 #[derive(Debug, Clone)]
 pub struct Subjects {
     tenant: Name,
-}
-
-/// What a request is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// A tool, by the server's own name for it.
-    Tool(String),
-    /// Any other method.
-    Method(String),
 }
 
 /// What a subject that a host listens to says.
@@ -65,10 +49,6 @@ pub enum ToHost {
         role: Name,
         /// Who asks.
         worker: Name,
-        /// The server that is meant.
-        server: String,
-        /// What is wanted of it.
-        what: Wanted,
     },
     /// Something about a call that is under way.
     Control {
@@ -123,14 +103,9 @@ impl Subjects {
         format!("{}.{role}.{worker}", self.root("manifest"))
     }
 
-    /// Where a worker's request goes; `None` for what no subject can carry.
-    pub fn call(&self, role: &Name, worker: &Name, server: &str, what: &Wanted) -> Option<String> {
-        let (mark, text) = match what {
-            Wanted::Tool(tool) => ("", tool),
-            Wanted::Method(method) => ("-", method),
-        };
-        let (server, text) = (token(server)?, token(text)?);
-        Some(format!("{}.{role}.{worker}.{server}.{mark}{text}", self.root("call")))
+    /// Where a worker's requests go.
+    pub fn call(&self, role: &Name, worker: &Name) -> String {
+        format!("{}.{role}.{worker}", self.root("call"))
     }
 
     /// Where a worker says something about one of its calls.
@@ -162,7 +137,7 @@ impl Subjects {
     pub fn of_hosts(&self) -> [(String, Option<&'static str>); 3] {
         [
             (format!("{}.*.*", self.root("manifest")), Some(QUEUE)),
-            (format!("{}.*.*.*.*", self.root("call")), Some(QUEUE)),
+            (format!("{}.*.*", self.root("call")), Some(QUEUE)),
             (format!("{}.*.*", self.root("control")), None),
         ]
     }
@@ -170,11 +145,6 @@ impl Subjects {
     /// What a worker listens to.
     pub fn of_worker(&self, worker: &Name, inbox: &Inbox) -> [String; 3] {
         [self.progress_of(worker), self.all_heartbeats(), format!("{}.*", inbox.0)]
-    }
-
-    /// All requests of a worker.
-    pub(crate) fn all_calls(&self, role: &Name, worker: &Name) -> String {
-        format!("{}.{role}.{worker}.*.*", self.root("call"))
     }
 
     /// All that a worker says about its calls and about itself.
@@ -202,15 +172,7 @@ impl Subjects {
         let mut tokens = self.tokens(subject)?;
         let to_host = match tokens.next()? {
             "manifest" => ToHost::Manifest { role: name(&mut tokens)?, worker: name(&mut tokens)? },
-            "call" => {
-                let (role, worker) = (name(&mut tokens)?, name(&mut tokens)?);
-                let server = text(tokens.next()?)?;
-                let what = match tokens.next()?.split_at_checked(1)? {
-                    ("-", method) => Wanted::Method(text(method)?),
-                    (first, rest) => Wanted::Tool(text(&format!("{first}{rest}"))?),
-                };
-                ToHost::Call { role, worker, server, what }
-            }
+            "call" => ToHost::Call { role: name(&mut tokens)?, worker: name(&mut tokens)? },
             "control" => {
                 let worker = name(&mut tokens)?;
                 let call = match tokens.next()? {
@@ -270,29 +232,6 @@ fn name(tokens: &mut std::str::Split<'_, char>) -> Option<Name> {
     Name::new(tokens.next()?).ok()
 }
 
-/// Any text as one token of a subject.
-fn token(text: &str) -> Option<String> {
-    let is_fit = !text.is_empty() && text.len() <= MAX_TEXT;
-    is_fit.then(|| base32hex().encode(text.as_bytes()))
-}
-
-/// The text of a token, if it is the one spelling of one.
-fn text(token: &str) -> Option<String> {
-    let bytes = base32hex().decode(token.as_bytes()).ok()?;
-    let text = String::from_utf8(bytes).ok()?;
-    (!text.is_empty() && text.len() <= MAX_TEXT).then_some(text)
-}
-
-/// Small letters: the broker tells cases apart, and people read subjects.
-fn base32hex() -> &'static Encoding {
-    static SMALL: LazyLock<Encoding> = LazyLock::new(|| {
-        let mut small = Specification::new();
-        small.symbols.push_str("0123456789abcdefghijklmnopqrstuv");
-        small.encoding().unwrap_or(BASE32HEX_NOPAD)
-    });
-    &SMALL
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,24 +248,9 @@ mod tests {
     #[test]
     fn a_call_is_read_back_from_its_subject() {
         let (role, worker) = (name("dev"), name("w1"));
-        for what in ["echo", "a.b", "*", ">", "ä ö", "-x", "\u{0}"] {
-            for what in [Wanted::Tool(what.into()), Wanted::Method(what.into())] {
-                let subject = subjects().call(&role, &worker, "my.server", &what);
-                let subject = subject.unwrap_or_else(|| panic!("{what:?} has no subject"));
-                assert_eq!(subject.split('.').count(), 7, "{subject}");
-                let server = "my.server".to_owned();
-                let call = ToHost::Call { role: role.clone(), worker: worker.clone(), server, what };
-                assert_eq!(subjects().read_to_host(&subject), Some(call), "{subject}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_no_subject_can_carry_has_none() {
-        let (role, worker) = (name("dev"), name("w1"));
-        for (server, tool) in [("", "echo"), ("s", ""), ("s", &*"x".repeat(513))] {
-            assert_eq!(subjects().call(&role, &worker, server, &Wanted::Tool(tool.into())), None);
-        }
+        let subject = subjects().call(&role, &worker);
+        assert_eq!(subject, "ostler.acme.call.dev.w1");
+        assert_eq!(subjects().read_to_host(&subject), Some(ToHost::Call { role, worker }));
     }
 
     #[test]
@@ -339,9 +263,9 @@ mod tests {
             "ostler.acme.manifest.dev",
             "ostler.acme.manifest.dev.w1.more",
             "ostler.acme.manifest.d*v.w1",
-            "ostler.acme.call.dev.w1.CPNMUOG.CPNMUOG",
-            "ostler.acme.call.dev.w1.cpnmuog.",
-            "ostler.acme.call.dev.w1.cpnmuog.-",
+            "ostler.acme.call.dev",
+            "ostler.acme.call.dev.w1.",
+            "ostler.acme.call.dev.w1.server.tool",
             "ostler.acme.control.w1.nothing",
             "ostler.acme.progress.w1.alive",
         ] {

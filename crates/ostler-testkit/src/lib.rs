@@ -2,9 +2,18 @@
 //!
 //! A dev-dependency only: nothing here is part of the product.
 //!
-//! Two kinds of pretence. `fake-mcp` is a real process, for tests of pipes and
-//! signals in real time. [`Script`] is a server in memory, for tests of
-//! everything above the transport in paused time:
+//! Which server plays what; a test takes one of these before it writes another:
+//!
+//! | server | what only it can do |
+//! |---|---|
+//! | `fake-mcp` | a real process that misbehaves on request: pipes, signals, forks, starts |
+//! | `fixture-mcp` | what the official conformance suite asks for, on the official library: a second opinion |
+//! | `host-under-test` | not a server: a host without a daemon, for tests that kill it |
+//! | [`Script`] | a server in memory, for everything above the transport in paused time |
+//! | [`Parrot`] | a server in memory that counts and remembers nothing, for benchmarks of the way to it |
+//! | `tests/hostile/rude_server.py` | bytes that are no messages, on pipes and over HTTP |
+//! | `mcp-stub` of `bench` | as little as a server can do, on pipes and over HTTP |
+//!
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -38,7 +47,7 @@ pub use held_port::HeldPort;
 pub use list::list_one;
 pub use nats::{NatsServer, NatsSetup, NatsVersion};
 pub use parrot::Parrot;
-pub use procs::{Proc, adopt_orphans, eventually, forget_peak_rss, lines_in, procs_in};
+pub use procs::{MemoryGrowth, Proc, adopt_orphans, eventually, lines_in, procs_in};
 pub use programs::{example, fake_mcp, fake_spec, guard_command, host_under_test, ostler};
 pub use reconfigure::Reconfigure;
 pub use reply::Reply;

@@ -155,11 +155,6 @@ impl Proc {
         sum
     }
 
-    /// The most memory it ever used, in KiB; 0 when it is gone.
-    pub fn peak_rss_kib(self) -> u64 {
-        self.status_kib("VmHWM:")
-    }
-
     fn status_kib(self, field: &str) -> u64 {
         field_kib(&self.read("status"), field)
     }
@@ -225,9 +220,30 @@ pub fn adopt_orphans() {
     nix::sys::prctl::set_child_subreaper(true).expect("Linux has subreapers");
 }
 
-/// Forgets the peak of this process's memory so far.
-pub fn forget_peak_rss() {
-    std::fs::write("/proc/self/clear_refs", "5").expect("a process may reset its own peak");
+/// The peak of a process's anonymous memory beyond what it had at the beginning.
+///
+/// The kernel keeps the peak of all resident memory only. Pages of files, which it drops and reads
+/// again as the machine's load has it, are taken off.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryGrowth {
+    process: Proc,
+    anonymous_kib: u64,
+    file_kib: u64,
+}
+
+impl MemoryGrowth {
+    /// Forgets the peak so far, and begins anew.
+    pub fn begin(process: Proc) -> Self {
+        std::fs::write(format!("/proc/{}/clear_refs", process.pid), "5").expect("the process is ours");
+        let file_kib = process.status_kib("RssFile:");
+        Self { process, anonymous_kib: process.anonymous_kib(), file_kib }
+    }
+
+    /// Returns the growth at its peak, in KiB.
+    pub fn kib(self) -> u64 {
+        let file_kib = self.file_kib.max(self.process.status_kib("RssFile:"));
+        self.process.status_kib("VmHWM:").saturating_sub(file_kib + self.anonymous_kib)
+    }
 }
 
 /// Waits until a condition holds; panics with `what` when it does not in time.

@@ -34,7 +34,7 @@ pub fn call(input: &[u8]) {
         let options = WorkerOptions { clock, seed: Some(7), say: Arc::new(|_| {}), ..options };
         let worker = Worker::start(broker.door("worker", Rights::all()), options);
         let host = Host::new(HostOptions { cache_bytes: 0, ..HostOptions::default() });
-        let session = session(&host, worker.connector("s")).await;
+        let session = session(&host, worker.connector(ServerName::new("s").expect("it is a name"))).await;
         let mut peer = Peer::enter(&broker).await;
         settle().await;
 

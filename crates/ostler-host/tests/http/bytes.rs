@@ -5,6 +5,7 @@ use std::io::Write;
 use axum::response::Response;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use ostler_testkit::{MemoryGrowth, Proc};
 use serde_json::json;
 
 use crate::remote::{Got, Remote, content, modern, raw, stream};
@@ -95,11 +96,11 @@ async fn a_bomb_is_given_up_at_the_limit() {
     let mut spec = spec(&remote.url());
     spec.max_line = 1 << 20;
     let stage = Stage::with(spec).await;
-    let before = peak();
+    let growth = MemoryGrowth::begin(Proc::this());
     let outcome = stage.call("echo").await;
     assert_eq!(code(&outcome), "upstream-protocol");
     assert!(outcome.unwrap_err().cause().unwrap().contains("1048576 bytes"));
-    assert!(peak() - before < 32 << 10, "the limit counts after decompression: {} KiB", peak() - before);
+    assert!(growth.kib() < 32 << 10, "the limit counts after decompression: {} KiB", growth.kib());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,11 +153,4 @@ fn packed(bytes: Vec<u8>) -> Response {
     let mut response = raw(200, "application/json", bytes);
     response.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
     response
-}
-
-/// The most memory that this process has ever had, in KiB. Each test is a process.
-fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -1,7 +1,7 @@
 //! Servers that say too much: nothing blocks, nothing grows, nobody else notices.
 
 use ostler_core::status::Circuit;
-use ostler_testkit::{Proc, fake_spec, forget_peak_rss};
+use ostler_testkit::{MemoryGrowth, Proc, fake_spec};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, code_of, none, tireless};
@@ -9,26 +9,23 @@ use crate::stage::{Stage, code_of, none, tireless};
 /// What the host may grow by while a server floods it, in KiB.
 const ALLOWANCE: u64 = 64 << 10;
 
-/// Notes how much memory the host uses now.
-fn base() -> u64 {
-    forget_peak_rss();
-    Proc::this().rss_kib()
+fn begin() -> MemoryGrowth {
+    MemoryGrowth::begin(Proc::this())
 }
 
-fn assert_within_allowance(base: u64, what: &str) {
-    let peak = Proc::this().peak_rss_kib();
-    assert!(peak <= base + ALLOWANCE, "{what}: {base} KiB became {peak} KiB");
+fn assert_within_allowance(growth: MemoryGrowth, what: &str) {
+    assert!(growth.kib() <= ALLOWANCE, "{what}: {} KiB more", growth.kib());
 }
 
 #[tokio::test]
 async fn stderr_never_blocks_a_server() {
     let stage = Stage::guarded();
     stage.spawn_fake("fake", &[]).await;
-    let base = base();
+    let growth = begin();
     for bytes in [200_000, 200_000_000] {
         assert_eq!(stage.text("fake", "stderr", json!({ "bytes": bytes })).await, "written");
     }
-    assert_within_allowance(base, "200 MB of stderr");
+    assert_within_allowance(growth, "200 MB of stderr");
     stage.close().await;
 }
 
@@ -37,13 +34,13 @@ async fn a_line_of_a_gigabyte_fails_its_call_alone() {
     let stage = Stage::guarded();
     stage.spawn(tireless(fake_spec("fake", &[]))).await;
     let process = stage.process("fake");
-    let base = base();
+    let growth = begin();
     for id in ["first", "last"] {
         let outcome = stage.call("fake", "huge_line", json!({"bytes": 1 << 30, "id": id})).await;
         assert_eq!(code_of(&outcome), "upstream-protocol");
         assert_eq!(stage.text("fake", "text", json!({"text": "next"})).await, "next");
     }
-    assert_within_allowance(base, "two lines of 1 GB");
+    assert_within_allowance(growth, "two lines of 1 GB");
     assert_eq!(stage.process("fake"), process, "two are not yet a reason to restart");
     assert_eq!(stage.status("fake").skipped_lines, 2);
     stage.close().await;
@@ -54,14 +51,14 @@ async fn a_line_without_its_newline_fails_its_call_and_not_the_next() {
     let stage = Stage::guarded();
     stage.spawn(tireless(fake_spec("fake", &[]))).await;
     let process = stage.process("fake");
-    let base = base();
+    let growth = begin();
     for (id, bytes) in [("first", 1 << 30), ("last", 20 << 20)] {
         let endless = json!({"bytes": bytes, "id": id, "newline": false});
         assert_eq!(code_of(&stage.call("fake", "huge_line", endless).await), "upstream-protocol");
         // This answer stands on the same line.
         assert_eq!(stage.text("fake", "text", json!({"text": "next"})).await, "next");
     }
-    assert_within_allowance(base, "1 GB without a newline");
+    assert_within_allowance(growth, "1 GB without a newline");
     assert_eq!(stage.process("fake"), process);
     assert_eq!(stage.status("fake").skipped_lines, 2);
     stage.close().await;
@@ -86,7 +83,7 @@ async fn a_million_notifications_do_not_hold_up_another_server() {
     stage.spawn(fake_spec("loud", &[])).await;
     stage.spawn_fake("quiet", &[]).await;
     stage.text("quiet", "pid", none()).await;
-    let base = base();
+    let growth = begin();
     let flood = stage.begin("loud", "flood_notifications", json!({"count": 1_000_000}));
     stage.until("loud", "floods", |status| status.dropped_notifications > 0).await;
     for n in 0..100 {
@@ -94,7 +91,7 @@ async fn a_million_notifications_do_not_hold_up_another_server() {
     }
     assert!(!flood.is_finished(), "a hundred calls take less time than a million notifications");
     assert_eq!(flood.await.unwrap().unwrap().text(), "flooded");
-    assert_within_allowance(base, "a million notifications");
+    assert_within_allowance(growth, "a million notifications");
     let status = stage.status("loud");
     assert!(status.dropped_notifications > 900_000, "{}", status.dropped_notifications);
     assert_eq!((status.restarts.used, status.circuit), (0, Circuit::Closed));

@@ -7,7 +7,7 @@
 //! ```text
 //! worker W in role R                              host H
 //!   publish    ostler.T.manifest.R.W                subscribe  ostler.T.manifest.*.*      queue ostler-hosts
-//!              ostler.T.call.R.W.*.*                           ostler.T.call.*.*.*.*      queue ostler-hosts
+//!              ostler.T.call.R.W                               ostler.T.call.*.*          queue ostler-hosts
 //!              ostler.T.control.W.*                            ostler.T.control.*.*
 //!   subscribe  _INBOX_W.>                                      _HOST_INBOX_H.>
 //!              ostler.T.progress.W.*                publish    ostler.T.progress.*.*
@@ -199,7 +199,7 @@ impl<'a> Page<'a> {
         let rights = Rights {
             publish: vec![
                 self.subjects.manifest(role, name),
-                self.subjects.all_calls(role, name),
+                self.subjects.call(role, name),
                 self.subjects.all_control(name),
             ],
             subscribe: vec![
@@ -321,7 +321,7 @@ accounts {
           ]
           subscribe: [
             "ostler.acme.manifest.*.* ostler-hosts"
-            "ostler.acme.call.*.*.*.* ostler-hosts"
+            "ostler.acme.call.*.* ostler-hosts"
             "ostler.acme.control.*.*"
             "_HOST_INBOX_h1.>"
           ]
@@ -334,7 +334,7 @@ accounts {
         permissions: {
           publish: [
             "ostler.acme.manifest.dev.ci-7"
-            "ostler.acme.call.dev.ci-7.*.*"
+            "ostler.acme.call.dev.ci-7"
             "ostler.acme.control.ci-7.*"
           ]
           subscribe: [
@@ -351,7 +351,7 @@ accounts {
         permissions: {
           publish: [
             "ostler.acme.manifest.ops.ops"
-            "ostler.acme.call.ops.ops.*.*"
+            "ostler.acme.call.ops.ops"
             "ostler.acme.control.ops.*"
           ]
           subscribe: [

@@ -3,7 +3,7 @@
 //! ```text
 //! enter      under way already? answered already?      then that is said again, and nothing begins
 //! admit      is the role known, is there time and room?
-//! open       does the body ask for what the subject says?
+//! open       is the body a request that names one thing?
 //! claim      remembered before it begins, so that it never begins twice
 //! accept     the worker learns that it has begun
 //! perform    the walk of the host: rules, budgets, server
@@ -180,7 +180,7 @@ async fn perform(service: &Shared, order: &Order, place: &Place, asked: Asked) -
         place.set_voice(Arc::clone(&voice));
         request = request.with_voice(voice);
     }
-    let answer = pin!(service.host.ask(&order.server, request));
+    let answer = pin!(service.host.ask(order.head.server.as_str(), request));
     let answer = match notes {
         None => answer.await?,
         Some(notes) => heard(service, order, answer, notes).await?,
@@ -229,7 +229,8 @@ fn is_late(service: &Shared, order: &Order) -> bool {
 }
 
 fn late(order: &Order) -> CallError {
-    order.about_server(|server| CallError::TimedOut { server, after: BEGIN, delivery: Delivery::NotSent })
+    let server = order.head.server.clone();
+    CallError::TimedOut { server, after: BEGIN, delivery: Delivery::NotSent }
 }
 
 /// Nothing is wrong with the call; it must not begin.
@@ -248,8 +249,11 @@ fn broken(order: &Order, is_claimed: bool) -> CallError {
 
 /// Records a refusal that the walk never sees. What a rule hides is recorded as that.
 fn record(service: &Shared, order: &Order, error: &CallError) {
-    let (server, method) = (&*order.server, order.method());
-    let subject = order.tool().unwrap_or_default();
+    // What was refused unread is read now, as far as it can be.
+    let (method, tool) =
+        (order.find_method().unwrap_or_default(), order.open().ok().and_then(|asked| asked.tool()));
+    let (server, method) = (order.head.server.as_str(), method.as_str());
+    let subject = tool.as_deref().unwrap_or_default();
     let is_hidden = matches!(error, CallError::UnknownServer { .. })
         && service.host.record_refusal(&order.caller, Refused { server, method, item: None });
     if !is_hidden {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::desk::{Address, Found, Key, Known};
-use super::order::{Order, Subject};
+use super::order::Order;
 use super::presence::Life;
 use super::said::Said;
 use super::{Shared, beat, call, manifest, send};
@@ -156,16 +156,20 @@ impl Intake {
         // Whose it is stands there all the same: the broker lets nobody use another's name.
         let to_host = to_host.ok_or_else(|| format!("its subject can't be read: {:?}", message.subject))?;
         match to_host {
-            ToHost::Call { role, worker, server, what } => {
-                self.take_call(Subject { role, worker, server, what }, message, tasks)
-            }
+            ToHost::Call { role, worker } => self.take_call(&role, worker, message, tasks),
             ToHost::Manifest { role, worker } => self.take_question(role, worker, message, tasks),
             ToHost::Control { worker, call } => self.take_control(worker, call, message, tasks),
         }
     }
 
-    fn take_call(&self, subject: Subject, message: Message, tasks: &mut JoinSet<()>) -> Result<(), String> {
-        let order = Order::read(subject, message, self.up.epoch)?;
+    fn take_call(
+        &self,
+        role: &Name,
+        worker: Name,
+        message: Message,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), String> {
+        let order = Order::read(role, worker, message, self.up.epoch)?;
         match self.service.desk.enter(&order) {
             Found::Flooded => Err(too_many()),
             Found::Known(known) => self.say_again(order.to, known, tasks),

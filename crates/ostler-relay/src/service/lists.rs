@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ostler_core::error::CallError;
-use ostler_host::{Kind, Scope, ServerListing, ServerName};
+use ostler_host::{Kind, Scope, ServerListing};
 
 use super::Shared;
 use super::order::Order;
@@ -10,8 +10,8 @@ use super::order::Order;
 /// Answers a list, whole and in one page.
 pub(super) async fn answer(service: &Shared, order: &Order, kind: Kind) -> Result<Bytes, CallError> {
     let left = service.clock.until(order.head.deadline).unwrap_or_default();
-    let Ok(server) = ServerName::new(&order.server) else { return Err(order.unknown_server()) };
-    let mut listings = service.host.list(&order.caller, &Scope::Server(server), kind, left).await;
+    let mut listings =
+        service.host.list(&order.caller, &Scope::Server(order.head.server.clone()), kind, left).await;
     let listing = listings.pop().ok_or_else(|| order.unknown_server())?.known()?;
     Ok(write(kind, &listing).into())
 }

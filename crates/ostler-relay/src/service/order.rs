@@ -1,8 +1,9 @@
-//! A request as it came: who asks stands in the subject, what in the body.
+//! A request as it came: who asks stands in the subject, the server in a header, what is wanted in the body.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
 use ostler_host::Caller;
 use ostler_wire::{Id, Message, Params, Text};
 
@@ -12,14 +13,11 @@ use crate::broker;
 use crate::call_id::CallId;
 use crate::envelope::CallHead;
 use crate::name::Name;
-use crate::subject::Wanted;
 
 /// A request of a worker, its envelope read.
 pub(super) struct Order {
     pub(super) life: Life,
     pub(super) caller: Caller,
-    pub(super) server: String,
-    pub(super) what: Wanted,
     pub(super) head: CallHead,
     pub(super) to: Address,
     body: Bytes,
@@ -32,14 +30,6 @@ pub(super) struct Asked {
     pub(super) params: Params,
 }
 
-/// Who asks for what, as the subject says.
-pub(super) struct Subject {
-    pub(super) role: Name,
-    pub(super) worker: Name,
-    pub(super) server: String,
-    pub(super) what: Wanted,
-}
-
 /// Who a worker is to the host.
 pub(super) fn caller_of(worker: &Name, role: &Name) -> Caller {
     Caller::new(format!("worker:{worker}"), role.as_str())
@@ -47,13 +37,17 @@ pub(super) fn caller_of(worker: &Name, role: &Name) -> Caller {
 
 impl Order {
     /// Reads the envelope. The error is for people.
-    pub(super) fn read(subject: Subject, message: broker::Message, epoch: u64) -> Result<Self, String> {
-        let Subject { role, worker, server, what } = subject;
+    pub(super) fn read(
+        role: &Name,
+        worker: Name,
+        message: broker::Message,
+        epoch: u64,
+    ) -> Result<Self, String> {
         let head = CallHead::read(&message.headers).map_err(|error| error.to_string())?;
         let life = Life { worker, instance: head.instance };
         let to = Address::of(&life, head.call, message.reply, epoch)?;
-        let caller = caller_of(&life.worker, &role);
-        Ok(Self { life, caller, server, what, to, head, body: message.body })
+        let caller = caller_of(&life.worker, role);
+        Ok(Self { life, caller, to, head, body: message.body })
     }
 
     /// The id of a request that was not opened, if it can be found.
@@ -62,8 +56,12 @@ impl Order {
         Id::parse(self.body.slice_ref(raw)).ok()
     }
 
-    /// Opens the body, which must ask for what the subject says: the broker
-    /// has judged the subject and not the body.
+    /// The method of a request that was not opened, if it can be found.
+    pub(super) fn find_method(&self) -> Option<String> {
+        serde_json::from_slice(ostler_wire::member(&self.body, "method")?).ok()
+    }
+
+    /// Opens the body, which must be a request that names one thing.
     pub(super) fn open(&self) -> Result<Asked, CallError> {
         let message = Message::parse(self.body.clone()).map_err(|error| invalid(error.to_string()))?;
         let Message::Request { id, method, params } = message else {
@@ -73,18 +71,8 @@ impl Order {
             Some(raw) => Params::parse(raw).map_err(|error| invalid(error.to_string()))?,
             None => Params::empty(),
         };
-        let agrees = match &self.what {
-            Wanted::Tool(tool) => {
-                method.as_str() == "tools/call" && params.name().as_deref() == Some(tool.as_str())
-            }
-            // A call of a tool has a subject of its own, which rules of the broker may name.
-            Wanted::Method(wanted) => method.as_str() == wanted.as_str() && wanted != "tools/call",
-        };
         ostler_host::check_naming(method.as_str(), &params)?;
-        match agrees {
-            true => Ok(Asked { id, method, params }),
-            false => Err(invalid("the request asks for something else than its subject".into())),
-        }
+        Ok(Asked { id, method, params })
     }
 
     /// The id that it is claimed under.
@@ -92,39 +80,23 @@ impl Order {
         self.head.call.claimed_by(&self.life.worker)
     }
 
-    /// The method, as far as the subject tells.
-    pub(super) fn method(&self) -> &str {
-        match &self.what {
-            Wanted::Tool(_) => "tools/call",
-            Wanted::Method(method) => method,
-        }
-    }
-
-    /// The tool, if it is a call of one.
-    pub(super) fn tool(&self) -> Option<&str> {
-        match &self.what {
-            Wanted::Tool(tool) => Some(tool),
-            Wanted::Method(_) => None,
-        }
-    }
-
-    /// An error about its server; one that can't exist is not known.
-    pub(super) fn about_server(&self, error: impl FnOnce(ServerName) -> CallError) -> CallError {
-        match ServerName::new(&self.server) {
-            Ok(server) => error(server),
-            Err(_) => self.unknown_server(),
-        }
-    }
-
     /// There is no such server, to this caller.
     pub(super) fn unknown_server(&self) -> CallError {
-        CallError::unknown_server(&self.server, std::iter::empty())
+        CallError::unknown_server(self.head.server.as_str(), std::iter::empty())
     }
 
     /// It may have been executed.
     pub(super) fn outcome_unknown(&self, cause: &str) -> CallError {
-        let (tool, cause) = (self.tool().map(str::to_owned), cause.to_owned());
-        self.about_server(|server| CallError::OutcomeUnknown { server, tool, cause })
+        let tool = self.open().ok().and_then(|asked| asked.tool());
+        CallError::OutcomeUnknown { server: self.head.server.clone(), tool, cause: cause.to_owned() }
+    }
+}
+
+impl Asked {
+    /// The tool, if it is a call of one.
+    pub(super) fn tool(&self) -> Option<String> {
+        let is_call = self.method.as_str() == "tools/call";
+        is_call.then(|| self.params.name().map(Cow::into_owned)).flatten()
     }
 }
 

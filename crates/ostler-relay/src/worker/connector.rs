@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ostler_core::name::ServerName;
 use ostler_core::status::Containment;
 use ostler_core::supervisor::Failure;
 use ostler_host::upstream::{BoxFuture, Connector, Plan, Session};
@@ -17,19 +18,19 @@ const CAPABILITIES: &[u8] = br#"{"tools":{"listChanged":true},"prompts":{"listCh
 /// Makes sessions with a server elsewhere.
 pub(super) struct RelayConnector {
     worker: Worker,
-    server: Arc<str>,
+    server: ServerName,
 }
 
 impl RelayConnector {
-    pub(super) fn new(worker: Worker, server: &str) -> Self {
-        Self { worker, server: server.into() }
+    pub(super) fn new(worker: Worker, server: ServerName) -> Self {
+        Self { worker, server }
     }
 }
 
 impl Connector for RelayConnector {
     /// Whether the way is there or not: the session is not the connection.
     fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
-        let (worker, server) = (self.worker.clone(), Arc::clone(&self.server));
+        let (worker, server) = (self.worker.clone(), self.server.clone());
         let session = RelaySession::begin(worker, server, hello(), plan.events);
         Box::pin(std::future::ready(Ok(session as Arc<dyn Session>)))
     }

@@ -137,7 +137,7 @@ async fn follow(worker: &Worker, host: &Host, servers: &[Listed], mirrored: &mut
             tracing::warn!(name = listed.name, "a host has a server of a name that can't be one here");
             continue;
         };
-        let (spec, connector) = (spec(worker, name, listed), worker.connector(&listed.name));
+        let (spec, connector) = (spec(worker, name.clone(), listed), worker.connector(name));
         match host.spawn_with(&Caller::operator(), spec, connector).await {
             Ok(_) => drop(mirrored.insert(listed.name.clone(), limits)),
             Err(error) => tracing::warn!(name = listed.name, %error, "a server can't be offered here"),

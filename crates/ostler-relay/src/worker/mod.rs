@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ostler_core::name::ServerName;
 use ostler_host::Host;
 use ostler_host::upstream::Connector;
 use tokio::sync::{Notify, watch};
@@ -174,7 +175,7 @@ impl Worker {
 
     /// Makes sessions with a server of the hosts. They never end by
     /// themselves, and making one waits for nothing.
-    pub fn connector(&self, server: &str) -> Arc<dyn Connector> {
+    pub fn connector(&self, server: ServerName) -> Arc<dyn Connector> {
         Arc::new(RelayConnector::new(self.clone(), server))
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, Fault, FaultKind};
+use ostler_core::name::ServerName;
 use ostler_core::supervisor::Failure;
 use ostler_host::Kind;
 use ostler_host::upstream::{Ask, BoxFuture, ClientMeta, Event, Events, Force, Session, Vitals};
@@ -17,7 +18,6 @@ use super::pending::Times;
 use super::table::Entry;
 use super::{Core, Worker, manifest};
 use crate::envelope::CallHead;
-use crate::subject::{MAX_TEXT, Wanted};
 
 /// What a call gets beyond the host's own time: its answer that the time is
 /// over says more than ours.
@@ -27,7 +27,7 @@ pub(super) const SLACK: Duration = Duration::from_secs(2);
 /// itself.
 pub(super) struct RelaySession {
     worker: Worker,
-    server: Arc<str>,
+    server: ServerName,
     number: u64,
     hello: Hello,
     events: Events,
@@ -51,13 +51,13 @@ impl Sessions {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let living = all.iter().filter_map(Weak::upgrade);
         living
-            .filter(|session| is_changed(&session.server))
+            .filter(|session| is_changed(session.server.as_str()))
             .for_each(|session| (session.events)(event.clone()));
     }
 }
 
 impl RelaySession {
-    pub(super) fn begin(worker: Worker, server: Arc<str>, hello: Hello, events: Events) -> Arc<Self> {
+    pub(super) fn begin(worker: Worker, server: ServerName, hello: Hello, events: Events) -> Arc<Self> {
         let number = worker.core().number();
         let session =
             Arc::new(Self { worker, server, number, hello, events, closed: watch::Sender::new(false) });
@@ -74,7 +74,7 @@ impl RelaySession {
             // Whether the server elsewhere is well is for its own host to find
             // out; all that can be missing here is the way to it.
             "server/discover" | "ping" => return Ok(Outcome::Result(self.discovered())),
-            "tools/list" => return self.core().listed_tools(&self.server, ask.until).await,
+            "tools/list" => return self.core().listed_tools(self.server.as_str(), ask.until).await,
             _ => {}
         }
         let mut closed = self.closed.subscribe();
@@ -88,7 +88,7 @@ impl RelaySession {
 
     async fn relay(&self, ask: &Ask<'_>) -> Result<Outcome, Fault> {
         let core = self.core();
-        let subject = self.subject(ask)?;
+        let subject = core.subjects.call(&core.role, &core.name);
         let (call, number) = (core.call_id(ask.idempotency_key), core.number());
         let began = Instant::now();
         let times =
@@ -101,6 +101,7 @@ impl RelaySession {
             CallHead {
                 call,
                 instance: core.instance,
+                server: self.server.clone(),
                 begin_by: core.host_time(sending.begin_by, sending.ahead),
                 deadline: core.host_time(ask.at_most, sending.ahead),
                 manifest: version.clone(),
@@ -119,23 +120,10 @@ impl RelaySession {
         read(core.carry(&ticket, &letter).await?)
     }
 
-    fn subject(&self, ask: &Ask<'_>) -> Result<String, Fault> {
-        let core = self.core();
-        let what = match ask.method {
-            "tools/call" => Wanted::Tool(ask.params.name().unwrap_or_default().into_owned()),
-            method => Wanted::Method(method.to_owned()),
-        };
-        let subject = core.subjects.call(&core.role, &core.name, &self.server, &what);
-        subject.ok_or_else(|| {
-            let why = format!("the relay carries names of 1 to {MAX_TEXT} bytes");
-            Fault::rejected(FaultKind::Denied(why))
-        })
-    }
-
     /// What a call gets after progress: as much as the server gives it.
     fn patience(&self, ask: &Ask<'_>, now: Instant) -> Duration {
         let listed = self.core().manifest.borrow().clone();
-        let listed = listed.as_deref().and_then(|manifest| manifest::find(manifest, &self.server));
+        let listed = listed.as_deref().and_then(|manifest| manifest::find(manifest, self.server.as_str()));
         match listed {
             Some(listed) => Duration::from_millis(listed.call_timeout).saturating_add(SLACK),
             None => ask.until.saturating_duration_since(now),

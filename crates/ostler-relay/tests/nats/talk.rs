@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ostler_core::name::ServerName;
 use ostler_relay::broker::{Message, Unsent};
 use ostler_relay::envelope::{CallHead, Headers, name};
 use ostler_relay::{CallId, Instance};
@@ -19,6 +20,7 @@ async fn a_message_arrives_whole() {
         let head = CallHead {
             call: CallId::new(1, &[7; 10]),
             instance: Instance(3),
+            server: ServerName::new("s").unwrap(),
             begin_by: 5,
             deadline: u64::MAX,
             manifest: Some("m".into()),

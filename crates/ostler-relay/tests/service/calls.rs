@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ostler_relay::envelope::{CallHead, Control, Progress};
-use ostler_relay::subject::Wanted;
 use ostler_testkit::{Reply, Script};
 use serde_json::json;
 
@@ -15,7 +14,7 @@ async fn a_call_is_accepted_and_then_answered_under_its_own_id() {
     let stage = Stage::open(world().server("a", Script::echo()).open().await).await;
     let mut worker = stage.worker("w1").await;
     let body = tool_call("echo", json!({"big": 1}));
-    worker.send(worker.head(1), "a", &Wanted::Tool("echo".into()), body).await;
+    worker.send(worker.head(1), body).await;
     assert_eq!(worker.accepted().await, 1);
     let (call, answer) = worker.answer().await;
     assert_eq!((call, &answer["id"], text(&answer)), (1, &json!(7), r#"{"big":1}"#));
@@ -61,7 +60,7 @@ async fn a_call_that_comes_too_late_never_begins() {
         (2, CallHead { deadline: now, ..worker.head(2) }),
         (3, CallHead { begin_by: 0, ..worker.head(3) }),
     ] {
-        worker.send(late, "a", &Wanted::Tool("echo".into()), tool_call("echo", json!({}))).await;
+        worker.send(late, tool_call("echo", json!({}))).await;
         let (call, answer) = worker.answer().await;
         assert_eq!((call, code(&answer)), (number, "timed-out"));
         assert_eq!(answer["error"]["data"]["delivery"], "not-sent");
@@ -77,7 +76,7 @@ async fn a_call_has_no_more_time_than_its_deadline() {
     let mut worker = stage.worker("w1").await;
     let head = CallHead { deadline: worker.clock.now() + 3_000, ..worker.head(1) };
     let began = tokio::time::Instant::now();
-    worker.send(head, "a", &Wanted::Tool("never".into()), tool_call("never", json!({}))).await;
+    worker.send(head, tool_call("never", json!({}))).await;
     let (_, answer) = worker.answer().await;
     assert_eq!((code(&answer), began.elapsed()), ("timed-out", secs(3)));
 }
@@ -150,7 +149,7 @@ async fn progress_the_log_and_the_answer_come_in_order() {
     meta["progressToken"] = json!("mine");
     meta["io.modelcontextprotocol/logLevel"] = json!("warning");
     let body = json!({"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": {"name": "work", "_meta": meta}});
-    worker.send(worker.head(1), "a", &Wanted::Tool("work".into()), body.to_string()).await;
+    worker.send(worker.head(1), body.to_string()).await;
     assert_eq!(worker.accepted().await, 1);
     let (_, kind, note) = worker.hear().await;
     assert_eq!((kind, &note["params"]["progressToken"]), (Progress::Note, &json!("mine")));
@@ -170,7 +169,7 @@ async fn a_question_is_asked_and_its_answer_reaches_the_server() {
     meta["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "work", "_meta": meta}});
-    worker.send(worker.head(1), "a", &Wanted::Tool("work".into()), body.to_string()).await;
+    worker.send(worker.head(1), body.to_string()).await;
     assert_eq!(worker.accepted().await, 1);
     let (_, kind, question) = worker.hear().await;
     assert_eq!((kind, &question["params"]["message"]), (Progress::Ask(0), &json!("sure?")));

@@ -9,7 +9,6 @@ use ostler_relay::broker::{Broker, Denial, Link, Message, Refusal, Subscription,
 use ostler_relay::envelope::{CallHead, Control, ManifestHead, Progress, Reply as Head};
 use ostler_relay::journal::MemoryJournal;
 use ostler_relay::service::Service;
-use ostler_relay::subject::Wanted;
 use ostler_relay::{CallId, WallClock};
 use ostler_testkit::{Reply, Script, World};
 use serde_json::json;
@@ -106,7 +105,7 @@ impl Peer {
     /// Calls a tool, and does not wait until anything comes of it.
     async fn shoot(&self, number: u16, tool: &str) {
         let head = CallHead { call: big_id(number), ..self.head(0) };
-        let subject = self.subjects.call(&self.role, &self.worker, "a", &Wanted::Tool(tool.into())).unwrap();
+        let subject = self.subjects.call(&self.role, &self.worker);
         let reply = self.inbox.answer(head.call);
         let message = Message::new(subject, head.headers(), tool_call(tool, json!({})));
         self.link.publish(message.with_reply(reply)).await.unwrap();
@@ -173,8 +172,7 @@ async fn a_call_ends_by_its_deadline_though_the_broker_takes_no_progress() {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "report", "_meta": meta}});
     let head = CallHead { deadline: stage.clock.now() + 1_000, ..worker.head(1) };
-    let subject =
-        worker.subjects.call(&worker.role, &worker.worker, "a", &Wanted::Tool("report".into())).unwrap();
+    let subject = worker.subjects.call(&worker.role, &worker.worker);
     let reply = worker.inbox.answer(head.call);
     let message = Message::new(subject, head.headers(), body.to_string()).with_reply(reply);
     // It stalls right after the host has said that it begins.

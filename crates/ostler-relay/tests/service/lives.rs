@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ostler_relay::envelope::{Control, Progress};
 use ostler_relay::service::{Service, ServiceOptions, ServiceState};
-use ostler_relay::subject::Wanted;
 use ostler_testkit::{Reconfigure, Reply, Script};
 use serde_json::json;
 
@@ -120,7 +119,7 @@ async fn a_question_that_is_open_is_asked_again_after_an_outage() {
     meta["io.modelcontextprotocol/clientCapabilities"] = json!({"roots": {}});
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask", "_meta": meta}});
-    worker.send(worker.head(1), "a", &Wanted::Tool("ask".into()), body.to_string()).await;
+    worker.send(worker.head(1), body.to_string()).await;
     assert_eq!(worker.accepted().await, 1);
     assert_eq!(worker.hear().await.1, Progress::Ask(0));
     worker.control(1, Control::Resume, "").await;

@@ -1,7 +1,7 @@
 //! The same with a real NATS server, set up by the config that Ostler prints.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ostler_relay::broker::nats::{Credentials, NatsBroker, NatsOptions};
 use ostler_relay::broker::{Broker as _, Message, Subscription};
@@ -212,17 +212,15 @@ async fn a_worker_that_sends_nonsense_cuts_nobody_off() {
         let relay = Relay::start(which, Script::echo()).await;
         let mut worker = relay.worker().await;
         let mut rude = RudeNats::connect(&relay.server, Some((&worker_user(&name("w2")), "secret"))).await;
-        let began = Instant::now();
         let mut calls = 1..;
         let messages = BROKEN_HEADS.iter().map(|head| (&b"x"[..], *head));
         for (token, head) in
             messages.chain(BROKEN_TOKENS.iter().map(|token| (*token, &b"NATS/1.0\r\n\r\n"[..])))
         {
-            rude.publish(&[b"ostler.acme.call.dev.w2.x.", token].concat(), head, b"{}").await;
+            rude.publish(&[b"ostler.acme.control.w2.", token].concat(), head, b"{}").await;
             worker.call(calls.next().unwrap(), "a", "echo").await;
             assert_eq!(text(&answer(&mut worker).await), "{}");
         }
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         let status = relay.service.status();
         let refused = (BROKEN_HEADS.len() + BROKEN_TOKENS.len()) as u64;
         assert_eq!((status.state, status.refused), (ServiceState::Connected, refused));

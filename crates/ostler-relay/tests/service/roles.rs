@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ostler_relay::Manifest;
 use ostler_relay::broker::Message;
-use ostler_relay::envelope::Control;
-use ostler_relay::subject::{Inbox, Wanted};
+use ostler_relay::envelope::{CallHead, Control};
+use ostler_relay::subject::Inbox;
 use ostler_testkit::{Reply, Script, World};
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ async fn an_unknown_role_gets_nothing_and_the_servers_are_not_touched() {
     worker.call(2, "a", "echo").await;
     assert_eq!(code(&worker.answer().await.1), "unknown-server");
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned();
-    worker.send(worker.head(3), "a", &Wanted::Method("tools/list".into()), body).await;
+    worker.send(worker.head(3), body).await;
     assert_eq!(code(&worker.answer().await.1), "unknown-server");
     assert!(worker.is_silent().await, "nothing was accepted");
     assert_eq!((stage.world.stage("a").connects(), stage.world.stage("b").connects()), (0, 0));
@@ -99,43 +99,26 @@ async fn a_role_or_worker_in_the_body_means_nothing() {
     meta["role"] = json!("all");
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "role": "all", "worker": "w2",
         "params": {"name": "secret", "role": "all", "_meta": meta}});
-    worker.send(worker.head(1), "a", &Wanted::Tool("secret".into()), body.to_string()).await;
+    worker.send(worker.head(1), body.to_string()).await;
     assert_eq!(code(&worker.answer().await.1), "unknown-tool");
     assert_eq!(*seen.lock().unwrap(), ["worker:w1 dev unknown-tool"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_asks_for_something_else_than_its_subject_is_refused() {
+async fn a_body_that_is_no_request_for_one_thing_is_refused() {
     let stage = Stage::open(two_servers().await).await;
     let mut worker = stage.worker_as("w1", "all", 1).await;
-    let tool = |tool: &str| Wanted::Tool(tool.into());
-    let method = |method: &str| Wanted::Method(method.into());
-    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#.to_owned();
-    let table = [
-        (tool("echo"), tool_call("secret", json!({}))),
-        (tool("echo"), list.clone()),
-        (method("tools/call"), tool_call("echo", json!({}))),
-        (method("prompts/list"), list),
-        (tool("echo"), r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#.into()),
-        (tool("echo"), r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#.into()),
-        (tool("echo"), r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#.into()),
-        (
-            tool("echo"),
-            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","uri":"x:1"}}"#.into(),
-        ),
-        (
-            method("resources/read"),
-            r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"x:1","name":"x:2"}}"#
-                .into(),
-        ),
-        (
-            method("tools/list"),
-            r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"name":"echo"}}"#.into(),
-        ),
-        (tool("echo"), "what".into()),
+    let bodies = [
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#,
+        r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","uri":"x:1"}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"x:1","name":"x:2"}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"name":"echo"}}"#,
+        "what",
     ];
-    for (number, (what, body)) in (1..).zip(table) {
-        worker.send(worker.head(number), "a", &what, body.clone()).await;
+    for (number, body) in (1..).zip(bodies) {
+        worker.send(worker.head(number), body.to_owned()).await;
         let (call, answer) = worker.answer().await;
         assert_eq!((call, &answer["error"]["code"]), (number, &json!(-32602)), "{body}");
         let id = if body.contains("\"id\":7") { json!(7) } else { Value::Null };
@@ -152,7 +135,7 @@ async fn a_worker_opens_no_session_and_asks_no_notification_of_a_server() {
     for (number, method) in (1..).zip(["initialize", "notifications/cancelled", "notifications/initialized"])
     {
         let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {"requestId": 1}});
-        worker.send(worker.head(number), "a", &Wanted::Method(method.into()), body.to_string()).await;
+        worker.send(worker.head(number), body.to_string()).await;
         let (call, answer) = worker.answer().await;
         assert_eq!((call, code(&answer)), (number, "unknown-method"), "{answer}");
     }
@@ -163,7 +146,7 @@ async fn a_worker_opens_no_session_and_asks_no_notification_of_a_server() {
 async fn what_can_not_be_read_is_dropped_and_counted_and_the_next_call_is_well() {
     let stage = Stage::open(two_servers().await).await;
     let mut worker = stage.worker("w1").await;
-    let subject = worker.subjects.call(&name("dev"), &name("w1"), "a", &Wanted::Tool("echo".into())).unwrap();
+    let subject = worker.subjects.call(&name("dev"), &name("w1"));
     let body = tool_call("echo", json!({}));
     let no_head = Message::new(subject.clone(), Default::default(), body.clone());
     worker.publish(no_head.with_reply(worker.inbox.answer(call_id(1)))).await;
@@ -181,10 +164,10 @@ async fn a_host_answers_to_the_inbox_of_the_worker_and_nowhere_else() {
     let stage = Stage::open(two_servers().await).await;
     let mut worker = stage.worker("w1").await;
     let all = stage.worker_as("w1", "all", 1).await;
-    let admin = worker.subjects.call(&all.role, &name("w1"), "a", &Wanted::Tool("echo".into())).unwrap();
+    let admin = worker.subjects.call(&all.role, &name("w1"));
     let others = Inbox::new(&name("w2"), worker.instance).answer(call_id(1));
     let another = worker.inbox.answer(call_id(9));
-    let subject = worker.subjects.call(&name("dev"), &name("w1"), "a", &Wanted::Tool("echo".into())).unwrap();
+    let subject = worker.subjects.call(&name("dev"), &name("w1"));
     let body = tool_call("echo", json!({}));
     let mut spy = worker.link.subscribe(">", None).await.unwrap();
     for reply in [admin, others, another] {
@@ -210,7 +193,7 @@ async fn lists_are_filtered_and_need_no_claim() {
     let mut worker = stage.worker("w1").await;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned();
     for _ in 0..2 {
-        worker.send(worker.head(1), "a", &Wanted::Method("tools/list".into()), body.clone()).await;
+        worker.send(worker.head(1), body.clone()).await;
         let (_, answer) = worker.answer().await;
         let names: Vec<_> =
             answer["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
@@ -235,11 +218,20 @@ async fn a_refusal_before_the_walk_is_recorded() {
     worker.call(1, "a", "echo").await;
     worker.answer().await;
     let mut worker = stage.worker("w2").await;
-    worker.send(worker.head(2), "a", &Wanted::Tool("echo".into()), tool_call("plan", json!({}))).await;
+    let late = CallHead { deadline: 0, ..worker.head(2) };
+    worker.send(late, tool_call("echo", json!({}))).await;
+    worker.answer().await;
+    worker
+        .send(
+            worker.head(3),
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"name":"echo"}}"#.into(),
+        )
+        .await;
     worker.answer().await;
     let seen = seen.lock().unwrap().clone();
     assert!(seen[0].starts_with("worker:w1 a/ unknown-server role `nobody`"), "{seen:?}");
-    assert_eq!(seen[1], "worker:w2 a/echo invalid-argument -");
+    assert_eq!(seen[1], "worker:w2 a/echo timed-out -");
+    assert_eq!(seen[2], "worker:w2 a/ invalid-argument -");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,5 @@
 //! Task ids and request states of one worker in the hands of another.
 
-use ostler_relay::subject::Wanted;
 use ostler_testkit::{Reply, Script};
 use serde_json::{Value, json};
 
@@ -36,17 +35,13 @@ async fn stage() -> Stage {
 
 async fn ask(peer: &mut Peer, call: u8, method: &str, mut params: Value) -> Value {
     params["_meta"] = meta();
-    let what = match method {
-        "tools/call" => Wanted::Tool(params["name"].as_str().unwrap().into()),
-        method => Wanted::Method(method.into()),
-    };
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
-    peer.send(peer.head(call), "a", &what, body).await;
+    peer.send(peer.head(call), body).await;
     peer.answer().await.1
 }
 
 async fn call(peer: &mut Peer, number: u8, tool: &str) -> Value {
-    peer.send(peer.head(number), "a", &Wanted::Tool(tool.into()), tool_call(tool, json!({}))).await;
+    peer.send(peer.head(number), tool_call(tool, json!({}))).await;
     peer.answer().await.1
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::config::Role;
+use ostler_core::name::ServerName;
 use ostler_core::policy::Rules;
 use ostler_host::Host;
 use ostler_host::upstream::BoxFuture;
@@ -14,7 +15,7 @@ use ostler_relay::broker::{Link, Message, Subscription};
 use ostler_relay::envelope::{Beat, CallHead, Control, ManifestHead, Progress, Reply};
 use ostler_relay::journal::{Claim, Journal, MemoryJournal, Unclaimed};
 use ostler_relay::service::{Service, ServiceOptions};
-use ostler_relay::subject::{Inbox, Subjects, Wanted};
+use ostler_relay::subject::{Inbox, Subjects};
 use ostler_relay::{CallId, Instance, Name, WallClock};
 use ostler_testkit::World;
 use serde_json::{Value, json};
@@ -172,11 +173,12 @@ pub(crate) fn meta() -> Value {
 }
 
 impl Peer {
-    /// The head of a call that may begin within two seconds and take a minute.
+    /// The head of a call of the server `a` that may begin within two seconds and take a minute.
     pub(crate) fn head(&self, call: u8) -> CallHead {
         CallHead {
             call: call_id(call),
             instance: self.instance,
+            server: ServerName::new("a").unwrap(),
             begin_by: self.clock.now() + 2_000,
             deadline: self.clock.now() + 60_000,
             manifest: None,
@@ -186,11 +188,12 @@ impl Peer {
 
     /// Calls a tool without arguments.
     pub(crate) async fn call(&self, call: u8, server: &str, tool: &str) {
-        self.send(self.head(call), server, &Wanted::Tool(tool.into()), tool_call(tool, json!({}))).await;
+        let head = CallHead { server: ServerName::new(server).unwrap(), ..self.head(call) };
+        self.send(head, tool_call(tool, json!({}))).await;
     }
 
-    pub(crate) async fn send(&self, head: CallHead, server: &str, what: &Wanted, body: String) {
-        let subject = self.subjects.call(&self.role, &self.worker, server, what).unwrap();
+    pub(crate) async fn send(&self, head: CallHead, body: String) {
+        let subject = self.subjects.call(&self.role, &self.worker);
         let reply = self.inbox.answer(head.call);
         self.publish(Message::new(subject, head.headers(), body).with_reply(reply)).await;
     }

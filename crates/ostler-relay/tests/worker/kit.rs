@@ -65,7 +65,7 @@ impl Stage {
         let door = Arc::new(Counting { door: broker.door("worker", rights), count: Mutex::new(0) });
         let worker = worker(Arc::clone(&door) as Arc<dyn Broker>);
         let host = Host::new(HostOptions { cache_bytes: 0, ..HostOptions::default() });
-        let session = session(&host, worker.connector("s")).await;
+        let session = session(&host, worker.connector(ServerName::new("s").unwrap())).await;
         Self { broker, door, worker, host, session }
     }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_host::ServerName;
 use ostler_relay::broker::nats::{Credentials, NatsBroker, NatsOptions};
 use ostler_relay::broker::{Broker as _, Link, Message, Subscription};
 use ostler_relay::envelope::CallHead;
 use ostler_relay::nats_config::worker_user;
-use ostler_relay::subject::{Inbox, Subjects, Wanted};
+use ostler_relay::subject::{Inbox, Subjects};
 use ostler_relay::{CallId, Instance, Name, WallClock};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
@@ -239,13 +240,10 @@ impl Client for Hand {
         self.calls += 1;
         let call = CallId::new(self.clock.now(), &[self.calls; 10]);
         let (begin_by, deadline) = (self.clock.now() + 2_000, self.clock.now() + 30_000);
-        let head = CallHead { call, instance: Instance(9), begin_by, deadline, manifest: None, trace: None };
-        let what = match message["method"].as_str().unwrap() {
-            "tools/call" => Wanted::Tool(message["params"]["name"].as_str().unwrap().into()),
-            method => Wanted::Method(method.into()),
-        };
+        let (instance, server) = (Instance(9), ServerName::new("fake").unwrap());
+        let head = CallHead { call, instance, server, begin_by, deadline, manifest: None, trace: None };
         let role = Name::new("crew").unwrap();
-        let subject = self.subjects.call(&role, &self.worker, "fake", &what).unwrap();
+        let subject = self.subjects.call(&role, &self.worker);
         let request = Message::new(subject, head.headers(), message.to_string());
         let request = request.with_reply(self.inbox.answer(call));
         let runtime = Arc::clone(&self.runtime);

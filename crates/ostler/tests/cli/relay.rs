@@ -10,6 +10,9 @@ use crate::broker::Broker;
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
+/// An end at once, on a busy machine too: half of the ten seconds that an end in order may take.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(5);
+
 const ROLES: &str = "[roles.local]\nallow = [\"*\"]\n[roles.ci]\nallow = [\"fake/echo\", \"fake/progress\", \"fake/sleep\"]\n";
 
 /// A home whose daemon has one server and is reached through a broker.
@@ -273,7 +276,7 @@ fn wrong_credentials_are_said_once_on_both_sides() {
     assert_eq!(said.lines().count(), 1, "{said}");
     let (status, took) = agent.signal(Signal::SIGTERM);
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
     let shown = home.run(&["status"]);
     assert!(shown.stdout.contains("relay: refused by"), "{shown}");
     let (_, _, more) = daemon.end();
@@ -291,10 +294,10 @@ fn a_signal_ends_both_sides_at_once_while_they_wait_for_the_broker() {
     agent.until_said("waiting for it");
     let (status, took) = agent.signal(Signal::SIGTERM);
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
     let (status, took, _) = daemon.end();
     assert!(status.success());
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
 }
 
 #[test]

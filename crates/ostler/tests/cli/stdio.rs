@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ostler_testkit::{MemoryGrowth, Proc};
 use serde_json::{Value, json};
 
 use crate::home::{Home, PATIENCE, until};
@@ -140,13 +141,6 @@ fn requests_that_are_piped_in_are_answered_before_it_ends() {
     assert_eq!(client.child.wait().unwrap().code(), Some(0));
 }
 
-/// The most memory that a process has used, in KiB.
-fn peak_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    peak.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 #[test]
 fn a_message_beyond_the_bound_of_the_daemon_is_refused_by_its_id_and_not_held() {
     let home = Home::with_servers(&[("fake", &[])]);
@@ -157,10 +151,9 @@ fn a_message_beyond_the_bound_of_the_daemon_is_refused_by_its_id_and_not_held() 
     client.initialize();
     let echo = |length: usize| json!({"name": "fake__echo", "arguments": {"text": "x".repeat(length)}});
     assert!(client.ask(2, "tools/call", echo(1_000_000))["result"].is_object());
-    let before = peak_memory(client.child.id());
+    let growth = MemoryGrowth::begin(Proc::of(client.child.id()).unwrap());
     let refused = client.ask(3, "tools/call", echo(64 << 20));
-    let grown = peak_memory(client.child.id()) - before;
-    assert!(grown < 8 << 10, "{grown} KiB for a message of 64 MiB");
+    assert!(growth.kib() < 8 << 10, "{} KiB for a message of 64 MiB", growth.kib());
     assert_eq!(refused["error"]["code"], -32600, "{refused}");
     assert_eq!(
         refused["error"]["message"],

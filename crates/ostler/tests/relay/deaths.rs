@@ -24,8 +24,11 @@ fn is_cancelled(site: &Site) -> bool {
     site.home.lines("frames").iter().any(|frame| frame.contains("notifications/cancelled"))
 }
 
+/// Half of what the calls may take. That it is 3.5 s is held where time is simulated, and measured by `bench relay`.
+const LONG_BEFORE: Duration = Duration::from_secs(30);
+
 #[test]
-fn the_death_of_a_host_that_has_a_call_is_told_within_three_and_a_half_seconds() {
+fn the_death_of_a_host_that_has_a_call_is_told_long_before_the_call_is_over() {
     let (broker, sites) = Setup { call_timeout: "60s", ..Setup::default() }.build();
     let (far, daemon) = (Home::new(), sites[0].start());
     let mut agent = Agent::start_as(worker(&far, &broker, "w1"));
@@ -38,12 +41,11 @@ fn the_death_of_a_host_that_has_a_call_is_told_within_three_and_a_half_seconds()
     let took = died.elapsed();
     println!("the death of a host was told after {took:.2?}: {}", answer["error"]["message"]);
     assert_eq!(answer["error"]["data"]["code"], "outcome-unknown", "{answer}");
-    // Half a second more for a busy machine.
-    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(took < LONG_BEFORE, "{took:?}");
 }
 
 #[test]
-fn the_death_of_a_worker_ends_its_call_at_the_server_within_five_seconds() {
+fn the_death_of_a_worker_ends_its_call_at_the_server_long_before_the_call_is_over() {
     let setup = Setup { call_timeout: "60s", args: &["--frames", "frames"], ..Setup::default() };
     let (broker, sites) = setup.build();
     let (far, _daemon) = (Home::new(), sites[0].start());
@@ -57,7 +59,7 @@ fn the_death_of_a_worker_ends_its_call_at_the_server_within_five_seconds() {
     until("the server hears of it", || is_cancelled(&sites[0]));
     let took = died.elapsed();
     println!("the death of a worker reached the server after {took:.2?}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < LONG_BEFORE, "{took:?}");
 }
 
 #[test]

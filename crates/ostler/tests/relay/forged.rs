@@ -9,9 +9,6 @@ use crate::home::Home;
 use crate::nats::Client;
 use crate::site::{Setup, worker, worker_in_role};
 
-/// `fake` and `echo`, as they stand in subjects.
-const ECHO: &str = "cpgmmp8.clhmgro";
-
 /// Any call.
 const CALL: &str = "0190a1b2-c3d4-7000-8000-000000000000";
 
@@ -21,7 +18,7 @@ fn a_worker_can_say_and_hear_only_what_is_its_own() {
     let daemon = sites[0].start();
     let mut client = Client::connect(broker.port(), "worker-w1");
 
-    let own = [format!("ostler.default.call.crew.w1.{ECHO}"), format!("ostler.default.control.w1.{CALL}")];
+    let own = ["ostler.default.call.crew.w1".to_owned(), format!("ostler.default.control.w1.{CALL}")];
     for subject in own {
         assert_eq!(client.publish(&subject), None, "{subject}");
     }
@@ -31,10 +28,11 @@ fn a_worker_can_say_and_hear_only_what_is_its_own() {
 
     let foreign = [
         // Another role, another worker, and both.
-        format!("ostler.default.call.other.w1.{ECHO}"),
-        format!("ostler.default.call.crew.w2.{ECHO}"),
-        format!("ostler.default.call.other.w3.{ECHO}"),
-        format!("ostler.elsewhere.call.crew.w1.{ECHO}"),
+        "ostler.default.call.other.w1".into(),
+        "ostler.default.call.crew.w2".into(),
+        "ostler.default.call.other.w3".into(),
+        "ostler.elsewhere.call.crew.w1".into(),
+        "ostler.default.call.crew.w1.fake.echo".into(),
         "ostler.default.manifest.other.w1".into(),
         "ostler.default.manifest.crew.w2".into(),
         format!("ostler.default.control.w2.{CALL}"),
@@ -59,8 +57,8 @@ fn a_worker_can_say_and_hear_only_what_is_its_own() {
         "ostler.>",
         "*.*.progress.*.*",
         "ostler.default.progress.w2.*",
-        "ostler.default.call.crew.w1.*.*",
-        "ostler.default.call.*.*.*.* ostler-hosts",
+        "ostler.default.call.crew.w1",
+        "ostler.default.call.*.* ostler-hosts",
         "ostler.default.control.*.*",
     ] {
         let error = client.subscribe(subject);
@@ -74,7 +72,7 @@ fn a_worker_can_say_and_hear_only_what_is_its_own() {
 }
 
 #[test]
-fn a_worker_that_claims_another_role_is_told_at_once_that_the_broker_refuses() {
+fn a_worker_that_claims_another_role_is_told_that_the_broker_refuses() {
     let (broker, sites) = Setup::default().build();
     let (far, daemon) = (Home::new(), sites[0].start());
     let mut honest = Agent::start_as(worker(&far, &broker, "w1"));
@@ -91,7 +89,6 @@ fn a_worker_that_claims_another_role_is_told_at_once_that_the_broker_refuses() {
         longest = longest.max(took);
         let text = answer["error"].to_string();
         assert!(text.contains("broker") && answer.get("result").is_none(), "{answer}");
-        assert!(took < Duration::from_millis(500), "{took:?}");
     }
     println!("calls that the broker refuses ended within {longest:.1?}");
     drop(agent);

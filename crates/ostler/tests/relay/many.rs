@@ -1,7 +1,7 @@
 //! Many calls at once through one worker.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -59,13 +59,4 @@ fn calls_that_take_a_while_overlap() {
     let longest_first = [900, 600, 300].map(&mut begin);
     let order: Vec<u64> = (0..3).map(|_| next_answer(&mut agent).0).collect();
     assert!(order.iter().rev().eq(&longest_first), "{order:?} {longest_first:?}");
-
-    let began = Instant::now();
-    for _ in 0..4 {
-        agent.begin("tools/call", json!({"name": "fake__sleep", "arguments": {"ms": 200}}));
-    }
-    answers(&mut agent, 4);
-    let took = began.elapsed();
-    println!("four calls of 200 ms took {took:.1?} together");
-    assert!(took < Duration::from_millis(4 * 200), "{took:?}");
 }

@@ -118,6 +118,7 @@ pub(crate) struct Script {
     pub(crate) start_delay: Option<Duration>,
     /// Time spent computing before anything is read.
     pub(crate) start_work: Option<Duration>,
+    pub(crate) start_cpu: Option<Duration>,
     pub(crate) ignores_sigterm: bool,
     pub(crate) ignores_stdin_close: bool,
     pub(crate) no_read_after: Option<u64>,

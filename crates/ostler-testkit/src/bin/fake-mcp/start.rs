@@ -1,6 +1,10 @@
 //! What happens before the first line is read. No thread exists yet, so forking is sound.
 
 use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 
 use crate::fork;
 use crate::ledger::Journal;
@@ -15,10 +19,11 @@ pub(crate) fn prepare(script: &Script) -> io::Result<()> {
         std::thread::sleep(delay);
     }
     if let Some(work) = script.start_work {
-        let began = std::time::Instant::now();
-        while began.elapsed() < work {
-            std::hint::black_box((0..10_000u32).fold(0u32, |sum, n| sum.wrapping_mul(31).wrapping_add(n)));
-        }
+        let began = Instant::now();
+        compute_until(|| Ok(began.elapsed() >= work))?;
+    }
+    if let Some(work) = script.start_cpu {
+        compute_until(|| Ok(processor_time()? >= work))?;
     }
     if let Some(early) = &script.exit_at_start
         && still_fails(script)?
@@ -36,6 +41,21 @@ pub(crate) fn prepare(script: &Script) -> io::Result<()> {
         fork::ignore_sigterm()?;
     }
     Ok(())
+}
+
+fn compute_until(is_over: impl Fn() -> io::Result<bool>) -> io::Result<()> {
+    while !is_over()? {
+        std::hint::black_box((0..10_000u32).fold(0u32, |sum, n| sum.wrapping_mul(31).wrapping_add(n)));
+    }
+    Ok(())
+}
+
+/// The processor time of this process.
+fn processor_time() -> io::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let spent =
+        |time: TimeVal| Duration::from_micros((time.tv_sec() * 1_000_000 + time.tv_usec()).unsigned_abs());
+    Ok(spent(usage.user_time()) + spent(usage.system_time()))
 }
 
 /// This start is already in the file, so N failures are the starts numbered 1 to N.

@@ -64,6 +64,8 @@ switches! {
         |s, v| s.start_delay = millis(v)?;
     "--start-work" = "MS": "compute before reading, as a slow import does",
         |s, v| s.start_work = millis(v)?;
+    "--start-cpu" = "MS": "the same until so much processor time is used, which a busy machine makes longer",
+        |s, v| s.start_cpu = millis(v)?;
     "--hang-at-start": "never answer initialize and server/discover",
         |s, _| s.handshake = Handshake::Hang;
     "--handshake-error": "answer initialize and server/discover with -32603",

@@ -1,0 +1,93 @@
+//! `ostler serve` in a folder of its own; it ends with the value.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ostler_testkit::eventually;
+use tempfile::TempDir;
+
+/// A daemon that takes longer to start never will.
+pub(crate) const START: Duration = Duration::from_secs(20);
+
+/// A daemon that runs unless it was killed.
+pub(crate) struct Daemon {
+    folder: TempDir,
+    env: Vec<(&'static str, &'static str)>,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// Starts one with the config that is made for its folder.
+    pub(crate) async fn start(
+        config: impl FnOnce(&Path) -> String,
+        env: Vec<(&'static str, &'static str)>,
+    ) -> Self {
+        let folder = tempfile::Builder::new().prefix("ostler-bench-").tempdir().unwrap();
+        std::fs::write(folder.path().join("ostler.toml"), config(folder.path())).unwrap();
+        let mut daemon = Self { folder, env, child: None };
+        daemon.restart().await;
+        daemon
+    }
+
+    /// Starts it again after [`Self::kill`]; returns when it listens.
+    pub(crate) async fn restart(&mut self) {
+        let port = self.path("port");
+        let _ = std::fs::remove_file(&port);
+        let log = std::fs::File::create(self.path("log")).unwrap();
+        let child = Command::new(ostler_testkit::ostler())
+            .args(["serve", "--listen", "127.0.0.1:0", "--config"])
+            .arg(self.path("ostler.toml"))
+            .arg("--port-file")
+            .arg(&port)
+            .env("HOME", self.folder.path())
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("XDG_RUNTIME_DIR", self.folder.path())
+            .envs(self.env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("ostler can be started");
+        self.child = Some(child);
+        eventually("the daemon listens", START, || port.is_file()).await;
+    }
+
+    /// Sends SIGKILL; returns when it is gone.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it was not killed").id()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        let port = std::fs::read_to_string(self.path("port")).unwrap();
+        SocketAddr::from(([127, 0, 0, 1], port.trim().parse().unwrap()))
+    }
+
+    /// What it wrote to stderr.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        // Its servers end with it only if it may end them.
+        let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
+        let _ = child.wait();
+    }
+}

@@ -1,0 +1,42 @@
+//! The table, in Markdown.
+
+use super::Measured;
+use crate::drive::{Load, micros};
+use crate::spread::Spread;
+
+/// Raw, client, host.
+type Round = [Measured; 3];
+
+pub(super) fn head() {
+    println!(
+        "| in flight | payload | way | p50 | added p50 | p99 | calls/s | of raw | of client | our CPU per call |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+}
+
+pub(super) fn row(load: Load, rounds: &[Round]) {
+    for (way, name) in ["raw", "client", "host"].into_iter().enumerate() {
+        let of = |figure: fn(&Measured) -> f64| median(rounds.iter().map(|round| figure(&round[way])));
+        let rate = |base: usize| {
+            let of_round = |round: &Round| round[way].figures.per_second / round[base].figures.per_second;
+            median(rounds.iter().map(of_round))
+        };
+        let added = |round: &Round| micros(round[way].figures.p50) - micros(round[0].figures.p50);
+        println!(
+            "| {} | {} B | {name} | {:.1} µs | {:.1} µs | {:.1} µs | {:.0} | {:.2} | {:.2} | {:.2} µs |",
+            load.callers,
+            load.payload,
+            of(|measured| micros(measured.figures.p50)),
+            median(rounds.iter().map(added)),
+            of(|measured| micros(measured.figures.p99)),
+            of(|measured| measured.figures.per_second),
+            rate(0),
+            rate(1),
+            of(|measured| measured.cpu_per_call),
+        );
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    Spread::of(values).map_or(0.0, |spread| spread.median)
+}

@@ -1,0 +1,99 @@
+//! Servers that say too much: an endless line, a million notifications, a bomb.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::LocalSet;
+
+use super::good::GoodClient;
+use super::mcp;
+use super::options::Options;
+use super::page::Row;
+use super::setup::{Daemon, Setup};
+use bench::process::{Usage, forget_peak, mib};
+
+const PART: &str = "floods";
+
+/// What the daemon may take beyond its base, whatever servers say.
+const BOUND_KIB: i64 = 64 * 1_024;
+
+/// No flood takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the bomb becomes.
+const BOMB: usize = 1 << 30;
+
+pub(crate) async fn run(options: &Options) -> Vec<Row> {
+    LocalSet::new().run_until(flood(options)).await
+}
+
+async fn flood(options: &Options) -> Vec<Row> {
+    let bomb = serve_bomb().await;
+    let setup = Setup::new()
+        .server("loud", &[])
+        .raw("bomb", &format!("url = \"http://{bomb}/mcp\"\nlazy = true\nrestart = {{ max = 100 }}"));
+    let daemon = setup.start().await;
+    let line = format!(r#"{{"bytes":{},"id":"none","newline":true}}"#, options.scaled(1_000_000_000));
+    let news = format!(r#"{{"count":{}}}"#, options.scaled(1_000_000));
+    let mut rows = Vec::new();
+    for (what, ask) in [
+        ("a line of 1 GB", mcp::call("loud", "huge_line", &line)),
+        ("a million notifications", mcp::call("loud", "flood_notifications", &news)),
+        ("1 GiB of zeros in a gzip body", mcp::call("bomb", "echo", "{}")),
+    ] {
+        rows.push(measure(&daemon, what, &ask).await);
+    }
+    rows
+}
+
+async fn measure(daemon: &Daemon, what: &str, ask: &[u8]) -> Row {
+    let good = GoodClient::start(daemon.address);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    good.take();
+    let before = Usage::of(daemon.pid());
+    forget_peak(daemon.pid());
+    let mut connection = daemon.connect().await;
+    let answer = tokio::time::timeout(PATIENCE, connection.ask(ask)).await;
+    let ending = match answer {
+        Ok(Ok(answer)) => String::from_utf8_lossy(&answer.body).chars().take(90).collect(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer".into(),
+    };
+    let seen = good.take();
+    eprintln!("    {ending}");
+    let more = Usage::of(daemon.pid()).hwm_kib - before.rss_kib;
+    Row::new(PART, format!("{what}: most memory beyond base"), format!("{}; good client: {seen}", mib(more)))
+        .aim("at most 64 MiB", more <= BOUND_KIB && seen.errors == 0)
+}
+
+/// A server behind HTTP whose every answer unpacks to a gibibyte.
+async fn serve_bomb() -> std::net::SocketAddr {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    let zeros = vec![b' '; 1 << 20];
+    for _ in 0..BOMB >> 20 {
+        packed.write_all(&zeros).unwrap();
+    }
+    let packed = packed.finish().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::task::spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let packed = packed.clone();
+            tokio::task::spawn_local(async move {
+                let mut head = [0; 8_192];
+                let _ = stream.read(&mut head).await;
+                let said = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    packed.len()
+                );
+                let _ = stream.write_all(said.as_bytes()).await;
+                let _ = stream.write_all(&packed).await;
+            });
+        }
+    });
+    address
+}

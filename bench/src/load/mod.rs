@@ -1,0 +1,56 @@
+//! What overload, slow and silent clients do to the daemon, and what it weighs.
+//!
+//! Each part starts daemons of its own and yields rows: a figure, what was
+//! aimed at, what was found.
+
+mod connections;
+mod floods;
+mod good;
+mod http;
+mod idle;
+mod mcp;
+mod options;
+mod overload;
+mod page;
+mod readers;
+mod restarts;
+mod sessions;
+mod setup;
+mod slowhttp;
+mod streams;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use options::Options;
+
+pub(crate) async fn run(typed: &[String]) {
+    let options = Options::read(typed);
+    raise_descriptors();
+    let mut rows = Vec::new();
+    for part in &options.parts {
+        eprintln!("{part} …");
+        let found = match part.as_str() {
+            "overload" => overload::run(&options).await,
+            "sessions" => sessions::run(&options).await,
+            "connections" => connections::run(&options).await,
+            "idle" => idle::run().await,
+            "readers" => readers::run(&options).await,
+            "slowhttp" => slowhttp::run(&options).await,
+            "restarts" => restarts::run(&options).await,
+            "floods" => floods::run(&options).await,
+            "streams" => streams::run(&options).await,
+            other => panic!("there is no part `{other}`"),
+        };
+        for row in &found {
+            eprintln!("  {}: {} (aim: {})", row.figure, row.found, row.aim);
+        }
+        rows.extend(found);
+    }
+    page::print(&options, &rows);
+}
+
+/// Gives this process as many descriptors as it may have.
+fn raise_descriptors() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+}

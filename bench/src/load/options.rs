@@ -1,0 +1,68 @@
+//! What was typed.
+
+/// The parts, in the order in which they run.
+pub(crate) const PARTS: [&str; 9] =
+    ["overload", "sessions", "connections", "idle", "readers", "slowhttp", "restarts", "floods", "streams"];
+
+const HELP: &str = "\
+bench load                      every part, as a table, in about ten minutes
+bench load overload idle        these alone
+bench load sessions --json      for programs
+bench load --scale 10           a tenth of the clients, for a quick look
+
+parts: overload sessions connections idle readers slowhttp restarts floods streams
+`ostler` and `fake-mcp` are taken from the folder that this program is in;
+`slowhttp` needs slowhttptest (apt-get install slowhttptest).";
+
+/// How the rows are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Markdown,
+    Json,
+}
+
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) parts: Vec<String>,
+    pub(crate) format: Format,
+    /// Of the numbers of clients, in percent; for a quick look.
+    scale: usize,
+}
+
+impl Options {
+    pub(crate) fn read(typed: &[String]) -> Self {
+        let mut options = Self { parts: Vec::new(), format: Format::Markdown, scale: 100 };
+        let mut typed = typed.iter();
+        let refuse = |why: String| -> ! {
+            eprintln!("error: {why}\n\n{HELP}");
+            std::process::exit(2)
+        };
+        while let Some(word) = typed.next() {
+            match word.as_str() {
+                "--json" => options.format = Format::Json,
+                "--markdown" => options.format = Format::Markdown,
+                "--scale" => {
+                    let percent =
+                        typed.next().and_then(|text| text.parse().ok()).filter(|percent| *percent > 0);
+                    options.scale =
+                        percent.unwrap_or_else(|| refuse("--scale takes a number of percent".into()));
+                }
+                part if PARTS.contains(&part) => options.parts.push(part.into()),
+                "-h" | "--help" => {
+                    println!("{HELP}");
+                    std::process::exit(0)
+                }
+                other => refuse(format!("`{other}` is neither an option nor a part")),
+            }
+        }
+        if options.parts.is_empty() {
+            options.parts = PARTS.map(Into::into).into();
+        }
+        options
+    }
+
+    /// So many, or fewer for a quick look.
+    pub(crate) fn scaled(&self, number: usize) -> usize {
+        (number * self.scale / 100).max(1)
+    }
+}

@@ -1,0 +1,176 @@
+//! Ten times as much as can be done: what is still done, and how the rest is told.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::task::LocalSet;
+
+use super::good::{GoodClient, ms, quantile};
+use super::http::{Answer, Connection};
+use super::mcp;
+use super::options::Options;
+use super::page::Row;
+use super::setup::Setup;
+
+const PART: &str = "overload";
+
+/// Calls that one server takes at once.
+const AT_ONCE: usize = 64;
+
+/// How long each load lasts, and how long before it counts.
+const LOAD: Duration = Duration::from_secs(5);
+const WARM: Duration = Duration::from_secs(1);
+
+/// What callers got.
+#[derive(Default)]
+struct Got {
+    asked: usize,
+    results: usize,
+    rejects: Vec<Duration>,
+    other: usize,
+    example: Option<String>,
+}
+
+impl Got {
+    fn note(&mut self, answer: std::io::Result<Answer>, took: Duration) {
+        self.asked += 1;
+        match answer {
+            Ok(answer) if answer.is_result() => self.results += 1,
+            Ok(answer) if answer.is_overloaded() => self.rejects.push(took),
+            other => {
+                self.other += 1;
+                self.example.get_or_insert_with(|| match other {
+                    Ok(answer) => String::from_utf8_lossy(&answer.body).into_owned(),
+                    Err(error) => error.to_string(),
+                });
+            }
+        }
+    }
+}
+
+pub(crate) async fn run(_options: &Options) -> Vec<Row> {
+    let mut rows = Vec::new();
+    // The time of service makes the capacity a number: 64 calls at once.
+    for (what, tool, arguments) in
+        [("a tool of 50 ms", "sleep", r#"{"ms":50}"#), ("a tool of no time", "echo", r#"{"text":"x"}"#)]
+    {
+        rows.extend(LocalSet::new().run_until(compare(what, tool, arguments)).await);
+    }
+    rows
+}
+
+async fn compare(what: &str, tool: &str, arguments: &str) -> Vec<Row> {
+    let setup = Setup::new().config("[gateway]\nmax_connections = 8192").server("busy", &[]);
+    let daemon = setup.start().await;
+    let good = GoodClient::start(daemon.address);
+    let ask = mcp::call("busy", tool, arguments);
+    let quiet = {
+        tokio::time::sleep(WARM).await;
+        good.take()
+    };
+    let peak = drive(&Load { address: daemon.address, ask: ask.clone(), callers: AT_ONCE, pace: None }).await;
+    let per_second = |got: &Got| got.results as f64 / LOAD.as_secs_f64();
+    let capacity = per_second(&peak);
+    good.take();
+    // Paced so that they ask for ten times the capacity together, but no more than this machine can ask.
+    let callers = AT_ONCE * 20;
+    let pace = Duration::from_secs_f64(callers as f64 / (capacity * 10.0));
+    let paced = drive(&Load { address: daemon.address, ask: ask.clone(), callers, pace: Some(pace) }).await;
+    let seen_paced = good.take();
+    let stormed = drive(&Load { address: daemon.address, ask, callers: AT_ONCE * 10, pace: None }).await;
+    let seen_storm = good.take();
+    let row = |figure: String, found: String| Row::new(PART, figure, found);
+    let mut rows = vec![row(format!("{what}: capacity, 64 callers"), format!("{capacity:.0}/s"))];
+    for (load, got, seen) in [
+        ("asked for ten times as much, paced", &paced, seen_paced),
+        ("640 callers that come back at once", &stormed, seen_storm),
+    ] {
+        let share = per_second(got) / capacity;
+        let offered = got.asked as f64 / LOAD.as_secs_f64() / capacity;
+        rows.push(
+            row(
+                format!("{what}, {load}: done, of capacity"),
+                format!("{:.0} % ({offered:.1} × offered)", share * 100.0),
+            )
+            // Whoever was not asked for that much has not shown it.
+            .aim("at least 90 % with 10 × offered", share >= 0.9 && offered >= 9.0),
+        );
+        let (p99, max) = (quantile(&got.rejects, 0.99), quantile(&got.rejects, 1.0));
+        rows.push(
+            row(
+                format!("{what}, {load}: time of a reject"),
+                format!(
+                    "p50 {}, p99 {}, max {} of {}",
+                    ms(quantile(&got.rejects, 0.5)),
+                    ms(p99),
+                    ms(max),
+                    got.rejects.len()
+                ),
+            )
+            .aim("at most 10 ms", !got.rejects.is_empty() && max <= Duration::from_millis(10)),
+        );
+        let other =
+            format!("{}{}", got.other, got.example.as_ref().map_or(String::new(), |it| format!(": {it}")));
+        rows.push(
+            row(format!("{what}, {load}: answers that are neither a result nor `overloaded`"), other)
+                .aim("0", got.other == 0),
+        );
+        rows.push(
+            row(format!("{what}, {load}: good client of another server"), format!("{seen}; before: {quiet}"))
+                .aim("no error", seen.errors == 0),
+        );
+    }
+    rows
+}
+
+struct Load {
+    address: SocketAddr,
+    ask: Vec<u8>,
+    callers: usize,
+    /// Between two questions of one caller; none if it asks again at once.
+    pace: Option<Duration>,
+}
+
+async fn drive(load: &Load) -> Got {
+    let got = Rc::new(RefCell::new(Got::default()));
+    let begin = Instant::now() + WARM + Duration::from_micros(200) * load.callers as u32;
+    let end = begin + LOAD;
+    let callers: Vec<_> = (0..load.callers)
+        .map(|number| {
+            let (address, ask, got) = (load.address, load.ask.clone(), Rc::clone(&got));
+            // Not all at the same moment.
+            let offset = load.pace.map(|pace| pace * number as u32 / load.callers as u32).unwrap_or_default();
+            let pace = load.pace;
+            tokio::task::spawn_local(async move {
+                let mut connection = Connection::open(address).await.expect("the daemon can be reached");
+                let mut next = begin - WARM + offset;
+                loop {
+                    if let Some(pace) = pace {
+                        tokio::time::sleep_until(next.into()).await;
+                        // Who is late does not catch up: it was waiting for an answer.
+                        next = (next + pace).max(Instant::now());
+                    }
+                    let began = Instant::now();
+                    if began >= end {
+                        return;
+                    }
+                    let answer = connection.ask(&ask).await;
+                    let took = began.elapsed();
+                    let is_broken = answer.is_err();
+                    if (begin..end).contains(&Instant::now()) {
+                        got.borrow_mut().note(answer, took);
+                    }
+                    if is_broken {
+                        connection = Connection::open(address).await.expect("reached again");
+                    }
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    got.take()
+}

@@ -1,0 +1,77 @@
+//! Legacy clients that open a session and never come back.
+
+use std::time::Duration;
+
+use tokio::task::LocalSet;
+
+use super::good::GoodClient;
+use super::mcp;
+use super::options::Options;
+use super::page::Row;
+use super::setup::Setup;
+use bench::process::{Usage, mib};
+
+const PART: &str = "sessions";
+
+/// How long sessions idle here before they are forgotten.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// After that they are gone: a sweep later, and what was freed has been given back.
+const GONE: Duration = Duration::from_secs(20);
+
+pub(crate) async fn run(options: &Options) -> Vec<Row> {
+    LocalSet::new().run_until(abandon(options.scaled(10_000))).await
+}
+
+async fn abandon(count: usize) -> Vec<Row> {
+    let idle = IDLE.as_secs();
+    let setup =
+        Setup::new().config(&format!("[gateway]\nsession_idle = \"{idle}s\"\nmax_sessions = {count}"));
+    let daemon = setup.start().await;
+    let initialize = mcp::initialize();
+    let mut connection = daemon.connect().await;
+    // What the first ones need once is not theirs.
+    for _ in 0..100 {
+        assert!(connection.ask(&initialize).await.unwrap().is_result());
+    }
+    let before = Usage::of(daemon.pid());
+    for _ in 100..count {
+        assert!(connection.ask(&initialize).await.unwrap().is_result());
+    }
+    let full = Usage::of(daemon.pid());
+    // As many again: each takes the place of an older one.
+    let good = GoodClient::start(daemon.address);
+    for _ in 0..count {
+        assert!(connection.ask(&initialize).await.unwrap().is_result());
+    }
+    let seen = good.take();
+    drop(good);
+    let turned_over = Usage::of(daemon.pid());
+    tokio::time::sleep(IDLE + GONE).await;
+    let after = Usage::of(daemon.pid());
+    let each = |weight: Usage| (weight.rss_kib - before.rss_kib) * 1_024 / (count as i64 - 100);
+    vec![
+        Row::new(
+            PART,
+            format!("{count} abandoned sessions: resident memory of each"),
+            format!("{} B", each(full)),
+        )
+        .aim("at most 1 KiB", each(full) <= 1_024),
+        Row::new(
+            PART,
+            "as many again, each in place of an old one: the same",
+            format!("{} B; good client meanwhile: {seen}", each(turned_over)),
+        )
+        .aim("bounded", each(turned_over) <= 1_280 && seen.errors == 0),
+        Row::new(PART, "descriptors, threads before and with them", {
+            format!("{}, {}; {}, {}", before.fds, before.threads, full.fds, full.threads)
+        })
+        .aim("the same", full.fds <= before.fds + 1 && full.threads <= before.threads),
+        Row::new(
+            PART,
+            "daemon before, with them, after their time is over",
+            format!("{}, {}, {}", mib(before.rss_kib), mib(full.rss_kib), mib(after.rss_kib)),
+        )
+        .aim("given back", after.rss_kib <= before.rss_kib + 2_048),
+    ]
+}

@@ -1,0 +1,86 @@
+//! A daemon with servers of the test kit, reached over HTTP.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::http::Connection;
+use super::mcp;
+use crate::daemon::{self, START};
+
+/// A running daemon.
+pub(crate) struct Daemon {
+    program: daemon::Daemon,
+    pub(crate) address: SocketAddr,
+}
+
+/// What a daemon is started with.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Setup {
+    config: String,
+    servers: Vec<String>,
+}
+
+impl Setup {
+    /// With the server `good`, which the good client asks.
+    pub(crate) fn new() -> Self {
+        Self::default().server("good", &["--raw-echo"])
+    }
+
+    /// Lines of the config before the servers.
+    pub(crate) fn config(mut self, text: &str) -> Self {
+        self.config.push_str(text);
+        self.config.push('\n');
+        self
+    }
+
+    /// One more server that is up from the start.
+    pub(crate) fn server(self, name: &str, args: &[&str]) -> Self {
+        let command = ostler_testkit::fake_mcp();
+        self.raw(name, &format!("command = {command:?}\nargs = {args:?}\nlazy = false"))
+    }
+
+    /// One more server in the words of the config.
+    pub(crate) fn raw(mut self, name: &str, text: &str) -> Self {
+        let mut server = format!("[servers.{name}]\n");
+        writeln!(server, "{text}").unwrap();
+        self.servers.push(server);
+        self
+    }
+
+    /// Starts it, and returns when its first server answers.
+    pub(crate) async fn start(self) -> Daemon {
+        let text = format!("version = 1\n{}\n{}", self.config, self.servers.join("\n"));
+        let program = daemon::Daemon::start(|_| text, Vec::new()).await;
+        let daemon = Daemon { address: program.address(), program };
+        daemon.settle().await;
+        daemon
+    }
+}
+
+impl Daemon {
+    pub(crate) fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
+    /// What it wrote to stderr.
+    pub(crate) fn log(&self) -> String {
+        self.program.log()
+    }
+
+    pub(crate) async fn connect(&self) -> Connection {
+        Connection::open(self.address).await.expect("the daemon can be reached")
+    }
+
+    async fn settle(&self) {
+        let ask = mcp::call("good", "echo", "{}");
+        let patience = tokio::time::timeout(START, async {
+            while !self.connect().await.ask(&ask).await.is_ok_and(|answer| answer.is_result()) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        if patience.await.is_err() {
+            panic!("no good answer: {}", self.log());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Measures the host, the relay and a daemon under load, and prints what was found.
+//!
+//!   bench host  [--seconds N] [--rounds N] [--in-flight N] [--payload N] [--profile]
+//!   bench relay [--nats core|current|both] [--seconds N] [--rounds N]
+//!   bench relay --profile relayed --callers 64 [--payload N] [--seconds N]
+//!   bench load  [PART…] [--json | --markdown] [--scale PERCENT]
+//!
+//! `ostler` and `fake-mcp` are taken from the folder that this program is in.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a benchmark prints, and stops when something is wrong"
+)]
+
+mod daemon;
+mod drive;
+mod host;
+mod load;
+mod relay;
+mod spread;
+
+use std::process::{Command, exit};
+
+const USAGE: &str = "usage: bench host|relay|load [OPTION…]; `bench load --help` names the parts";
+
+fn main() {
+    let typed: Vec<String> = std::env::args().skip(1).collect();
+    // One thread, as `ostler worker` has.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    match typed.split_first().map(|(what, options)| (what.as_str(), options)) {
+        Some(("host", options)) => runtime.block_on(host::run(options)),
+        Some(("relay", options)) => runtime.block_on(relay::run(options)),
+        Some(("load", options)) => runtime.block_on(load::run(options)),
+        _ => {
+            eprintln!("{USAGE}");
+            exit(2)
+        }
+    }
+}
+
+/// Returns what a program prints; nothing if it can't be run.
+fn said(line: &[&str]) -> String {
+    let out = Command::new(line[0]).args(&line[1..]).output();
+    out.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+/// Says when and on what it was measured.
+fn setting() -> String {
+    format!(
+        "Measured on {}, {} virtual cores, {}, {} build of commit {}",
+        said(&["date", "-u", "+%F"]),
+        std::thread::available_parallelism().map_or(0, usize::from),
+        said(&["rustc", "--version"]).split(' ').take(2).collect::<Vec<_>>().join(" "),
+        if cfg!(debug_assertions) { "debug" } else { "release" },
+        said(&["git", "describe", "--always", "--dirty"]),
+    )
+}
