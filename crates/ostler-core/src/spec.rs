@@ -9,69 +9,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+pub use crate::config::{
+    BreakerSettings, CacheRule, CacheScopeRule, Isolation, ListCaps, RestartSettings, RetryRule, ServerSpec,
+    ToolRules,
+};
 use crate::config::{WORKSPACE, hide_in_address, hide_in_args};
 use crate::downloader::Downloader;
 use crate::name::ServerName;
-use crate::policy::Filter;
-
-/// One upstream MCP server, as the operator wants it run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ServerSpec {
-    /// The operator's name; the server's own `serverInfo.name` is never used.
-    pub name: ServerName,
-    /// How the server is reached.
-    pub transport: Transport,
-    /// Lazy servers start at their first use and end `keep_alive` after their last.
-    pub lazy: bool,
-    /// How long a lazy server outlives its last lease.
-    pub keep_alive: Duration,
-    /// Who shares a process of this server.
-    pub isolation: Isolation,
-    /// The workspace of callers that name none, for [`Isolation::Workspace`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<PathBuf>,
-    /// From the spawn to the end of the handshake.
-    pub start_timeout: Duration,
-    /// The same for a command that may have to download the server first, see [`Downloader`].
-    pub fetch_timeout: Duration,
-    /// One call; progress may extend it up to `max_call_time`.
-    pub call_timeout: Duration,
-    /// The hard end of a call, whatever progress it reports.
-    pub max_call_time: Duration,
-    /// Calls at the server at once.
-    pub max_in_flight: usize,
-    /// Callers waiting for a place among those; one more is shed.
-    pub max_queued: usize,
-    /// Longest line accepted from the server, in bytes.
-    pub max_line: usize,
-    /// Items kept of each of the server's lists.
-    pub lists: ListCaps,
-    /// How long calls in flight may finish when the server is stopped or replaced.
-    pub drain: Duration,
-    /// Restart budget and delays.
-    pub restart: RestartSettings,
-    /// When calls stop being sent to a failing server.
-    pub breaker: BreakerSettings,
-    /// Whether the server's pinned `readOnlyHint`/`idempotentHint` are believed.
-    pub trust: bool,
-    /// Whether the server is believed when it calls an answer public.
-    pub cache_scope: CacheScopeRule,
-    /// Whether arguments are checked against the schemas of the server's tools before they are sent.
-    pub validate: bool,
-    /// Which of the server's tools exist as far as anybody here is concerned.
-    pub tools: Filter,
-    /// Rules for single tools, by the server's own tool names.
-    pub tool: BTreeMap<String, ToolRules>,
-    /// Where the server's card is found: a path or a URL.
-    pub card: Option<String>,
-    /// Whether its definitions are compared with `ostler.lock`. Not part of the fingerprint: the pins are swapped, and
-    /// the process stays.
-    #[serde(skip)]
-    pub is_pinned: bool,
-}
 
 impl ServerSpec {
     /// A server behind a child process, with every default of the
@@ -96,32 +43,7 @@ impl ServerSpec {
     /// once and stays up. (Servers of a config file are lazy unless it says
     /// otherwise: a file lists what may be needed, code what is.)
     pub fn with_transport(name: ServerName, transport: Transport) -> Self {
-        Self {
-            name,
-            transport,
-            lazy: false,
-            keep_alive: Duration::from_secs(300),
-            isolation: Isolation::Shared,
-            workspace: None,
-            start_timeout: Duration::from_secs(60),
-            fetch_timeout: Duration::from_secs(300),
-            call_timeout: Duration::from_secs(60),
-            max_call_time: Duration::from_secs(600),
-            max_in_flight: 64,
-            max_queued: 256,
-            max_line: 16 << 20,
-            lists: ListCaps::default(),
-            drain: Duration::from_secs(5),
-            restart: RestartSettings::default(),
-            breaker: BreakerSettings::default(),
-            trust: false,
-            cache_scope: CacheScopeRule::default(),
-            validate: true,
-            tools: Filter::everything(),
-            tool: BTreeMap::new(),
-            card: None,
-            is_pinned: true,
-        }
+        Self { lazy: false, ..Self::preset(name, transport) }
     }
 
     /// Appends arguments to the command line of a stdio server; no effect on others.
@@ -257,37 +179,6 @@ impl ServerSpec {
     }
 }
 
-/// Items kept of each list of a server; the rest is left out and reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct ListCaps {
-    /// Tools.
-    pub tools: usize,
-    /// Prompts.
-    pub prompts: usize,
-    /// Resources.
-    pub resources: usize,
-    /// Resource templates.
-    pub templates: usize,
-}
-
-impl Default for ListCaps {
-    /// Several times what the largest published servers list.
-    fn default() -> Self {
-        Self { tools: 2_000, prompts: 2_000, resources: 10_000, templates: 2_000 }
-    }
-}
-
-/// Who may be given remembered answers of a server, and its lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheScopeRule {
-    /// Whoever the server says.
-    #[default]
-    Server,
-    /// The caller who asked, whatever the server says.
-    Private,
-}
-
 /// The SHA-256 of a spec.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
@@ -386,102 +277,11 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Who shares a process of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Isolation {
-    /// One process for everybody.
-    #[default]
-    Shared,
-    /// A process per principal.
-    Caller,
-    /// A process per client session.
-    Session,
-    /// A process per directory that clients work in.
-    Workspace,
-}
-
 impl Isolation {
     /// Returns whether callers with different principals share a process.
     pub fn has_several_callers(self) -> bool {
         matches!(self, Self::Shared | Self::Workspace)
     }
-}
-
-/// How often and how fast a failing server is started again.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct RestartSettings {
-    /// Restarts allowed in `window`; the failure after the last one ejects.
-    pub max: u32,
-    /// The sliding window over which restarts are counted.
-    pub window: Duration,
-    /// The first delay before a restart; doubles from there.
-    pub first_delay: Duration,
-    /// The longest delay.
-    pub max_delay: Duration,
-    /// How long an ejected server stays out the first time; doubles up to ten times that. `None` leaves it to an operator.
-    pub readmit_after: Option<Duration>,
-}
-
-impl Default for RestartSettings {
-    fn default() -> Self {
-        Self {
-            max: 5,
-            window: Duration::from_secs(300),
-            first_delay: Duration::from_millis(100),
-            max_delay: Duration::from_secs(5),
-            readmit_after: Some(Duration::from_secs(60)),
-        }
-    }
-}
-
-/// When calls stop being sent to a failing server.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct BreakerSettings {
-    /// Consecutive failures that open the breaker; 0 switches it off.
-    pub failures: u32,
-    /// How long it stays open the first time; doubles with each failed probe.
-    pub reset: Duration,
-}
-
-impl Default for BreakerSettings {
-    fn default() -> Self {
-        Self { failures: 5, reset: Duration::from_secs(30) }
-    }
-}
-
-/// What an operator says about one tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
-pub struct ToolRules {
-    /// Whether results may be remembered.
-    pub cache: CacheRule,
-    /// Whether a call whose outcome is unknown may be repeated.
-    pub retry: RetryRule,
-}
-
-/// Whether results of a tool may be remembered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheRule {
-    /// As long as the server's own hint says.
-    #[default]
-    Hint,
-    /// This long, whatever the server says.
-    For(Duration),
-    /// Never, whatever the server says.
-    Never,
-}
-
-/// Whether a call whose outcome is unknown may be repeated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
-#[serde(rename_all = "lowercase")]
-pub enum RetryRule {
-    /// Not repeated: the tool runs at most once per call.
-    #[default]
-    Never,
-    /// The operator vouches that running it twice does no harm.
-    Safe,
 }
 
 #[cfg(test)]

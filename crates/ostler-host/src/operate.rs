@@ -419,20 +419,22 @@ impl Drop for Prepared {
 /// Refuses a spec that no config file could hold.
 pub(crate) fn check(spec: &ServerSpec) -> Result<(), CallError> {
     let problem = match &spec.transport {
-        Transport::Stdio(process) if process.command.is_empty() => Some("has an empty command"),
-        _ if spec.max_in_flight == 0 => Some("has room for no call: max_in_flight is 0"),
-        _ if spec.max_in_flight > tokio::sync::Semaphore::MAX_PERMITS => Some("has an absurd max_in_flight"),
-        _ if spec.max_line == 0 => Some("may not say anything: max_line is 0"),
+        Transport::Stdio(process) if process.command.is_empty() => Some("`command` must not be empty"),
+        _ if spec.max_in_flight == 0 => Some("`max_in_flight` must be at least 1"),
+        _ if spec.max_in_flight > tokio::sync::Semaphore::MAX_PERMITS => Some("`max_in_flight` is too large"),
+        _ if spec.max_line == 0 => Some("`max_line` must be at least 1 byte"),
         _ if spec.start_timeout.is_zero() || spec.fetch_timeout.is_zero() || spec.call_timeout.is_zero() => {
-            Some("has no time: a timeout is 0")
+            Some("`start_timeout`, `fetch_timeout` and `call_timeout` must be above zero")
         }
-        _ if times(spec).into_iter().any(|time| time > LONGEST) => Some("has a time longer than a century"),
+        _ if times(spec).into_iter().any(|time| time > LONGEST) => {
+            Some("no time may be longer than a century")
+        }
         _ => None,
     };
     match problem {
         None => Ok(()),
         Some(problem) => Err(CallError::Invalid {
-            what: format!("server `{}` {problem}", spec.name),
+            what: format!("server `{}`: {problem}", spec.name),
             hint: "correct the spec".into(),
         }),
     }

@@ -1,42 +1,49 @@
 //! `[auth]`: how callers prove who they are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::field::{Field, Kind, Preset, Section};
 use super::reader::Reader;
 use super::secret::quote;
+use super::section::section;
 use crate::loopback::is_loopback_authority;
 
-/// How callers prove who they are.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Auth {
-    /// Whether callers on this machine without a credential are `local`; where
-    /// nothing is said, only if the daemon serves this machine alone.
-    pub local: Option<bool>,
-    /// Whose JSON web tokens are taken, beside Ostler's own tokens.
-    pub jwt: Option<Jwt>,
+section! {
+    /// How callers prove who they are.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Auth("auth", default) {
+        /// Whether callers on this machine without a credential are `local`; by default only if the daemon serves this machine alone.
+        local: Option<bool> = flag;
+        /// Whose JSON web tokens are taken, beside Ostler's own tokens.
+        jwt: Option<Jwt> = section(Jwt);
+    }
 }
 
-/// Which JSON web tokens are taken, and what they say of their callers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Jwt {
-    /// Who must have issued a token.
-    pub issuer: String,
-    /// For whom it must be issued: any of these; never empty.
-    pub audience: Vec<String>,
-    /// Where the issuer's keys are.
-    pub jwks: Jwks,
-    /// The claim that names the role: a claim's name, or a path with dots.
-    pub role_claim: String,
-    /// The claim that names the caller.
-    pub subject_claim: String,
-    /// How much the clocks of the issuer and of this machine may differ.
-    pub leeway: Duration,
-    /// Algorithms that are taken; never empty, all asymmetric.
-    pub algorithms: Vec<Algorithm>,
-    /// How clients reach the endpoints from outside, without a path.
-    pub resource: Option<String>,
+section! {
+    /// Which JSON web tokens are taken, and what they say of their callers.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Jwt("jwt", optional) {
+        /// Who must have issued a token: its `iss`, to the letter.
+        issuer: String = text(required "write issuer = \"https://id.example\", as its tokens have it");
+        /// For whom it must be issued: one of these must be in its `aud`.
+        audience: Vec<String> = text_or_texts(
+            required "write audience = \"…\": a token for somebody else must not open this door"
+        ) => audience;
+        /// Where the issuer's keys are: an https address, or a file relative to the config file.
+        jwks: Jwks = text(
+            required "write jwks = \"https://id.example/.well-known/jwks.json\"", else Jwks::File(PathBuf::new())
+        ) => jwks;
+        /// The claim that names the role, a text or a list; dots lead into objects.
+        role_claim: String = text("role");
+        /// The claim that names the caller; dots lead into objects.
+        subject_claim: String = text("sub");
+        /// How much the clocks of the issuer and of this machine may differ; at most 10m.
+        leeway: Duration = duration(0.., "60s") => leeway;
+        /// Algorithms of signatures that are taken; none of them symmetric.
+        algorithms: Vec<Algorithm> = texts(["RS256", "PS256", "ES256", "ES384", "EdDSA"], USUAL.to_vec()) => algorithms;
+        /// How clients reach the endpoints from outside, such as https://tools.example; told to those without a token.
+        resource: Option<String> = text => resource;
+    }
 }
 
 /// Where the keys of an issuer are.
@@ -99,152 +106,27 @@ impl Algorithm {
     }
 }
 
-/// Taken unless the config says otherwise; the names as they are documented.
+/// Taken unless the config says otherwise.
 const USUAL: [Algorithm; 5] =
     [Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa];
-const USUAL_NAMES: &[&str] = &["RS256", "PS256", "ES256", "ES384", "EdDSA"];
 
-pub(crate) static SECTION: Section = Section {
-    name: "auth",
-    doc: "How callers prove who they are.",
-    fields: &[
-        Field {
-            key: "local",
-            kind: Kind::Flag,
-            preset: Preset::Nothing,
-            doc: "Whether callers on this machine without a credential are `local`; by default only if the daemon serves this machine alone.",
-        },
-        Field {
-            key: "jwt",
-            kind: Kind::Section(&JWT),
-            preset: Preset::Nothing,
-            doc: "Whose JSON web tokens are taken, beside Ostler's own tokens.",
-        },
-    ],
-};
-
-static JWT: Section = Section {
-    name: "jwt",
-    doc: "Which JSON web tokens are taken, and what they say of their callers.",
-    fields: &[
-        Field {
-            key: "issuer",
-            kind: Kind::Text,
-            preset: Preset::Nothing,
-            doc: "Who must have issued a token: its `iss`, to the letter.",
-        },
-        Field {
-            key: "audience",
-            kind: Kind::TextOrTexts,
-            preset: Preset::Nothing,
-            doc: "For whom it must be issued: one of these must be in its `aud`.",
-        },
-        Field {
-            key: "jwks",
-            kind: Kind::Text,
-            preset: Preset::Nothing,
-            doc: "Where the issuer's keys are: an https address, or a file relative to the config file.",
-        },
-        Field {
-            key: "role_claim",
-            kind: Kind::Text,
-            preset: Preset::Text("role"),
-            doc: "The claim that names the role, a text or a list; dots lead into objects.",
-        },
-        Field {
-            key: "subject_claim",
-            kind: Kind::Text,
-            preset: Preset::Text("sub"),
-            doc: "The claim that names the caller; dots lead into objects.",
-        },
-        Field {
-            key: "leeway",
-            kind: Kind::Duration(0),
-            preset: Preset::Text("60s"),
-            doc: "How much the clocks of the issuer and of this machine may differ; at most 10m.",
-        },
-        Field {
-            key: "algorithms",
-            kind: Kind::Texts,
-            preset: Preset::Texts(USUAL_NAMES),
-            doc: "Algorithms of signatures that are taken; none of them symmetric.",
-        },
-        Field {
-            key: "resource",
-            kind: Kind::Text,
-            preset: Preset::Nothing,
-            doc: "How clients reach the endpoints from outside, such as https://tools.example; told to those without a token.",
-        },
-    ],
-};
-
-pub(crate) fn read(reader: Reader<'_>) -> Auth {
-    let local = reader.flag("local");
-    let jwt = reader.section("jwt").and_then(read_jwt);
-    reader.finish();
-    Auth { local, jwt }
-}
-
-fn read_jwt(reader: Reader<'_>) -> Option<Jwt> {
-    for (key, hint) in [
-        ("issuer", "write issuer = \"https://id.example\", as its tokens have it"),
-        ("audience", "write audience = \"…\": a token for somebody else must not open this door"),
-        ("jwks", "write jwks = \"https://id.example/.well-known/jwks.json\""),
-    ] {
-        if !reader.has(key) {
-            let message = format!("`{}` has no `{key}`", reader.path);
-            reader.scope.error(reader.at, &reader.path, message, hint);
-        }
-    }
-    let text = |key| reader.text(key).map(|(text, _)| text.to_owned());
-    let issuer = text("issuer");
-    let audience = read_audience(&reader);
-    let jwks = read_jwks(&reader);
-    let role_claim = text("role_claim").unwrap_or_else(|| "role".into());
-    let subject_claim = text("subject_claim").unwrap_or_else(|| "sub".into());
-    let leeway = read_leeway(&reader);
-    let algorithms = read_algorithms(&reader);
-    let resource = read_resource(&reader);
-    reader.finish();
-    Some(Jwt {
-        issuer: issuer?,
-        audience: audience?,
-        jwks: jwks?,
-        role_claim,
-        subject_claim,
-        leeway,
-        algorithms,
-        resource,
-    })
-}
-
-fn read_audience(reader: &Reader<'_>) -> Option<Vec<String>> {
-    let texts = reader.text_or_texts("audience")?;
+fn audience(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
+    let texts = reader.text_or_texts(key)?;
     if texts.is_empty() || texts.iter().any(|(text, _)| text.is_empty()) {
-        let path = reader.path_of("audience");
+        let path = reader.path_of(key);
         let message = format!("`{path}` must name somebody");
-        reader.scope.error(
-            reader.at_of("audience"),
-            &path,
-            message,
-            "write the name that tokens for this daemon have in `aud`",
-        );
+        let hint = "write the name that tokens for this daemon have in `aud`";
+        reader.scope.error(reader.at_of(key), &path, message, hint);
         return None;
     }
     Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
 }
 
-fn read_jwks(reader: &Reader<'_>) -> Option<Jwks> {
-    let (text, node) = reader.text("jwks")?;
-    let path = reader.path_of("jwks");
+fn jwks(reader: &Reader<'_>, key: &'static str) -> Option<Jwks> {
+    let (text, node) = reader.text(key)?;
+    let path = reader.path_of(key);
     let Some((scheme, rest)) = text.split_once("://") else {
-        return match reader.scope.absolute(Path::new(text)) {
-            Ok(file) => Some(Jwks::File(file)),
-            Err(why) => {
-                reader.scope.error(node.at, &path, why, None);
-                None
-            }
-        };
+        return reader.absolute(key, text, node).map(Jwks::File);
     };
     let is_good = match scheme {
         "https" => !rest.is_empty(),
@@ -260,27 +142,24 @@ fn read_jwks(reader: &Reader<'_>) -> Option<Jwks> {
     Some(Jwks::Url(text.to_owned()))
 }
 
+fn leeway(reader: &Reader<'_>, key: &'static str) -> Option<Duration> {
 fn read_leeway(reader: &Reader<'_>) -> Duration {
     const MOST: Duration = Duration::from_secs(600);
-    let leeway = reader.duration("leeway").unwrap_or(Duration::from_secs(60));
+    let leeway = reader.duration(key)?;
     if leeway > MOST {
-        let path = reader.path_of("leeway");
-        reader.scope.error(
-            reader.at_of("leeway"),
-            &path,
-            format!("`{path}` is at most 10m"),
-            "set the clocks",
-        );
+        let path = reader.path_of(key);
+        let message = format!("`{path}` is at most 10m");
+        reader.scope.error(reader.at_of(key), &path, message, "set the clocks");
     }
-    leeway
+    Some(leeway)
 }
 
-fn read_algorithms(reader: &Reader<'_>) -> Vec<Algorithm> {
-    let Some(texts) = reader.texts("algorithms") else { return USUAL.to_vec() };
-    let path = reader.path_of("algorithms");
+fn algorithms(reader: &Reader<'_>, key: &'static str) -> Option<Vec<Algorithm>> {
+    let texts = reader.texts(key)?;
+    let path = reader.path_of(key);
     if texts.is_empty() {
         let message = format!("`{path}` allows none");
-        reader.scope.error(reader.at_of("algorithms"), &path, message, "leave it out for the usual ones");
+        reader.scope.error(reader.at_of(key), &path, message, "leave it out for the usual ones");
     }
     let mut found = Vec::new();
     for (text, node) in texts {
@@ -299,11 +178,11 @@ fn read_algorithms(reader: &Reader<'_>) -> Vec<Algorithm> {
             }
         }
     }
-    found
+    Some(found)
 }
 
-fn read_resource(reader: &Reader<'_>) -> Option<String> {
-    let (text, node) = reader.text("resource")?;
+fn resource(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
+    let (text, node) = reader.text(key)?;
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_base = rest.is_some_and(|rest| {
         let host = rest.trim_end_matches('/');
@@ -311,17 +190,13 @@ fn read_resource(reader: &Reader<'_>) -> Option<String> {
             && !host.contains(|c: char| "/?#\"\\".contains(c) || c.is_whitespace() || c.is_control())
     });
     if !is_base {
-        let path = reader.path_of("resource");
+        let path = reader.path_of(key);
         let message = format!("`{path}` wants a scheme and a host, found {}", quote(text));
-        reader.scope.error(
-            node.at,
-            &path,
-            message,
-            "write it like \"https://tools.example\", without a path",
-        );
+        let hint = "write it like \"https://tools.example\", without a path";
+        reader.scope.error(node.at, &path, message, hint);
         return None;
     }
-    Some(text.to_owned())
+    Some(Some(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -351,8 +226,7 @@ mod tests {
         assert_eq!(jwt.jwks, Jwks::File("/etc/keys.json".into()));
         assert_eq!((jwt.role_claim.as_str(), jwt.subject_claim.as_str()), ("role", "sub"));
         assert_eq!(jwt.leeway, Duration::from_secs(60));
-        let names: Vec<_> = jwt.algorithms.iter().map(|algorithm| algorithm.as_str()).collect();
-        assert_eq!(names, USUAL_NAMES);
+        assert_eq!(jwt.algorithms, USUAL);
     }
 
     #[test]

@@ -1,7 +1,4 @@
-//! The tables that say which keys exist.
-//!
-//! One table per section drives three things: what is read, what an unknown
-//! key is compared with, and the generated schema.
+//! Tables of keys, one per section: what is read, what an unknown key is compared with, and what the schema describes.
 
 use std::borrow::Cow;
 
@@ -12,8 +9,8 @@ pub(crate) struct Section {
     pub(crate) name: &'static str,
     /// One line for people.
     pub(crate) doc: &'static str,
-    /// Every key, in the order of the documentation.
-    pub(crate) fields: &'static [Field],
+    /// Its rows; one of the kind [`Kind::Several`] stands for more than one key.
+    pub(crate) rows: &'static [Field],
 }
 
 /// One key of a section.
@@ -25,6 +22,8 @@ pub(crate) struct Field {
     pub(crate) kind: Kind,
     /// What holds when it is absent.
     pub(crate) preset: Preset,
+    /// What to write, if the section is nothing without the key.
+    pub(crate) required: Option<&'static str>,
     /// One line for people.
     pub(crate) doc: &'static str,
 }
@@ -58,6 +57,8 @@ pub(crate) enum Kind {
     Section(&'static Section),
     /// Sections by a name that the operator chooses.
     Named(&'static Section),
+    /// Not a key: several that together make one value.
+    Several(&'static [Field]),
 }
 
 /// What holds when a key is absent.
@@ -72,14 +73,22 @@ pub(crate) enum Preset {
 }
 
 impl Section {
+    /// Returns every key.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        self.rows.iter().flat_map(|row| match row.kind {
+            Kind::Several(fields) => fields,
+            _ => std::slice::from_ref(row),
+        })
+    }
+
     /// The field of a key in either spelling.
     pub(crate) fn field(&self, key: &str) -> Option<&'static Field> {
-        self.fields.iter().find(|field| field.key == key || field.camel() == key)
+        self.fields().find(|field| field.key == key || field.camel() == key)
     }
 
     /// The key that somebody probably meant.
     pub(crate) fn nearest(&self, key: &str) -> Option<&'static str> {
-        crate::catalog::nearest(key, self.fields.iter().map(|field| field.key))
+        crate::catalog::nearest(key, self.fields().map(|field| field.key))
     }
 }
 
@@ -117,7 +126,7 @@ impl Kind {
             Self::Size(_) => "a size such as \"64MiB\"".into(),
             Self::DurationOrFalse => "a duration such as \"30s\", or false".into(),
             Self::DurationOrNever => "a duration such as \"30s\", or \"never\"".into(),
-            Self::Section(_) | Self::Named(_) => "a table".into(),
+            Self::Section(_) | Self::Named(_) | Self::Several(_) => "a table".into(),
         }
     }
 }
@@ -137,7 +146,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_camel_case_spelling() {
-        let field = |key| Field { key, kind: Kind::Flag, preset: Preset::Nothing, doc: "" };
+        let field = |key| Field { key, kind: Kind::Flag, preset: Preset::Nothing, required: None, doc: "" };
         assert_eq!(field("keep_alive").camel(), "keepAlive");
         assert_eq!(field("max_call_time").camel(), "maxCallTime");
         assert_eq!(field("url").camel(), "url");

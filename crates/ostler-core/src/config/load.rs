@@ -1,23 +1,19 @@
 //! From files to a config: the main file, and the files it includes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::document::{Document, Place, Span};
-use super::log::{Log, problem};
 use super::node::{Entry, Node, Table, Value};
-use super::problem::Severity;
+use super::problem::{self, Log, Severity};
 use super::reader::Reader;
 use super::scope::{Dialect, Places, Scope, Unresolved};
 use super::secret::quote;
-use super::slug::free_slug;
-use super::{
-    Config, Disabled, Format, Source, audit, auth, bounds, clients, defaults, gateway, json, listen, pins,
-    relay, role, root, server, toml,
-};
+use super::section::Settings as _;
+use super::{Config, Disabled, Format, Origins, Source, clients, json, server, toml};
 use crate::catalog::slug;
-use crate::name::ServerName;
+use crate::name::{MAX_LEN, ServerName};
 use crate::spec::{ServerSpec, Transport};
 
 /// The largest file, in bytes; a config a person can oversee is far smaller.
@@ -47,7 +43,8 @@ impl<'a> Loader<'a> {
 
     /// What was gathered.
     pub(crate) fn finish(self) -> Config {
-        Config { places: self.places, origins: self.names, ..self.config }
+        let origins = Origins { keys: self.places, servers: self.names, ..self.config.origins };
+        Config { origins, ..self.config }
     }
 
     /// Reads the main file and what it includes.
@@ -72,7 +69,7 @@ impl<'a> Loader<'a> {
                 "set `pool.max_processes = {servers}`; until then the least recently used idle one ends for another"
             );
             self.log.add(Severity::Warning, || {
-                problem(Severity::Warning, place, "pool.max_processes", message, Some(hint))
+                problem::at(Severity::Warning, place, "pool.max_processes", message, Some(hint))
             });
         }
     }
@@ -81,17 +78,10 @@ impl<'a> Loader<'a> {
         let document = Document::new(file, text);
         let places = RefCell::default();
         let mut scope = Scope {
-            document: &document,
-            dialect: Dialect::Own,
             base: file.parent().unwrap_or(Path::new("")).to_owned(),
             home: self.source.home(),
             settings: self.source.settings(),
-            log: self.log,
-            places: &places,
-            inputs: BTreeMap::new(),
-            has_workspaces: Cell::default(),
-            is_workspace_told: Cell::default(),
-            unresolved: RefCell::default(),
+            ..Scope::new(&document, self.log, &places)
         };
         if let Some(root) = parse(&scope, format) {
             match shape(&scope, format, &root) {
@@ -110,7 +100,7 @@ impl<'a> Loader<'a> {
 
     /// Ostler's own file. Of an included one, only the servers are taken.
     fn own(&mut self, scope: &Scope<'_>, table: &Table, is_main: bool) {
-        let reader = Reader::open(scope, &root::SECTION, "", Span::default(), table);
+        let reader = Reader::open(scope, Config::SECTION, "", Span::default(), table);
         reader.count("version");
         for entry in self.few(scope, reader.named("servers")) {
             self.own_server(scope, entry);
@@ -123,35 +113,8 @@ impl<'a> Loader<'a> {
         } else {
             refuse_all_but_servers(&reader);
         }
-        let config = &mut self.config;
-        let known: Vec<_> = self.names.keys().map(ServerName::as_str).collect();
-        for entry in reader.named("roles") {
-            let path = format!("roles.{}", entry.key);
-            if let Err(error) = role::check_name(&entry.key) {
-                scope.error(entry.key_at, &path, format!("{}: {error}", quote(&entry.key)), None);
-                continue;
-            }
-            scope.note(&path, entry.key_at);
-            if let Some(found) = Reader::of(scope, &role::SECTION, &path, entry) {
-                config.roles.insert(entry.key.clone(), role::read(found, &known));
-            }
-        }
-        if let Some(found) = reader.section("defaults") {
-            config.defaults = defaults::read(found);
-        }
-        config.listen = read_listen(&reader).unwrap_or(config.listen);
-        config.watch = reader.flag("watch").unwrap_or(config.watch);
-        config.pool = reader.section("pool").map_or(config.pool, bounds::read_pool);
-        config.cache = reader.section("cache").map_or(config.cache, bounds::read_cache);
-        if let Some(found) = reader.section("auth") {
-            config.auth = auth::read(found);
-        }
-        if let Some(found) = reader.section("gateway") {
-            config.gateway = gateway::read(found);
-        }
-        config.pins = reader.section("pins").map_or(config.pins, pins::read);
-        config.audit = reader.section("audit").map_or(config.audit, audit::read);
-        config.relay = reader.section("relay").and_then(relay::read).or(config.relay.take());
+        *scope.servers.borrow_mut() = self.names.keys().cloned().collect();
+        self.config.fill(&reader);
         reader.finish();
     }
 
@@ -254,7 +217,7 @@ impl<'a> Loader<'a> {
             && scope.base.is_absolute()
         {
             process.cwd = Some(scope.base.clone());
-            self.config.in_own_folder.insert(spec.name.clone());
+            self.config.origins.in_own_folder.insert(spec.name.clone());
         }
         spec
     }
@@ -336,7 +299,7 @@ fn shape<'a>(scope: &Scope<'_>, format: Format, root: &'a Node) -> Shape<'a> {
         return Shape::Client(table, servers);
     }
     let is_own =
-        table.entries.is_empty() || table.entries.iter().any(|e| root::SECTION.field(&e.key).is_some());
+        table.entries.is_empty() || table.entries.iter().any(|e| Config::SECTION.field(&e.key).is_some());
     if is_own {
         return Shape::Own(table);
     }
@@ -375,7 +338,7 @@ fn client_name(scope: &Scope<'_>, entry: &Entry, taken: &mut BTreeSet<ServerName
 
 /// Ostler's own keys at the top of another client's file do nothing, and that must be said.
 fn warn_of_ignored(scope: &Scope<'_>, servers: &Entry, entry: &Entry) {
-    let is_ours = root::SECTION.field(&entry.key).is_some() && entry.key != "version";
+    let is_ours = Config::SECTION.field(&entry.key).is_some() && entry.key != "version";
     if !is_ours || entry.key_at == servers.key_at {
         return;
     }
@@ -390,7 +353,7 @@ fn warn_of_ignored(scope: &Scope<'_>, servers: &Entry, entry: &Entry) {
 }
 
 fn refuse_all_but_servers(reader: &Reader<'_>) {
-    for field in root::SECTION.fields.iter().filter(|field| !matches!(field.key, "version" | "servers")) {
+    for field in Config::SECTION.fields().filter(|field| !matches!(field.key, "version" | "servers")) {
         if reader.has(field.key) {
             let message = format!("`{}` in an included file: only its servers are taken", field.key);
             reader.scope.error(reader.at_of(field.key), field.key, message, "move it to the main file");
@@ -398,13 +361,31 @@ fn refuse_all_but_servers(reader: &Reader<'_>) {
     }
 }
 
-fn read_listen(reader: &Reader<'_>) -> Option<std::net::SocketAddr> {
-    let (text, node) = reader.text("listen")?;
-    listen::parse(text)
-        .map_err(|error| {
-            let message = format!("`listen` wants an address, found {}: {error}", quote(text));
-            let hint = "write \"7777\" for a port of this machine, or an address such as \"127.0.0.1:7777\"";
-            reader.scope.error(node.at, "listen", message, hint);
-        })
-        .ok()
+/// The slug, numbered if it is already taken: `time`, `time-2`, `time-3`.
+pub(crate) fn free_slug(text: &str, taken: &BTreeSet<ServerName>) -> Option<ServerName> {
+    let name = slug(text)?;
+    if !taken.contains(&name) {
+        return Some(name);
+    }
+    // As many numbers as names, and one name has no number: so one is free.
+    (2_u32..).take(taken.len()).find_map(|number| {
+        let suffix = format!("-{number}");
+        let stem = name.as_str().get(..MAX_LEN - suffix.len()).unwrap_or(name.as_str());
+        let name = ServerName::new(&format!("{}{suffix}", stem.trim_end_matches(['-', '_']))).ok()?;
+        (!taken.contains(&name)).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taken_slugs_are_numbered() {
+        let taken: BTreeSet<_> =
+            ["time", "time-2"].iter().map(|name| ServerName::new(name).unwrap()).collect();
+        assert_eq!(free_slug("Time", &taken).unwrap().as_str(), "time-3");
+        let long = BTreeSet::from([ServerName::new(&"x".repeat(32)).unwrap()]);
+        assert_eq!(free_slug(&"X".repeat(40), &long).unwrap().as_str(), format!("{}-2", "x".repeat(30)));
+    }
 }

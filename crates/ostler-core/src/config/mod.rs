@@ -4,15 +4,18 @@
 //! text ── toml.rs, json.rs ──▶ Node: one tree, values that know their place
 //!            │                        clients.rs translates other clients' servers
 //!            ▼
-//! field.rs: one table of keys per section ──▶ reader.rs ──▶ server.rs, role.rs, …
-//!            │                                                  │
-//!            ▼                                                  ▼
-//!        schema.rs                              Config, or a Report of Problems
+//! server.rs, role.rs, …: one line per key, of which section.rs makes
+//!            │                                       │
+//!            ▼                                       ▼
+//! field.rs: a table of keys ──▶ schema.rs    a struct, its defaults and what reads it (reader.rs)
+//!                                                    │
+//!                                                    ▼
+//!                                     Config, or a Report of Problems
 //! ```
 //!
-//! Behind the tree nobody knows whether the file was TOML or JSON, so both
-//! mean the same. The tables drive what is read, what a misspelled key is
-//! compared with, and the schema, so the three can't disagree. A problem is
+//! Behind the tree nothing tells whether the file was TOML or JSON, so both
+//! mean the same. One line says what a key is called, what it may hold, what
+//! holds without it and whether a running daemon takes it up. A problem is
 //! reported and reading goes on: the report holds all of them.
 //!
 //! This module reads no file and no environment: the caller gives the text,
@@ -38,15 +41,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::name::ServerName;
-use crate::spec::{Isolation, ServerSpec, Transport};
+use crate::spec::Transport;
 use crate::stateful::Stateful;
+use section::{rows, section};
 
 mod audit;
 mod auth;
 mod bounds;
 mod clients;
 mod defaults;
-mod disabled;
 mod document;
 pub mod duration;
 mod field;
@@ -55,7 +58,6 @@ pub mod glob;
 mod json;
 pub mod listen;
 mod load;
-mod log;
 mod node;
 mod pins;
 mod plan;
@@ -65,23 +67,22 @@ mod reference;
 mod relay;
 mod restart;
 mod role;
-mod root;
 mod schema;
 mod scope;
 mod secret;
+mod section;
 mod server;
 pub mod size;
-mod slug;
 mod spec_json;
 mod toml;
 mod tools;
 mod transport;
+mod value;
 
 pub use audit::{Audit, AuditedArguments, WhenFull};
 pub use auth::{Algorithm, Auth, Jwks, Jwt};
 pub use bounds::{CacheBounds, Pool};
 pub use defaults::Defaults;
-pub use disabled::Disabled;
 pub use gateway::Gateway;
 pub use load::LARGEST_FILE;
 pub use pins::PinMode;
@@ -89,9 +90,12 @@ pub use plan::Plan;
 pub use problem::{Excerpt, Problem, Report, Severity};
 pub use reference::{Reference, ResolveError, Template, TemplateError, WORKSPACE};
 pub use relay::{Relay, RelayCredentials, RelayJournal, RelayTls, check_address as check_nats_address};
+pub use restart::{BreakerSettings, RestartSettings};
 pub use role::{Budget, Role};
 pub use schema::schema;
 pub use secret::{hide_in_address, hide_in_args, is_named_by as is_secret_key, mask as mask_secrets};
+pub use server::{CacheScopeRule, Disabled, Isolation, ListCaps, ServerSpec};
+pub use tools::{CacheRule, Filter, RetryRule, ToolRules};
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,67 +143,72 @@ impl Source for NoSource {
     }
 }
 
-/// A checked config: every value final, every name unique.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// In the order of the files; names are unique.
-    pub servers: Vec<ServerSpec>,
-    /// Servers that are named and not run; their names are unique among all.
-    pub disabled: Vec<Disabled>,
-    /// Where the gateway listens.
-    pub listen: SocketAddr,
-    /// Whether an edit of the file applies by itself.
-    pub watch: bool,
-    /// Settings of all servers; `env_pass` stands in their specs already.
-    pub defaults: Defaults,
-    /// What callers may use, by role.
-    pub roles: BTreeMap<String, Role>,
-    /// Limits on what runs at once.
-    pub pool: Pool,
-    /// Limits on what is remembered.
-    pub cache: CacheBounds,
-    /// What happens when a tool's definition changes.
-    pub pins: PinMode,
-    /// The broker through which workers reach this host.
-    pub relay: Option<Relay>,
-    /// What is written down about calls.
-    pub audit: Audit,
-    /// How callers prove who they are.
-    pub auth: Auth,
-    /// What MCP clients may do at the endpoints.
-    pub gateway: Gateway,
-    /// What somebody should know although the config can be used; none is an error.
-    pub notices: Vec<Problem>,
-    /// Where the keys of [`Config::unsupported`] and the rules of roles stand.
-    places: scope::Places,
+rows! {
+    /// Keys that say which servers there are.
+    const SERVERS {
+        /// The version of this format.
+        version = count(1..=1, 1);
+        /// Files whose servers are hosted too, relative to this file; mcpServers files work unchanged.
+        include = texts([]);
+        /// The servers, by name.
+        servers = named(ServerSpec);
+    }
+}
+
+section! {
+    /// Ostler's config: ostler.toml, or the same as JSON.
+    ///
+    /// Every value is final, every name unique.
+    #[derive(Debug, Clone)]
+    pub struct Config("config", plan) rows SERVERS given {
+        /// In the order of the files; names are unique.
+        pub servers: Vec<ServerSpec>,
+        /// Servers that are named and not run; their names are unique among all.
+        pub disabled: Vec<Disabled>,
+        /// What somebody should know although the config can be used; none is an error.
+        pub notices: Vec<Problem>,
+        origins: Origins,
+    } {
+        /// The address to listen on: an IP address and a port, or a port of this machine.
+        listen: SocketAddr = text("127.0.0.1:7777", listen::DEFAULT) => listen::read, at_start;
+        /// Whether an edit of the file applies by itself.
+        watch: bool = flag(true);
+        /// Settings of all servers.
+        defaults: Defaults = section;
+        /// How callers prove who they are.
+        auth: Auth = section, at_start;
+        /// Limits on what runs at once.
+        pool: Pool = section, at_start;
+        /// Limits on what is remembered.
+        cache: CacheBounds = section, at_start;
+        /// The broker through which workers elsewhere reach this host.
+        relay: Option<Relay> = section(Relay), at_start;
+        /// What MCP clients may do at the endpoints.
+        gateway: Gateway = section, at_start;
+        /// What is written down about calls.
+        audit: Audit = section, at_start;
+        /// What happens when a tool's definition changes.
+        pins: PinMode = section(pins::Pins) => pins::mode;
+        /// What callers may use, by role.
+        roles: BTreeMap<String, Role> = named(Role) => role::read;
+    }
+}
+
+/// Where things stand in the files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origins {
+    /// Keys that may be complained about later, and the rules of roles.
+    keys: scope::Places,
+    /// The first line of each server.
+    servers: BTreeMap<ServerName, document::Place>,
     /// Servers whose working directory is the folder of their file because none is given.
     in_own_folder: BTreeSet<ServerName>,
-    /// Where each server of a file begins.
-    origins: BTreeMap<ServerName, document::Place>,
 }
 
 impl Config {
     /// These servers, and every default of the documentation.
     pub fn new(servers: Vec<ServerSpec>) -> Self {
-        Self {
-            servers,
-            disabled: Vec::new(),
-            listen: listen::DEFAULT,
-            watch: true,
-            defaults: Defaults::default(),
-            roles: BTreeMap::new(),
-            pool: Pool::default(),
-            cache: CacheBounds::default(),
-            pins: PinMode::default(),
-            relay: None,
-            audit: Audit::default(),
-            auth: Auth::default(),
-            gateway: Gateway::default(),
-            notices: Vec::new(),
-            places: scope::Places::new(),
-            in_own_folder: BTreeSet::new(),
-            origins: BTreeMap::new(),
-        }
+        Self::preset(servers, Vec::new(), Vec::new(), Origins::default())
     }
 
     /// The config for when there is none: the server `demo`, which is the
@@ -215,7 +224,7 @@ impl Config {
     /// `file` should be absolute: relative paths in the text are taken relative
     /// to its directory. It is not read; `source` gives what it includes.
     pub fn parse(file: &Path, text: &str, format: Format, source: &dyn Source) -> Result<Self, Report> {
-        let log = log::Log::default();
+        let log = problem::Log::default();
         let mut loader = load::Loader::new(source, &log);
         loader.load(file, text, format);
         let config = loader.finish();
@@ -239,26 +248,26 @@ impl Config {
 
     /// Whether a server's working directory is the folder of its file because none is given.
     pub fn is_in_own_folder(&self, server: &str) -> bool {
-        self.in_own_folder.contains(server)
+        self.origins.in_own_folder.contains(server)
     }
 
     /// The file and the line, from 1, where a server begins; `None` for one
     /// that did not come from a file.
     pub fn origin(&self, server: &str) -> Option<(&Path, u32)> {
-        self.origins.get(server).map(|place| (place.file.as_path(), place.line))
+        self.origins.servers.get(server).map(|place| (place.file.as_path(), place.line))
     }
 
     /// The file and the line, from 1, where a rule of a role stands: one of its
     /// `allow` or `deny` list, by its place in the list.
     pub fn origin_of_rule(&self, role: &str, list: &str, index: usize) -> Option<(&Path, u32)> {
-        let place = self.places.get(&format!("roles.{role}.{list}.{index}"));
+        let place = self.origins.keys.get(&format!("roles.{role}.{list}.{index}"));
         place.map(|place| (place.file.as_path(), place.line))
     }
 
     /// The file and the line, from 1, where one of the keys is set that may be
     /// complained about later, such as `listen`; `None` if it is not.
     pub fn origin_of_key(&self, path: &str) -> Option<(&Path, u32)> {
-        self.places.get(path).map(|place| (place.file.as_path(), place.line))
+        self.origins.keys.get(path).map(|place| (place.file.as_path(), place.line))
     }
 
     /// The file and the line, from 1, where the mode of pins is set; `None` if it is not.

@@ -2,40 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::field::{Field, Kind, Preset, Section};
 use super::reader::Reader;
+use super::section::{Settings as _, section, words};
 
-/// What happens when a tool's definition is not the approved one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum PinMode {
-    /// The tool is hidden and refused until somebody approves it; without a lock file, nothing.
-    #[default]
-    Enforce,
-    /// The tool is allowed and flagged.
-    Warn,
-    /// Definitions are not compared.
-    Off,
+words! {
+    /// What happens when a tool's definition is not the approved one.
+    #[derive(Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "lowercase")]
+    pub enum PinMode {
+        /// The tool is hidden and refused until somebody approves it; without a lock file, nothing.
+        Enforce = "enforce",
+        /// The tool is allowed and flagged.
+        Warn = "warn",
+        /// Definitions are not compared.
+        Off = "off",
+    }
 }
 
-pub(crate) static SECTION: Section = Section {
-    name: "pins",
-    doc: "What happens when a tool's definition is not the approved one.",
-    fields: &[Field {
-        key: "mode",
-        kind: Kind::Choice(&["enforce", "warn", "off"]),
-        preset: Preset::Text("enforce"),
-        doc: "enforce hides and refuses a changed tool once a lock file exists; warn flags it; off looks away.",
-    }],
-};
+section! {
+    /// What happens when a tool's definition is not the approved one.
+    pub(crate) struct Pins("pins") {
+        /// enforce hides and refuses a changed tool once a lock file exists; warn flags it; off looks away.
+        mode: PinMode = choice;
+    }
+}
 
-pub(crate) fn read(reader: Reader<'_>) -> PinMode {
-    let mode = match reader.choice("mode") {
-        Some("warn") => PinMode::Warn,
-        Some("off") => PinMode::Off,
-        _ => PinMode::Enforce,
-    };
-    reader.finish();
-    mode
+/// Reads the section, which is its mode.
+pub(crate) fn mode(reader: &Reader<'_>, key: &'static str) -> Option<PinMode> {
+    reader.section(key).map(|found| Pins::preset().filled(found).mode)
 }

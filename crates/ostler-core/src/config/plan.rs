@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use super::section::AtStart as _;
 use super::{Config, Role};
 use crate::name::ServerName;
 use crate::spec::ServerSpec;
@@ -71,17 +72,9 @@ impl Plan {
 
 /// The keys that differ and can't change while the daemon runs.
 fn fixed(before: &Config, after: &Config) -> Vec<Cow<'static, str>> {
-    let differs = [
-        ("listen", before.listen != after.listen),
-        ("auth", before.auth != after.auth),
-        ("defaults.login_path", before.defaults.login_path != after.defaults.login_path),
-        ("pool", before.pool != after.pool),
-        ("cache", before.cache != after.cache),
-        ("relay", before.relay != after.relay),
-        ("gateway", before.gateway != after.gateway),
-        ("audit", before.audit != after.audit),
-    ];
-    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.into()).collect()
+    let within = before.defaults.changed_at_start(&after.defaults);
+    let within = within.into_iter().map(|key| format!("defaults.{key}").into());
+    before.changed_at_start(after).into_iter().chain(within).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::document::Span;
@@ -88,9 +89,29 @@ impl<'a> Reader<'a> {
         self.found.contains_key(key)
     }
 
+    /// Reports keys without which the section is nothing.
+    pub(crate) fn require_keys(&self) {
+        for field in self.section.fields().filter(|field| !self.has(field.key)) {
+            if let Some(hint) = field.required {
+                let message = format!("`{}` has no `{}`", self.path, field.key);
+                self.scope.error(self.at, &self.path, message, hint);
+            }
+        }
+    }
+
+    /// Returns the text of a key, if it is one, without judging it.
+    pub(crate) fn peek(&self, key: &str) -> Option<&'a str> {
+        self.found.get(key)?.node.as_text()
+    }
+
     /// Whether the file has an unknown key that probably means this one.
     pub(crate) fn has_misspelled(&self, key: &str) -> bool {
         self.meant.contains(key)
+    }
+
+    /// What the value of a key is.
+    pub(crate) fn kind(&self, key: &'static str) -> &'static Kind {
+        self.section.field(key).map_or(&Kind::Flag, |field| &field.kind)
     }
 
     pub(crate) fn flag(&self, key: &'static str) -> Option<bool> {
@@ -113,11 +134,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Like [`Reader::count`], for what is counted in memory.
-    pub(crate) fn size_count(&self, key: &'static str) -> Option<usize> {
-        self.count(key).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
-    }
-
     /// A text and the node it stands in, for messages about it.
     pub(crate) fn text(&self, key: &'static str) -> Option<(&'a str, &'a Node)> {
         let (field, entry) = self.take(key)?;
@@ -125,6 +141,18 @@ impl<'a> Reader<'a> {
             Some("") | None => self.mistyped(field, &entry.node),
             Some(text) => Some((text, &entry.node)),
         }
+    }
+
+    /// A path, relative to the file.
+    pub(crate) fn path(&self, key: &'static str) -> Option<PathBuf> {
+        let (text, node) = self.text(key)?;
+        self.absolute(key, text, node)
+    }
+
+    /// Makes a path absolute that stands in the value of a key.
+    pub(crate) fn absolute(&self, key: &str, path: &str, node: &Node) -> Option<PathBuf> {
+        let absolute = self.scope.absolute(path.as_ref());
+        absolute.map_err(|why| self.scope.error(node.at, &self.path_of(key), why, None)).ok()
     }
 
     /// A list of texts; other members are reported and left out.
@@ -303,7 +331,7 @@ impl<'a> Reader<'a> {
     /// that is accepted and does nothing.
     pub(crate) fn finish(self) {
         if cfg!(debug_assertions) {
-            let known: BTreeSet<_> = self.section.fields.iter().map(|field| field.key).collect();
+            let known: BTreeSet<_> = self.section.fields().map(|field| field.key).collect();
             assert_eq!(*self.asked.borrow(), known, "keys asked for and keys known of {}", self.section.name);
         }
     }
@@ -389,37 +417,24 @@ pub(crate) fn clip(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use super::*;
     use crate::config::document::Document;
     use crate::config::field::Preset;
-    use crate::config::log::Log;
-    use crate::config::scope::Dialect;
+    use crate::config::problem::Log;
 
     static ODD: Section = Section {
         name: "odd",
         doc: "",
-        fields: &[Field { key: "idle", kind: Kind::Flag, preset: Preset::Nothing, doc: "" }],
+        rows: &[Field { key: "idle", kind: Kind::Flag, preset: Preset::Nothing, required: None, doc: "" }],
     };
 
     #[test]
     #[should_panic(expected = "keys asked for and keys known of odd")]
     fn a_key_that_is_known_and_never_asked_for_is_noticed() {
         let (document, log, places) = (Document::new(Path::new("f"), ""), Log::default(), RefCell::default());
-        let scope = Scope {
-            document: &document,
-            dialect: Dialect::Own,
-            base: PathBuf::new(),
-            home: None,
-            log: &log,
-            places: &places,
-            inputs: Default::default(),
-            has_workspaces: Default::default(),
-            is_workspace_told: Default::default(),
-            settings: None,
-            unresolved: RefCell::default(),
-        };
+        let scope = Scope::new(&document, &log, &places);
         let table = Table { entries: Vec::new() };
         Reader::open(&scope, &ODD, "odd", Span::default(), &table).finish();
     }

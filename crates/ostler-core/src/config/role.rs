@@ -1,25 +1,42 @@
 //! `[roles.NAME]`: what a caller of that role may use, and how often.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::field::{Field, Kind, Preset, Section};
+use super::glob;
 use super::node::Node;
 use super::reader::Reader;
-use super::{glob, tools};
+use super::secret::quote;
+use super::section::{Settings as _, section};
+use super::tools;
 use crate::caller::OPERATOR;
 use crate::catalog::nearest;
+use crate::name::ServerName;
 
-/// What a caller of a role may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Role {
-    /// Rules over `server/tool` of which at least one must match; empty is a lockout.
-    pub allow: Vec<String>,
-    /// Rules of which none may match; deny wins.
-    pub deny: Vec<String>,
-    /// Calls per window; unlimited when absent.
-    pub budget: Option<Budget>,
-    /// Calls of one caller at once, above zero; unlimited when absent.
-    pub max_in_flight: Option<usize>,
+section! {
+    /// What callers of a role may use.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Role("role") {
+        /// Rules over server/tool, server/prompt:name, server/resource:uri and server/method:name of which at least one must match; an empty list is a lockout.
+        allow: Vec<String> = texts(required "write allow = [\"*\"] for everything, or allow = [] for nothing") => rules;
+        /// The same of which none may match; deny wins.
+        deny: Vec<String> = texts([]) => rules;
+        /// Calls of all its callers together per sliding window.
+        budget: Option<Budget> = section(Budget);
+        /// Calls of one of its callers at once, over all servers.
+        max_in_flight: Option<usize> = count(1..);
+    }
+}
+
+section! {
+    /// So many calls in any window of that length.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Budget("budget", optional) {
+        /// Calls in the window.
+        calls: u64 = count(0.., required "write it like { calls = 1000, per = \"1h\" }");
+        /// The length of the sliding window.
+        per: Duration = duration(1.., required "write it like { calls = 1000, per = \"1h\" }");
+    }
 }
 
 impl Role {
@@ -32,89 +49,29 @@ impl Role {
     }
 }
 
-/// So many calls in any window of that length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
-    /// Calls in the window; 0 forbids all.
-    pub calls: u64,
-    /// The length of the sliding window, above zero.
-    pub per: Duration,
-}
-
-pub(crate) static SECTION: Section = Section {
-    name: "role",
-    doc: "What callers of a role may use.",
-    fields: &[
-        Field {
-            key: "allow",
-            kind: Kind::Texts,
-            preset: Preset::Nothing,
-            doc: "Rules over server/tool, server/prompt:name, server/resource:uri and server/method:name of which at least one must match; an empty list is a lockout.",
-        },
-        Field {
-            key: "deny",
-            kind: Kind::Texts,
-            preset: Preset::Texts(&[]),
-            doc: "The same of which none may match; deny wins.",
-        },
-        Field {
-            key: "budget",
-            kind: Kind::Section(&BUDGET),
-            preset: Preset::Nothing,
-            doc: "Calls of all its callers together per sliding window.",
-        },
-        Field {
-            key: "max_in_flight",
-            kind: Kind::Count(1, u64::MAX),
-            preset: Preset::Nothing,
-            doc: "Calls of one of its callers at once, over all servers.",
-        },
-    ],
-};
-
-static BUDGET: Section = Section {
-    name: "budget",
-    doc: "So many calls in any window of that length.",
-    fields: &[
-        Field {
-            key: "calls",
-            kind: Kind::Count(0, u64::MAX),
-            preset: Preset::Nothing,
-            doc: "Calls in the window.",
-        },
-        Field {
-            key: "per",
-            kind: Kind::Duration(1),
-            preset: Preset::Nothing,
-            doc: "The length of the sliding window.",
-        },
-    ],
-};
-
-/// Reads a role; `servers` are the names that its rules can mean.
-pub(crate) fn read(reader: Reader<'_>, servers: &[&str]) -> Role {
-    if !reader.has("allow") {
-        let message = format!("`{}` has no `allow`", reader.path);
-        let hint = "write allow = [\"*\"] for everything, or allow = [] for nothing";
-        reader.scope.error(reader.at, &reader.path, message, hint);
+/// Reads the roles; the servers must be known by then.
+pub(crate) fn read(reader: &Reader<'_>, key: &'static str) -> Option<BTreeMap<String, Role>> {
+    let (mut roles, scope) = (BTreeMap::new(), reader.scope);
+    for entry in reader.named(key) {
+        let path = format!("{key}.{}", entry.key);
+        if let Err(error) = check_name(&entry.key) {
+            scope.error(entry.key_at, &path, format!("{}: {error}", quote(&entry.key)), None);
+            continue;
+        }
+        if let Some(found) = Reader::of(scope, Role::SECTION, &path, entry) {
+            roles.insert(entry.key.clone(), Role::preset().filled(found));
+        }
     }
-    let role = Role {
-        allow: rules(&reader, "allow", servers).unwrap_or_default(),
-        deny: rules(&reader, "deny", servers).unwrap_or_default(),
-        budget: reader.section("budget").and_then(read_budget),
-        max_in_flight: reader.size_count("max_in_flight"),
-    };
-    reader.finish();
-    role
+    Some(roles)
 }
 
-fn rules(reader: &Reader<'_>, key: &'static str, servers: &[&str]) -> Option<Vec<String>> {
+fn rules(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
     let texts = reader.texts(key)?;
     for (index, (text, node)) in texts.iter().enumerate() {
         reader.scope.note_rule(&format!("{}.{index}", reader.path_of(key)), node.at);
         let checked = glob::check_rule(text);
         if checked.is_ok() {
-            warn_of_stranger(reader, key, (text, node), servers);
+            warn_of_stranger(reader, key, text, node);
         }
         tools::report(reader, key, text, node, checked);
     }
@@ -122,25 +79,15 @@ fn rules(reader: &Reader<'_>, key: &'static str, servers: &[&str]) -> Option<Vec
 }
 
 /// A rule about a server that does not exist protects nothing.
-fn warn_of_stranger(reader: &Reader<'_>, key: &str, (rule, node): (&str, &Node), servers: &[&str]) {
-    let Some(server) = glob::server_of(rule).filter(|server| !servers.contains(server)) else { return };
+fn warn_of_stranger(reader: &Reader<'_>, key: &str, rule: &str, node: &Node) {
+    let servers = reader.scope.servers.borrow();
+    let is_stranger = |server: &&str| servers.iter().all(|known| known.as_str() != *server);
+    let Some(server) = glob::server_of(rule).filter(is_stranger) else { return };
     let path = reader.path_of(key);
     let message = format!("a rule in `{path}` names the server `{server}`, which does not exist");
-    let hint = nearest(server, servers.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+    let hint =
+        nearest(server, servers.iter().map(ServerName::as_str)).map(|near| format!("did you mean `{near}`?"));
     reader.scope.warn(node.at, &path, message, hint);
-}
-
-fn read_budget(reader: Reader<'_>) -> Option<Budget> {
-    let (calls, per) = (reader.count("calls"), reader.duration("per"));
-    for key in ["calls", "per"] {
-        if !reader.has(key) {
-            let message = format!("`{}` has no `{key}`", reader.path);
-            let hint = "write it like { calls = 1000, per = \"1h\" }";
-            reader.scope.error(reader.at, &reader.path, message, hint);
-        }
-    }
-    reader.finish();
-    Some(Budget { calls: calls?, per: per? })
 }
 
 /// Why a text is not a role's name.

@@ -2,13 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Config;
 use super::field::{Field, Kind, Preset, Section};
-use super::root;
+use super::section::Settings as _;
 
 /// The schema of `ostler.toml` and of its JSON twin, as of draft 2020-12.
 pub fn schema() -> Value {
     let mut definitions = Map::new();
-    let mut schema = section(&root::SECTION, &mut definitions);
+    let mut schema = section(Config::SECTION, &mut definitions);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("Ostler configuration");
     schema["$defs"] = Value::Object(definitions);
@@ -17,7 +18,7 @@ pub fn schema() -> Value {
 
 fn section(section: &'static Section, definitions: &mut Map<String, Value>) -> Value {
     let mut properties = Map::new();
-    for field in section.fields {
+    for field in section.fields() {
         let value = property(field, definitions);
         let camel = field.camel();
         if camel != field.key {
@@ -59,7 +60,9 @@ fn kind(kind: &Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::TextOrTexts => {
             json!({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}}]})
         }
-        Kind::TextMap => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+        Kind::TextMap | Kind::Several(_) => {
+            json!({"type": "object", "additionalProperties": {"type": "string"}})
+        }
         Kind::Choice(words) => json!({"enum": words}),
         Kind::Duration(_) => json!({"type": "string", "pattern": DURATION}),
         Kind::Size(_) => json!({"type": "string", "pattern": SIZE}),

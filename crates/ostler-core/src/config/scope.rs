@@ -7,11 +7,11 @@ use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
 
 use super::document::{Document, Place, Span};
-use super::log::{Log, problem};
 use super::node::Node;
-use super::problem::Severity;
+use super::problem::{self, Log, Severity};
 use super::reference::{Part, Reference, Template, TemplateError, plain_variable};
 use super::secret;
+use crate::name::ServerName;
 
 /// Where keys stand in the files, by path.
 pub(crate) type Places = BTreeMap<String, Place>;
@@ -68,6 +68,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) places: &'a RefCell<Places>,
     /// What another client would ask its user for: descriptions by id.
     pub(crate) inputs: BTreeMap<String, String>,
+    /// The servers that rules can mean, once they are known.
+    pub(crate) servers: RefCell<Vec<ServerName>>,
     /// Whether the server that is being read has a process per workspace: `${workspace}` is known when one starts. It is
     /// the file's directory everywhere else.
     pub(crate) has_workspaces: Cell<bool>,
@@ -77,7 +79,25 @@ pub(crate) struct Scope<'a> {
     pub(crate) unresolved: RefCell<Option<Unresolved>>,
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
+    /// A text that came from no file, in Ostler's own spelling.
+    pub(crate) fn new(document: &'a Document<'a>, log: &'a Log, places: &'a RefCell<Places>) -> Self {
+        Self {
+            document,
+            dialect: Dialect::Own,
+            base: PathBuf::new(),
+            home: None,
+            settings: None,
+            log,
+            places,
+            inputs: BTreeMap::new(),
+            servers: RefCell::default(),
+            has_workspaces: Cell::default(),
+            is_workspace_told: Cell::default(),
+            unresolved: RefCell::default(),
+        }
+    }
+
     pub(crate) fn error(&self, at: Span, path: &str, message: impl Display, hint: impl Into<Hint>) {
         self.say(Severity::Error, at, path, message, hint.into());
     }
@@ -98,7 +118,13 @@ impl Scope<'_> {
     fn say(&self, severity: Severity, at: Span, path: &str, message: impl Display, hint: Hint) {
         self.log.add(severity, || {
             let hint = hint.0.as_deref().map(secret::mask);
-            problem(severity, self.place(at), &secret::mask(path), secret::mask(&message.to_string()), hint)
+            problem::at(
+                severity,
+                self.place(at),
+                &secret::mask(path),
+                secret::mask(&message.to_string()),
+                hint,
+            )
         });
     }
 

@@ -1,182 +1,149 @@
 //! `[servers.NAME]`: one server.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::document::Span as At;
-use super::field::{Field, Kind, Preset, Section};
 use super::node::Table;
-use super::reader::{Reader, clip};
+use super::reader::Reader;
+use super::restart::{BreakerSettings, RestartSettings};
 use super::scope::Scope;
-use super::{restart, tools, transport};
+use super::section::{Settings as _, section, words};
+use super::tools::{self, Filter, ToolRules};
+use super::transport::{self, KEYS};
+use super::value::Written;
+use crate::error::{CallError, Unavailable, UnavailableState};
 use crate::fault::Span;
 use crate::name::ServerName;
-use crate::spec::{CacheScopeRule, Isolation, ServerSpec};
+use crate::spec::Transport;
 
-/// MCP's own limit for tool names is half of this.
-const LONGEST_TOOL_NAME: usize = 256;
-
-const fn field(key: &'static str, kind: Kind, preset: Preset, doc: &'static str) -> Field {
-    Field { key, kind, preset, doc }
+section! {
+    /// One MCP server: a command to run, or a URL.
+    #[derive(Debug, Clone, PartialEq, Serialize)]
+    pub struct ServerSpec("server", written) rows KEYS check call_times given {
+        /// The operator's name; the server's own `serverInfo.name` is never used.
+        pub name: ServerName,
+        /// How the server is reached.
+        pub transport: Transport,
+    } {
+        /// Start at the first use; false starts now and stays up.
+        lazy: bool = flag(true);
+        /// How long a lazy server outlives its last use.
+        keep_alive: Duration = duration(0.., "5m");
+        /// Who shares a process: everybody, one caller, one client session, or clients in one directory.
+        isolation: Isolation = choice;
+        /// With isolation = "workspace": the directory of callers that name none, instead of this file's.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        workspace: Option<PathBuf> = text => workspace;
+        /// From the start to the end of the handshake; a process that is busy gets up to five times as long.
+        start_timeout: Duration = duration(1.., "60s");
+        /// The same for npx, uvx, docker run and other commands that may download the server first.
+        fetch_timeout: Duration = duration(1.., "5m");
+        /// One call; progress may extend it.
+        call_timeout: Duration = duration(1.., "60s");
+        /// The hard end of a call, whatever progress it reports.
+        max_call_time: Duration = duration(1.., "10m");
+        /// Calls at the server at once.
+        max_in_flight: usize = count(1.., 64);
+        /// Callers waiting for a place among those.
+        max_queued: usize = count(0.., 256);
+        /// The longest line accepted from the server.
+        max_line: usize = size(1_024.., "16MiB");
+        /// Items kept of each of the server's lists.
+        lists: ListCaps = inline;
+        /// How long calls may finish when the server is stopped.
+        drain: Duration = duration(0.., "5s");
+        /// Restart budget and delays.
+        restart: RestartSettings = section;
+        /// When calls stop being sent.
+        breaker: BreakerSettings = section;
+        /// Whether the server's pinned hints about its tools are believed.
+        trust: bool = flag(false);
+        /// Whether the server is believed when it calls an answer public; private shares nothing between callers.
+        cache_scope: CacheScopeRule = choice;
+        /// Whether arguments are checked against a tool's schema before they are sent.
+        validate: bool = flag(true);
+        /// Which of the server's tools exist.
+        tools: Filter = section(Filter, else Filter::everything());
+        /// Rules for single tools, by name.
+        tool: BTreeMap<String, ToolRules> = named(ToolRules) => tools::rules;
+        /// off exempts the server from ostler.lock, for servers whose definitions differ at every start.
+        // Not part of the fingerprint: the pins are swapped, and the process stays.
+        #[serde(skip)]
+        is_pinned as pins: bool = either("on", "off");
+        /// The server's card: a URL, or a path relative to this file. For a `url` server, `URL/server-card` unless set.
+        card: Option<String> = text => card;
+    }
 }
 
-pub(crate) static SECTION: Section = Section {
-    name: "server",
-    doc: "One MCP server: a command to run, or a URL.",
-    fields: &[
-        field("command", Kind::Text, Preset::Nothing, "The program: a name looked up in PATH, or a path."),
-        field("args", Kind::Texts, Preset::Texts(&[]), "The program's arguments, one text each."),
-        field("env", Kind::TextMap, Preset::Nothing, "Variables added to the program's cleared environment."),
-        field(
-            "env_pass",
-            Kind::Texts,
-            Preset::Texts(&[]),
-            "Variables of Ostler's environment that the program is given too: names, or prefixes such as AWS_*.",
-        ),
-        field("cwd", Kind::Text, Preset::Nothing, "The program's working directory, relative to this file."),
-        field("url", Kind::Text, Preset::Nothing, "The endpoint of a remote server, instead of a command."),
-        field(
-            "disabled",
-            Kind::Flag,
-            Preset::Flag(false),
-            "Whether the server is only known: it is listed, never run, and its tools are not offered.",
-        ),
-        field("headers", Kind::TextMap, Preset::Nothing, "Headers sent to a remote server."),
-        field(
-            "lazy",
-            Kind::Flag,
-            Preset::Flag(true),
-            "Start at the first use; false starts now and stays up.",
-        ),
-        field(
-            "keep_alive",
-            Kind::Duration(0),
-            Preset::Text("5m"),
-            "How long a lazy server outlives its last use.",
-        ),
-        field(
-            "isolation",
-            Kind::Choice(&["shared", "caller", "session", "workspace"]),
-            Preset::Text("shared"),
-            "Who shares a process: everybody, one caller, one client session, or clients in one directory.",
-        ),
-        field(
-            "workspace",
-            Kind::Text,
-            Preset::Nothing,
-            "With isolation = \"workspace\": the directory of callers that name none, instead of this file's.",
-        ),
-        field(
-            "start_timeout",
-            Kind::Duration(1),
-            Preset::Text("60s"),
-            "From the start to the end of the handshake; a process that is busy gets up to five times as long.",
-        ),
-        field(
-            "fetch_timeout",
-            Kind::Duration(1),
-            Preset::Text("5m"),
-            "The same for npx, uvx, docker run and other commands that may download the server first.",
-        ),
-        field("call_timeout", Kind::Duration(1), Preset::Text("60s"), "One call; progress may extend it."),
-        field(
-            "max_call_time",
-            Kind::Duration(1),
-            Preset::Text("10m"),
-            "The hard end of a call, whatever progress it reports.",
-        ),
-        field("max_in_flight", Kind::Count(1, u64::MAX), Preset::Count(64), "Calls at the server at once."),
-        field(
-            "max_queued",
-            Kind::Count(0, u64::MAX),
-            Preset::Count(256),
-            "Callers waiting for a place among those.",
-        ),
-        field(
-            "max_line",
-            Kind::Size(1024),
-            Preset::Text("16MiB"),
-            "The longest line accepted from the server.",
-        ),
-        field(
-            "max_tools",
-            Kind::Count(0, u64::MAX),
-            Preset::Count(2000),
-            "Tools kept of the server's list; the rest is left out and reported.",
-        ),
-        field(
-            "max_prompts",
-            Kind::Count(0, u64::MAX),
-            Preset::Count(2000),
-            "Prompts kept of the server's list; the rest is left out and reported.",
-        ),
-        field(
-            "max_resources",
-            Kind::Count(0, u64::MAX),
-            Preset::Count(10000),
-            "Resources kept of the server's list; the rest is left out and reported.",
-        ),
-        field(
-            "max_templates",
-            Kind::Count(0, u64::MAX),
-            Preset::Count(2000),
-            "Resource templates kept of the server's list; the rest is left out and reported.",
-        ),
-        field(
-            "drain",
-            Kind::Duration(0),
-            Preset::Text("5s"),
-            "How long calls may finish when the server is stopped.",
-        ),
-        field("restart", Kind::Section(&restart::RESTART), Preset::Nothing, "Restart budget and delays."),
-        field("breaker", Kind::Section(&restart::BREAKER), Preset::Nothing, "When calls stop being sent."),
-        field(
-            "trust",
-            Kind::Flag,
-            Preset::Flag(false),
-            "Whether the server's pinned hints about its tools are believed.",
-        ),
-        field(
-            "cache_scope",
-            Kind::Choice(&["server", "private"]),
-            Preset::Text("server"),
-            "Whether the server is believed when it calls an answer public; private shares nothing between callers.",
-        ),
-        field(
-            "validate",
-            Kind::Flag,
-            Preset::Flag(true),
-            "Whether arguments are checked against a tool's schema before they are sent.",
-        ),
-        field("tools", Kind::Section(&tools::TOOLS), Preset::Nothing, "Which of the server's tools exist."),
-        field("tool", Kind::Named(&tools::TOOL), Preset::Nothing, "Rules for single tools, by name."),
-        field(
-            "pins",
-            Kind::Choice(&["on", "off"]),
-            Preset::Text("on"),
-            "off exempts the server from ostler.lock, for servers whose definitions differ at every start.",
-        ),
-        field(
-            "card",
-            Kind::Text,
-            Preset::Nothing,
-            "The server's card: a URL, or a path relative to this file. For a `url` server, `URL/server-card` unless set.",
-        ),
-    ],
-};
+section! {
+    /// Items kept of each list of a server; the rest is left out and reported. The defaults are several times what the
+    /// largest published servers list.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    pub struct ListCaps("lists", inline, written) {
+        /// Tools kept of the server's list; the rest is left out and reported.
+        tools as max_tools: usize = count(0.., 2_000);
+        /// Prompts kept of the server's list; the rest is left out and reported.
+        prompts as max_prompts: usize = count(0.., 2_000);
+        /// Resources kept of the server's list; the rest is left out and reported.
+        resources as max_resources: usize = count(0.., 10_000);
+        /// Resource templates kept of the server's list; the rest is left out and reported.
+        templates as max_templates: usize = count(0.., 2_000);
+    }
+}
+
+words! {
+    /// Who shares a process of a server.
+    #[derive(Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "lowercase")]
+    pub enum Isolation {
+        /// One process for everybody.
+        Shared = "shared",
+        /// A process per principal.
+        Caller = "caller",
+        /// A process per client session.
+        Session = "session",
+        /// A process per directory that clients work in.
+        Workspace = "workspace",
+    }
+}
+
+words! {
+    /// Who may be given remembered answers of a server, and its lists.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum CacheScopeRule {
+        /// Whoever the server says.
+        Server = "server",
+        /// The caller who asked, whatever the server says.
+        Private = "private",
+    }
+}
+
+impl Written for Isolation {}
+
+impl Written for CacheScopeRule {}
 
 /// Reads a server; everything wrong with it is reported before it is given up.
 pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -> Option<ServerSpec> {
-    let reader = Reader::open(scope, &SECTION, &format!("servers.{name}"), at, table);
-    let isolation = reader.choice("isolation").map(isolation).unwrap_or_default();
-    scope.has_workspaces.set(isolation == Isolation::Workspace);
+    let reader = Reader::open(scope, ServerSpec::SECTION, &format!("servers.{name}"), at, table);
+    scope.has_workspaces.set(has_workspaces(&reader));
     scope.is_workspace_told.set(false);
     let transport = transport::read(&reader);
     scope.has_workspaces.set(false);
-    // Who reads the file has acted on it.
+    // The loader has acted on it.
     reader.flag("disabled");
-    let mut spec = ServerSpec::stdio(name, "").lazy().isolation(isolation);
-    spec.workspace = read_workspace(&reader, isolation);
-    read_settings(&reader, &mut spec);
+    let mut spec = ServerSpec::stdio(name, "").lazy().filled(reader);
+    spec.transport = transport?;
+    Some(spec)
+}
+
+/// Compares the time of one call with the longest.
+fn call_times(spec: &mut ServerSpec, reader: &Reader<'_>) {
     if spec.call_timeout > spec.max_call_time {
         let key = if reader.has("call_timeout") { "call_timeout" } else { "max_call_time" };
         let message = format!(
@@ -185,109 +152,67 @@ pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -
             reader.path,
             Span(spec.max_call_time)
         );
-        scope.error(reader.at_of(key), &reader.path_of(key), message, "raise `max_call_time`");
-    }
-    reader.finish();
-    spec.transport = transport?;
-    Some(spec)
-}
-
-/// Overwrites the defaults with what the file says.
-fn read_settings(reader: &Reader<'_>, spec: &mut ServerSpec) {
-    set(&mut spec.lazy, reader.flag("lazy"));
-    set(&mut spec.keep_alive, reader.duration("keep_alive"));
-    set(&mut spec.start_timeout, reader.duration("start_timeout"));
-    set(&mut spec.fetch_timeout, reader.duration("fetch_timeout"));
-    set(&mut spec.call_timeout, reader.duration("call_timeout"));
-    set(&mut spec.max_call_time, reader.duration("max_call_time"));
-    set(&mut spec.max_in_flight, reader.size_count("max_in_flight"));
-    set(&mut spec.max_queued, reader.size_count("max_queued"));
-    set(&mut spec.max_line, reader.size("max_line"));
-    set(&mut spec.lists.tools, reader.size_count("max_tools"));
-    set(&mut spec.lists.prompts, reader.size_count("max_prompts"));
-    set(&mut spec.lists.resources, reader.size_count("max_resources"));
-    set(&mut spec.lists.templates, reader.size_count("max_templates"));
-    set(&mut spec.drain, reader.duration("drain"));
-    set(&mut spec.restart, reader.section("restart").map(restart::read));
-    set(&mut spec.breaker, reader.section("breaker").map(restart::read_breaker));
-    set(&mut spec.trust, reader.flag("trust"));
-    set(&mut spec.cache_scope, reader.choice("cache_scope").map(cache_scope));
-    set(&mut spec.validate, reader.flag("validate"));
-    set(&mut spec.is_pinned, reader.choice("pins").map(|word| word == "on"));
-    set(&mut spec.tools, reader.section("tools").map(tools::read_filter));
-    spec.card = read_card(reader);
-    for entry in reader.named("tool") {
-        let path = format!("{}.{}", reader.path_of("tool"), clip(&entry.key));
-        if entry.key.is_empty() || entry.key.len() > LONGEST_TOOL_NAME {
-            let message = format!("`{path}`: a tool's name has 1 to {LONGEST_TOOL_NAME} characters");
-            reader.scope.error(entry.key_at, &path, message, None);
-        } else if let Some(rules) = Reader::of(reader.scope, &tools::TOOL, &path, entry) {
-            spec.tool.insert(entry.key.clone(), tools::read_rules(rules));
-        }
+        reader.scope.error(reader.at_of(key), &reader.path_of(key), message, "raise `max_call_time`");
     }
 }
 
-fn set<T>(slot: &mut T, found: Option<T>) {
-    if let Some(found) = found {
-        *slot = found;
-    }
-}
-
-fn isolation(word: &str) -> Isolation {
-    match word {
-        "caller" => Isolation::Caller,
-        "session" => Isolation::Session,
-        "workspace" => Isolation::Workspace,
-        _ => Isolation::Shared,
-    }
-}
-
-fn cache_scope(word: &str) -> CacheScopeRule {
-    match word {
-        "private" => CacheScopeRule::Private,
-        _ => CacheScopeRule::Server,
-    }
+/// Returns whether the server has a process per workspace, as far as the file can be understood.
+fn has_workspaces(reader: &Reader<'_>) -> bool {
+    reader.peek("isolation") == Some("workspace")
 }
 
 /// The workspace of callers that name none: the file's directory unless the file says otherwise.
-fn read_workspace(reader: &Reader<'_>, isolation: Isolation) -> Option<PathBuf> {
-    let written = reader.text("workspace");
-    if isolation != Isolation::Workspace {
+fn workspace(reader: &Reader<'_>, key: &'static str) -> Option<Option<PathBuf>> {
+    let written = reader.text(key);
+    if !has_workspaces(reader) {
         if written.is_some() {
-            let (at, path) = (reader.at_of("workspace"), reader.path_of("workspace"));
+            let (at, path) = (reader.at_of(key), reader.path_of(key));
             let message = format!("`{path}` has no meaning without isolation = \"workspace\"");
             reader.scope.complain(at, &path, message, "leave it out, or add isolation = \"workspace\"");
         }
         return None;
     }
-    match written {
+    Some(match written {
         None => Some(reader.scope.base.clone()).filter(|base| !base.as_os_str().is_empty()),
-        Some((text, node)) => match reader.scope.absolute(text.as_ref()) {
-            Ok(folder) => Some(folder),
-            Err(why) => {
-                reader.scope.error(node.at, &reader.path_of("workspace"), why, None);
-                None
-            }
-        },
-    }
+        Some((text, node)) => reader.absolute(key, text, node),
+    })
 }
 
 /// A URL as it stands, or a path made absolute.
-fn read_card(reader: &Reader<'_>) -> Option<String> {
-    let (text, node) = reader.text("card")?;
+fn card(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
+    let (text, node) = reader.text(key)?;
     if text.starts_with("https://") || text.starts_with("http://") {
-        return Some(text.to_owned());
+        return Some(Some(text.to_owned()));
     }
     if text.contains("://") {
         let why = "`card` is neither an http:// or https:// address nor a path";
-        reader.scope.error(node.at, &reader.path_of("card"), why, None);
+        reader.scope.error(node.at, &reader.path_of(key), why, None);
         return None;
     }
-    match reader.scope.absolute(text.as_ref()) {
-        Ok(path) => Some(path.to_string_lossy().into_owned()),
-        Err(why) => {
-            reader.scope.error(node.at, &reader.path_of("card"), why, None);
-            None
-        }
+    Some(reader.absolute(key, text, node).map(|path| path.to_string_lossy().into_owned()))
+}
+
+/// A server that is named and not run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Disabled {
+    /// As far as it could be read.
+    pub spec: ServerSpec,
+    /// Why it is not run.
+    pub cause: String,
+    /// What to change so that it is.
+    pub remedy: String,
+}
+
+impl Disabled {
+    /// What a call of it is told.
+    pub fn error(&self) -> CallError {
+        CallError::Unavailable(Unavailable {
+            server: self.spec.name.clone(),
+            state: UnavailableState::Disabled,
+            cause: self.cause.clone(),
+            action: self.remedy.as_str().into(),
+            remedy: None,
+            retry_after: None,
+        })
     }
 }

@@ -1,22 +1,17 @@
 //! One server as JSON: what a config file holds under `servers.NAME`, read and written.
 
-use std::cell::{Cell, RefCell};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::cell::RefCell;
+use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::document::{Document, Span as At};
-use super::log::Log;
-use super::problem::Report;
-use super::scope::{Dialect, Scope};
-use super::{duration, json as parser, server};
-use crate::fault::Span;
+use super::problem::{Log, Report};
+use super::scope::Scope;
+use super::value::Unlike as _;
+use super::{json as parser, server};
 use crate::name::ServerName;
-use crate::spec::{
-    BreakerSettings, CacheRule, CacheScopeRule, Isolation, RestartSettings, RetryRule, ServerSpec, ToolRules,
-    Transport,
-};
+use crate::spec::{ServerSpec, Transport};
 
 impl ServerSpec {
     /// Reads a server from JSON, with the keys and the defaults of a config file: it is lazy unless the text says
@@ -39,19 +34,7 @@ impl ServerSpec {
     pub fn from_json(name: ServerName, text: &str) -> Result<Self, Report> {
         let (log, file) = (Log::default(), Path::new(""));
         let (document, places) = (Document::new(file, text), RefCell::default());
-        let scope = Scope {
-            document: &document,
-            dialect: Dialect::Own,
-            base: PathBuf::new(),
-            home: None,
-            log: &log,
-            places: &places,
-            inputs: Default::default(),
-            has_workspaces: Cell::default(),
-            is_workspace_told: Cell::default(),
-            settings: None,
-            unresolved: RefCell::default(),
-        };
+        let scope = Scope::new(&document, &log, &places);
         let path = format!("servers.{name}");
         let spec = match parser::parse(text) {
             Err(error) => {
@@ -76,124 +59,38 @@ impl ServerSpec {
     /// Secrets that are references stay references; others are written as they are. Times are written in whole
     /// milliseconds, up to a year.
     pub fn to_json(&self) -> Value {
-        let mut out = Object::default();
         let default = Self::with_transport(self.name.clone(), self.transport.clone()).lazy();
+        let mut written = self.unlike(&default);
+        let mut put = |key: &str, is_empty: bool, value: Value| {
+            if !is_empty {
+                written.insert(key.to_owned(), value);
+            }
+        };
         match &self.transport {
             Transport::Stdio(process) => {
-                out.put("command", json!(process.command));
-                out.put_unless(process.args.is_empty(), "args", || json!(process.args));
-                out.put_unless(process.env.is_empty(), "env", || json!(process.env));
-                out.put_unless(process.env_pass.is_empty(), "env_pass", || json!(process.env_pass));
-                out.put_unless(process.cwd.is_none(), "cwd", || json!(process.cwd));
+                put("command", false, json!(process.command));
+                put("args", process.args.is_empty(), json!(process.args));
+                put("env", process.env.is_empty(), json!(process.env));
+                put("env_pass", process.env_pass.is_empty(), json!(process.env_pass));
+                put("cwd", process.cwd.is_none(), json!(process.cwd));
             }
             Transport::Http(endpoint) => {
-                out.put("url", json!(endpoint.url));
-                out.put_unless(endpoint.headers.is_empty(), "headers", || json!(endpoint.headers));
+                put("url", false, json!(endpoint.url));
+                put("headers", endpoint.headers.is_empty(), json!(endpoint.headers));
             }
         }
-        out.put_unless(self.lazy == default.lazy, "lazy", || json!(self.lazy));
-        for (key, own, preset) in [
-            ("keep_alive", self.keep_alive, default.keep_alive),
-            ("start_timeout", self.start_timeout, default.start_timeout),
-            ("fetch_timeout", self.fetch_timeout, default.fetch_timeout),
-            ("call_timeout", self.call_timeout, default.call_timeout),
-            ("max_call_time", self.max_call_time, default.max_call_time),
-            ("drain", self.drain, default.drain),
-        ] {
-            out.put_unless(own == preset, key, || time(own));
-        }
-        for (key, own, preset) in [
-            ("max_in_flight", self.max_in_flight, default.max_in_flight),
-            ("max_queued", self.max_queued, default.max_queued),
-            ("max_tools", self.lists.tools, default.lists.tools),
-            ("max_prompts", self.lists.prompts, default.lists.prompts),
-            ("max_resources", self.lists.resources, default.lists.resources),
-            ("max_templates", self.lists.templates, default.lists.templates),
-        ] {
-            out.put_unless(own == preset, key, || json!(own));
-        }
-        out.put_unless(self.max_line == default.max_line, "max_line", || {
-            json!(format!("{}B", self.max_line))
-        });
-        out.put_unless(self.isolation == Isolation::Shared, "isolation", || json!(self.isolation));
-        out.put_unless(self.workspace.is_none(), "workspace", || json!(self.workspace));
-        out.put_unless(self.restart == default.restart, "restart", || restart(&self.restart));
-        out.put_unless(self.breaker == default.breaker, "breaker", || breaker(&self.breaker));
-        out.put_unless(self.trust == default.trust, "trust", || json!(self.trust));
-        out.put_unless(self.cache_scope == CacheScopeRule::Server, "cache_scope", || json!(self.cache_scope));
-        out.put_unless(self.validate == default.validate, "validate", || json!(self.validate));
-        out.put_unless(self.tools == default.tools, "tools", || json!(self.tools));
-        out.put_unless(self.tool.is_empty(), "tool", || {
-            self.tool.iter().map(|(name, rules)| (name.clone(), tool(rules))).collect::<Map<_, _>>().into()
-        });
-        out.put_unless(self.is_pinned, "pins", || json!("off"));
-        out.put_unless(self.card.is_none(), "card", || json!(self.card));
-        Value::Object(out.0)
+        Value::Object(written)
     }
-}
-
-/// An object in the making.
-#[derive(Default)]
-struct Object(Map<String, Value>);
-
-impl Object {
-    fn put(&mut self, key: &str, value: Value) {
-        self.0.insert(key.to_owned(), value);
-    }
-
-    fn put_unless(&mut self, is_default: bool, key: &str, value: impl FnOnce() -> Value) {
-        if !is_default {
-            self.put(key, value());
-        }
-    }
-}
-
-/// A time as people write it, or in milliseconds where that would lose some.
-fn time(time: Duration) -> Value {
-    let text = Span(time).to_string();
-    match duration::parse(&text) {
-        Ok(read) if read == time => json!(text),
-        _ => json!(format!("{}ms", time.min(duration::LONGEST).as_millis())),
-    }
-}
-
-fn restart(settings: &RestartSettings) -> Value {
-    let default = RestartSettings::default();
-    let mut out = Object::default();
-    out.put_unless(settings.max == default.max, "max", || json!(settings.max));
-    for (key, own, preset) in [
-        ("window", settings.window, default.window),
-        ("first_delay", settings.first_delay, default.first_delay),
-        ("max_delay", settings.max_delay, default.max_delay),
-    ] {
-        out.put_unless(own == preset, key, || time(own));
-    }
-    out.put_unless(settings.readmit_after == default.readmit_after, "readmit_after", || {
-        settings.readmit_after.map_or_else(|| json!("never"), time)
-    });
-    Value::Object(out.0)
-}
-
-fn breaker(settings: &BreakerSettings) -> Value {
-    json!({ "failures": settings.failures, "reset": time(settings.reset) })
-}
-
-fn tool(rules: &ToolRules) -> Value {
-    let mut out = Object::default();
-    match rules.cache {
-        CacheRule::Hint => {}
-        CacheRule::Never => out.put("cache", json!(false)),
-        CacheRule::For(span) => out.put("cache", time(span)),
-    }
-    out.put_unless(rules.retry == RetryRule::Never, "retry", || json!(rules.retry));
-    Value::Object(out.0)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use super::*;
+    use crate::config::section::Settings as _;
+    use crate::spec::{Isolation, RestartSettings};
 
     fn read(text: &Value) -> ServerSpec {
         ServerSpec::from_json(ServerName::new("s").unwrap(), &text.to_string()).unwrap()
@@ -224,7 +121,7 @@ mod tests {
         assert_eq!(read(&remote).to_json(), remote);
         let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
         // A spec is of a server that is run.
-        let fields = server::SECTION.fields.iter().filter(|field| field.key != "disabled");
+        let fields = ServerSpec::SECTION.fields().filter(|field| field.key != "disabled");
         let known = fields.map(|field| field.key.to_owned()).collect();
         assert_eq!(&keys(&all()) | &keys(&remote), known, "a key of the config is written by nobody");
     }

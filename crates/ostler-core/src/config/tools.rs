@@ -1,73 +1,105 @@
 //! `tools` and `tool.NAME`: which tools exist, and rules for single ones.
 
-use super::field::{Field, Kind, Preset, Section};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use super::field::Kind;
 use super::glob::{self, GlobError};
 use super::node::Node;
-use super::reader::Reader;
+use super::reader::{Reader, clip};
 use super::secret::quote;
-use crate::policy::Filter;
-use crate::spec::{CacheRule, RetryRule, ToolRules};
+use super::section::{Settings as _, section, words};
+use super::value::{Value, Written};
 
-pub(crate) static TOOLS: Section = Section {
-    name: "tools",
-    doc: "Which of the server's tools exist as far as anybody here is concerned.",
-    fields: &[
-        Field {
-            key: "allow",
-            kind: Kind::Texts,
-            preset: Preset::Texts(&["*"]),
-            doc: "Patterns of tool names of which at least one must match; `*` stands for any characters.",
-        },
-        Field {
-            key: "deny",
-            kind: Kind::Texts,
-            preset: Preset::Texts(&[]),
-            doc: "Patterns of tool names of which none may match; deny wins.",
-        },
-    ],
-};
+/// MCP's own limit for tool names is half of this.
+const LONGEST_TOOL_NAME: usize = 256;
 
-pub(crate) static TOOL: Section = Section {
-    name: "tool",
-    doc: "Rules for one tool, by the server's own name for it.",
-    fields: &[
-        Field {
-            key: "cache",
-            kind: Kind::DurationOrFalse,
-            preset: Preset::Nothing,
-            doc: "How long results are remembered, whatever the server says; false forbids it.",
-        },
-        Field {
-            key: "retry",
-            kind: Kind::Choice(&["never", "safe"]),
-            preset: Preset::Text("never"),
-            doc: "\"safe\" vouches that running the tool twice does no harm.",
-        },
-    ],
-};
-
-pub(crate) fn read_filter(reader: Reader<'_>) -> Filter {
-    let everything = Filter::everything();
-    let filter = Filter {
-        allow: patterns(&reader, "allow").unwrap_or(everything.allow),
-        deny: patterns(&reader, "deny").unwrap_or(everything.deny),
-    };
-    reader.finish();
-    filter
+section! {
+    /// Which of the server's tools exist as far as anybody here is concerned.
+    ///
+    /// Patterns are [globs](glob): `*` is any run of characters, `/` included, and
+    /// `?` is any one.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+    pub struct Filter("tools", optional) {
+        /// Patterns of tool names of which at least one must match; `*` stands for any characters.
+        allow: Vec<String> = texts(["*"]) => patterns;
+        /// Patterns of tool names of which none may match; deny wins.
+        deny: Vec<String> = texts([]) => patterns;
+    }
 }
 
-pub(crate) fn read_rules(reader: Reader<'_>) -> ToolRules {
-    let cache = match reader.duration_or_false("cache") {
-        None => CacheRule::Hint,
-        Some(None) => CacheRule::Never,
-        Some(Some(time)) => CacheRule::For(time),
-    };
-    let retry = match reader.choice("retry") {
-        Some("safe") => RetryRule::Safe,
-        _ => RetryRule::Never,
-    };
-    reader.finish();
-    ToolRules { cache, retry }
+section! {
+    /// Rules for one tool, by the server's own name for it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    pub struct ToolRules("tool", default, written) {
+        /// How long results are remembered, whatever the server says; false forbids it.
+        cache: CacheRule = duration_or_false;
+        /// "safe" vouches that running the tool twice does no harm.
+        retry: RetryRule = choice;
+    }
+}
+
+/// Whether results of a tool may be remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheRule {
+    /// As long as the server's own hint says.
+    #[default]
+    Hint,
+    /// This long, whatever the server says.
+    For(Duration),
+    /// Never, whatever the server says.
+    Never,
+}
+
+words! {
+    /// Whether a call whose outcome is unknown may be repeated.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RetryRule {
+        /// Not repeated: the tool runs at most once per call.
+        Never = "never",
+        /// The operator vouches that running it twice does no harm.
+        Safe = "safe",
+    }
+}
+
+impl Value for CacheRule {
+    fn read(reader: &Reader<'_>, key: &'static str) -> Option<Self> {
+        reader.duration_or_false(key).map(|time| time.map_or(Self::Never, Self::For))
+    }
+}
+
+impl Written for CacheRule {
+    fn write(&self, kind: &Kind) -> Json {
+        match self {
+            Self::Hint => Json::Null,
+            Self::Never => json!(false),
+            Self::For(time) => time.write(kind),
+        }
+    }
+}
+
+impl Written for Filter {}
+
+impl Written for RetryRule {}
+
+/// Reads the rules of single tools.
+pub(crate) fn rules(reader: &Reader<'_>, key: &'static str) -> Option<BTreeMap<String, ToolRules>> {
+    let mut rules = BTreeMap::new();
+    for entry in reader.named(key) {
+        let path = format!("{}.{}", reader.path_of(key), clip(&entry.key));
+        if entry.key.is_empty() || entry.key.len() > LONGEST_TOOL_NAME {
+            let message = format!("`{path}`: a tool's name has 1 to {LONGEST_TOOL_NAME} characters");
+            reader.scope.error(entry.key_at, &path, message, None);
+        } else if let Some(found) = Reader::of(reader.scope, ToolRules::SECTION, &path, entry) {
+            rules.insert(entry.key.clone(), ToolRules::preset().filled(found));
+        }
+    }
+    Some(rules)
 }
 
 fn patterns(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {

@@ -1,15 +1,38 @@
 //! `command` or `url`: how a server is reached.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::node::{Entry, Node};
 use super::reader::Reader;
 use super::reference::Reference;
 use super::scope::Dialect;
 use super::secret::{self, quote};
+use super::section::rows;
 use crate::spec::{Endpoint, Process, Transport};
 use crate::variables;
+
+rows! {
+    /// The keys of both kinds.
+    pub(super) const KEYS {
+        /// The program: a name looked up in PATH, or a path.
+        command = text;
+        /// The program's arguments, one text each.
+        args = texts([]);
+        /// Variables added to the program's cleared environment.
+        env = text_map;
+        /// Variables of Ostler's environment that the program is given too: names, or prefixes such as AWS_*.
+        env_pass = texts([]);
+        /// The program's working directory, relative to this file.
+        cwd = text;
+        /// The endpoint of a remote server, instead of a command.
+        url = text;
+        /// Headers sent to a remote server.
+        headers = text_map;
+        /// Whether the server is only known: it is listed, never run, and its tools are not offered.
+        disabled = flag(false);
+    }
+}
 
 /// Reads the keys of both kinds, so that everything wrong is said at once.
 pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
@@ -19,7 +42,7 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
         None => reader.text("command").and_then(|(text, node)| read_command(reader, text, node)),
     };
     let env = read_map(reader, "env", check_variable);
-    let env_pass = read_env_pass(reader);
+    let env_pass = env_pass(reader, "env_pass").unwrap_or_default();
     let cwd = reader.text("cwd").and_then(|(text, node)| read_cwd(reader, text, node));
     let url = reader.text("url").and_then(|(text, node)| read_url(reader, text, node));
     let headers = read_map(reader, "headers", check_header);
@@ -67,7 +90,7 @@ fn read_command(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> 
     if !text.contains('/') && text != "~" || value.starts_with("${") {
         return Some(value);
     }
-    absolute(reader, &path, node, Path::new(&value)).map(|path| path.to_string_lossy().into_owned())
+    reader.absolute("command", &value, node).map(|path| path.to_string_lossy().into_owned())
 }
 
 /// Refuses a command with its arguments in one list, and says how they are written apart.
@@ -128,10 +151,10 @@ fn read_args(reader: &Reader<'_>) -> Vec<String> {
 }
 
 /// Reads `env_pass`; also that of `[defaults]`.
-pub(crate) fn read_env_pass(reader: &Reader<'_>) -> Vec<String> {
-    let path = reader.path_of("env_pass");
+pub(crate) fn env_pass(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
+    let path = reader.path_of(key);
     let mut patterns = Vec::new();
-    for (text, node) in reader.texts("env_pass").unwrap_or_default() {
+    for (text, node) in reader.texts(key)? {
         match variables::check_pattern(text) {
             Ok(()) => patterns.push(text.to_owned()),
             Err(why) => {
@@ -140,7 +163,7 @@ pub(crate) fn read_env_pass(reader: &Reader<'_>) -> Vec<String> {
             }
         }
     }
-    patterns
+    Some(patterns)
 }
 
 fn read_cwd(reader: &Reader<'_>, text: &str, node: &Node) -> Option<PathBuf> {
@@ -164,17 +187,7 @@ fn read_cwd(reader: &Reader<'_>, text: &str, node: &Node) -> Option<PathBuf> {
         return None;
     }
     let text = template.resolve(&|_| Err(String::new())).ok()?;
-    absolute(reader, &path, node, Path::new(&text))
-}
-
-fn absolute(reader: &Reader<'_>, path: &str, node: &Node, file: &Path) -> Option<PathBuf> {
-    match reader.scope.absolute(file) {
-        Ok(absolute) => Some(absolute),
-        Err(why) => {
-            reader.scope.error(node.at, path, why, None);
-            None
-        }
-    }
+    reader.absolute("cwd", &text, node)
 }
 
 fn read_url(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> {

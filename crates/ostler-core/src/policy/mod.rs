@@ -9,13 +9,12 @@ mod uri_patterns;
 
 use std::fmt;
 
-use serde::Serialize;
-
 pub use self::explain::{Decider, Explanation, Pattern};
 pub use self::rules::{RoleRules, Rules, Ruling, Standing};
 pub use self::subject::Subject;
 pub use self::uri_patterns::uri_forms;
 use crate::caller::Caller;
+pub use crate::config::Filter;
 
 /// The answer of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,18 +43,6 @@ impl Verdict {
 /// server, and what is wanted of it if something is, [spelled](Subject) as in
 /// the rules of roles.
 pub type Hook = dyn Fn(&Caller, &str, Option<&str>) -> Verdict + Send + Sync;
-
-/// Allow and deny patterns over names; deny wins, an empty `allow` is a lockout.
-///
-/// Patterns are [globs](glob): `*` is any run of characters, `/` included, and
-/// `?` is any one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Filter {
-    /// Patterns of which at least one must match.
-    pub allow: Vec<String>,
-    /// Patterns of which none may match.
-    pub deny: Vec<String>,
-}
 
 /// What decided about a name, for people who ask why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +87,7 @@ impl fmt::Display for Rule<'_> {
 impl Filter {
     /// Lets every name pass.
     pub fn everything() -> Self {
-        Self { allow: vec!["*".into()], deny: Vec::new() }
+        Self::preset()
     }
 
     /// Whether every name passes, without looking at it.

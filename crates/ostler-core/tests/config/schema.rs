@@ -1,6 +1,11 @@
 //! The schema and the reader know the same keys.
 
-use ostler_core::config::schema;
+use std::collections::BTreeMap;
+
+use ostler_core::config::{Audit, Auth, CacheBounds, Config, Defaults, Gateway, PinMode, Pool, schema};
+use ostler_core::name::ServerName;
+use ostler_core::policy::Filter;
+use ostler_core::spec::{BreakerSettings, ListCaps, RestartSettings, ServerSpec, ToolRules};
 use serde_json::{Value, json};
 
 use crate::world::{messages, parse};
@@ -70,32 +75,103 @@ fn the_reader_knows_every_key_of_the_schema_and_no_other() {
     }
 }
 
-#[test]
-fn the_described_defaults_are_the_defaults() {
-    let schema = schema();
-    let defaults = |name: &str| -> Value {
-        let properties = schema["$defs"][name]["properties"].as_object().unwrap();
-        let set = properties.iter().filter(|(key, _)| !key.contains(char::is_uppercase));
-        set.filter_map(|(key, field)| Some((key.clone(), field.get("default")?.clone()))).collect()
-    };
-    let mut server = defaults("server");
-    server["command"] = json!("x");
-    server["restart"] = defaults("restart");
-    server["breaker"] = defaults("breaker");
-    server["tools"] = defaults("tools");
-    let root = schema["properties"].as_object().unwrap();
-    let mut file: Value =
-        root.iter().filter_map(|(key, field)| Some((key.clone(), field.get("default")?.clone()))).collect();
-    file["servers"] = json!({ "s": server });
-    for name in ["pool", "cache", "pins"] {
-        file[name] = defaults(name);
+/// What the schema has as the default of a section's keys.
+fn defaults(section: &Value) -> Value {
+    let keys = section["properties"].as_object().unwrap().iter();
+    let in_snake_case = keys.filter(|(key, _)| !key.contains(char::is_uppercase));
+    in_snake_case.filter_map(|(key, found)| Some((key.clone(), found.get("default")?.clone()))).collect()
+}
+
+/// Sets every key of every section, below what `file` has: with its default, if it has one.
+fn spell_out(file: &mut Value, schema: &Value) {
+    for (path, section) in sections(schema) {
+        let mut place = &mut *file;
+        for name in path {
+            place = &mut place[name];
+        }
+        let Value::Object(found) = defaults(section) else { unreachable!() };
+        for (key, default) in found {
+            place[key] = default;
+        }
     }
-    let spelled = parse("ostler.json", &file.to_string()).unwrap();
-    let bare = parse("ostler.json", r#"{"version": 1, "servers": {"s": {"command": "x"}}}"#).unwrap();
+}
+
+#[test]
+fn the_defaults_are_the_same_in_the_struct_the_schema_and_an_empty_file() {
+    let required = json!({
+        "version": 1,
+        "servers": {"s": {"command": "x", "tool": {"t": {}}}},
+        "roles": {"r": {"allow": [], "budget": {"calls": 1, "per": "1s"}}},
+        "auth": {"jwt": {"issuer": "i", "audience": "a", "jwks": "keys.json"}},
+        "relay": {"nats": "nats://x:1"},
+    });
+    let mut spelled = required.clone();
+    spell_out(&mut spelled, &schema());
+    let spelled = parse("ostler.json", &spelled.to_string()).unwrap();
+    let bare = parse("ostler.json", &required.to_string()).unwrap();
+    let empty = parse("ostler.toml", "").unwrap();
+    assert!(spelled.notices.is_empty(), "{:?}", spelled.notices);
+
     assert_eq!(spelled.servers, bare.servers);
-    assert_eq!((spelled.pool, spelled.cache), (bare.pool, bare.cache));
-    assert_eq!(spelled.pins, bare.pins);
-    assert_eq!((spelled.listen, spelled.watch), (bare.listen, bare.watch));
+    let server = &spelled.servers[0];
+    let named = ServerSpec::stdio(ServerName::new("s").unwrap(), "x").cwd("/proj").lazy();
+    assert_eq!(ServerSpec { tool: server.tool.clone(), ..named }, *server);
+    assert_eq!(server.tool["t"], ToolRules::default());
+    assert_eq!((server.restart, server.breaker), (RestartSettings::default(), BreakerSettings::default()));
+    assert_eq!((server.lists, &server.tools), (ListCaps::default(), &Filter::everything()));
+    assert_eq!(spelled.roles, bare.roles);
+    assert_eq!((&spelled.auth, &spelled.relay), (&bare.auth, &bare.relay));
+
+    let new = Config::new(Vec::new());
+    assert_eq!((&empty.auth, &empty.relay), (&Auth::default(), &None));
+    assert_eq!((&new.auth, &new.relay), (&empty.auth, &empty.relay));
+    assert!(empty.servers.is_empty() && empty.roles.is_empty() && new.roles.is_empty());
+    for config in [&spelled, &bare, &empty] {
+        assert_eq!((config.listen, config.watch), (new.listen, new.watch));
+        assert_eq!((&config.defaults, &new.defaults), (&Defaults::default(), &Defaults::default()));
+        assert_eq!((config.pool, new.pool), (Pool::default(), Pool::default()));
+        assert_eq!((config.cache, new.cache), (CacheBounds::default(), CacheBounds::default()));
+        assert_eq!((&config.gateway, &new.gateway), (&Gateway::default(), &Gateway::default()));
+        assert_eq!((config.audit, new.audit), (Audit::default(), Audit::default()));
+        assert_eq!((config.pins, new.pins), (PinMode::default(), PinMode::default()));
+    }
+}
+
+#[test]
+fn the_page_has_every_key_with_its_default_and_no_other() {
+    let page = include_str!("../../../../docs/reference/config.md");
+    let cell = |default: &Value| match default {
+        Value::Array(words) => {
+            let words: Vec<_> = words.iter().map(Value::to_string).collect();
+            format!("`[{}]`", words.join(", "))
+        }
+        value => format!("`{value}`"),
+    };
+    let schema = schema();
+    let mut described = BTreeMap::from([("config", &schema)]);
+    described.extend(schema["$defs"].as_object().unwrap().iter().map(|(name, found)| (name.as_str(), found)));
+    for part in page.split("<!-- section: ").skip(1) {
+        let (name, rows) = part.split_once(" -->").unwrap();
+        let section = described.remove(name).unwrap_or_else(|| panic!("there is no section {name}"));
+        let found: BTreeMap<&str, &str> = rows.lines().filter_map(row).collect();
+        let properties = section["properties"].as_object().unwrap();
+        let keys: Vec<_> = properties.keys().filter(|key| !key.contains(char::is_uppercase)).collect();
+        assert_eq!(found.keys().collect::<Vec<_>>(), keys, "the keys of the section {name}");
+        for (key, shown) in found {
+            match properties[key].get("default") {
+                Some(default) => assert_eq!(shown, cell(default), "the default of `{key}` in {name}"),
+                None => assert!(!shown.starts_with('`'), "`{key}` in {name} has no default, and not {shown}"),
+            }
+        }
+    }
+    assert!(described.is_empty(), "sections that the page leaves out: {:?}", described.keys());
+}
+
+/// The key and the default in a row of the page.
+fn row(line: &str) -> Option<(&str, &str)> {
+    let mut cells = line.strip_prefix("| `")?.split(" | ");
+    let (key, _, default) = (cells.next()?, cells.next()?, cells.next()?);
+    Some((key.strip_suffix('`')?, default.trim()))
 }
 
 #[test]

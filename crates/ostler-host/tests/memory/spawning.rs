@@ -62,26 +62,31 @@ async fn another_spec_replaces_and_the_old_server_finishes_its_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_can_not_work_is_refused() {
-    let cases: [fn(&mut ServerSpec); 8] = [
-        |spec| spec.max_in_flight = 0,
-        |spec| spec.max_in_flight = usize::MAX,
-        |spec| spec.max_line = 0,
-        |spec| spec.call_timeout = Duration::ZERO,
-        |spec| spec.start_timeout = Duration::ZERO,
-        |spec| spec.max_call_time = Duration::MAX,
-        |spec| spec.restart.readmit_after = Some(Duration::MAX),
-        |spec| spec.breaker.reset = Duration::MAX,
+async fn a_spec_that_can_not_work_is_refused_by_the_name_of_its_key() {
+    const NO_TIME: &str = "`start_timeout`, `fetch_timeout` and `call_timeout` must be above zero";
+    const ENDLESS: &str = "no time may be longer than a century";
+    let cases: [(fn(&mut ServerSpec), &str); 9] = [
+        (|spec| spec.max_in_flight = 0, "`max_in_flight` must be at least 1"),
+        (|spec| spec.max_in_flight = usize::MAX, "`max_in_flight` is too large"),
+        (|spec| spec.max_line = 0, "`max_line` must be at least 1 byte"),
+        (|spec| spec.call_timeout = Duration::ZERO, NO_TIME),
+        (|spec| spec.start_timeout = Duration::ZERO, NO_TIME),
+        (|spec| spec.max_call_time = Duration::MAX, ENDLESS),
+        (|spec| spec.restart.readmit_after = Some(Duration::MAX), ENDLESS),
+        (|spec| spec.breaker.reset = Duration::MAX, ENDLESS),
+        (
+            |spec| spec.transport = ServerSpec::stdio(spec.name.clone(), "").transport,
+            "`command` must not be empty",
+        ),
     ];
     let mut world = World::new().open().await;
-    for spoil in cases {
+    for (spoil, why) in cases {
         let mut spec = World::spec("a");
         spoil(&mut spec);
-        assert_eq!(world.spawn(spec, Script::echo()).await.unwrap_err().code(), "invalid-argument");
+        let refusal = world.spawn(spec, Script::echo()).await.unwrap_err();
+        assert_eq!(refusal.code(), "invalid-argument");
+        assert!(refusal.to_string().contains(&format!("server `a`: {why}")), "{refusal}");
     }
-    let mut empty = World::spec("a");
-    empty.transport = ServerSpec::stdio(empty.name.clone(), "").transport;
-    assert_eq!(world.spawn(empty, Script::echo()).await.unwrap_err().code(), "invalid-argument");
     assert!(world.host.status().is_empty());
 }
 

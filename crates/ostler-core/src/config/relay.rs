@@ -1,0 +1,226 @@
+//! `[relay]`: the broker through which workers elsewhere reach this host.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::reader::Reader;
+use super::secret::{hide_in_address, quote};
+use super::section::{rows, section, words};
+
+section! {
+    /// The NATS broker through which workers elsewhere reach this host.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Relay("relay", optional) {
+        /// The address of the NATS server, such as nats://127.0.0.1:4222, or a list of several of one cluster.
+        nats: Vec<String> = text_or_texts(required "write nats = \"nats://127.0.0.1:4222\"") => addresses;
+        /// Separates hosts that share a broker; part of every subject.
+        tenant: String = text("default") => word;
+        /// What this host is called among those of a tenant; by default as the machine is.
+        host: Option<String> = text => optional_word;
+        /// What the broker is shown.
+        credentials: RelayCredentials = several(CREDENTIALS) => credentials;
+        /// How the connection is made safe.
+        tls: RelayTls = several(TLS) => tls;
+        /// Calls of workers that are under way at once; more are refused before anything happens.
+        max_in_flight: usize = count(1..=65_536, 1_024);
+        /// Where it is kept which calls were begun: local, in the state directory; shared, in the broker's key-value store, for several hosts.
+        journal: RelayJournal = choice;
+        /// Whether a broker on another machine that asks nobody for credentials is used all the same.
+        allow_open_broker: bool = flag(false);
+    }
+}
+
+rows! {
+    const CREDENTIALS {
+        /// A NATS credentials file, relative to the config file.
+        creds = text;
+        /// A file with the seed of an nkey, relative to the config file.
+        nkey = text;
+        /// The user to be at the broker; goes with password.
+        user = text;
+        /// Its password, by reference: ${env:NAME} or ${file:path}.
+        password = text;
+    }
+}
+
+rows! {
+    const TLS {
+        /// A PEM file with the authorities that the broker's certificate may be of, in place of the machine's; makes TLS necessary.
+        ca = text;
+        /// A PEM file with the certificate that the broker is shown; goes with key, and makes TLS necessary.
+        cert = text;
+        /// A PEM file with the key of that certificate.
+        key = text;
+    }
+}
+
+/// What the broker is shown.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub enum RelayCredentials {
+    /// Nothing.
+    #[default]
+    None,
+    /// A credentials file, absolute.
+    Creds(PathBuf),
+    /// A file with the seed of an nkey, absolute.
+    Nkey(PathBuf),
+    /// A user, and a password that may hold references.
+    Password {
+        /// The user.
+        user: String,
+        /// A [`Template`](super::Template).
+        password: String,
+    },
+}
+
+impl fmt::Debug for RelayCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Creds(file) => f.debug_tuple("Creds").field(file).finish(),
+            Self::Nkey(file) => f.debug_tuple("Nkey").field(file).finish(),
+            Self::Password { user, .. } => {
+                f.debug_struct("Password").field("user", user).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// How the connection is made safe, beside what the address says. Every path is absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RelayTls {
+    /// Authorities that the broker's certificate may be of, in place of the machine's.
+    pub ca: Option<PathBuf>,
+    /// The certificate that the broker is shown, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+words! {
+    /// Where it is kept which calls were begun.
+    pub enum RelayJournal {
+        /// In the state directory: this host alone has its servers.
+        Local = "local",
+        /// In the broker's key-value store: several hosts have the same servers.
+        Shared = "shared",
+    }
+}
+
+/// Names stand in subjects, where other characters mean something.
+fn word(reader: &Reader<'_>, key: &'static str) -> Option<String> {
+    let (text, node) = reader.text(key)?;
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if text.len() > 64 || !text.bytes().all(is_fit) {
+        let path = reader.path_of(key);
+        let message =
+            format!("`{path}` is made of at most 64 letters, digits, `-` and `_`, found {}", quote(text));
+        reader.scope.error(node.at, &path, message, None);
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn optional_word(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
+    word(reader, key).map(Some)
+}
+
+fn addresses(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
+    let path = reader.path_of(key);
+    let texts = reader.text_or_texts(key)?;
+    if texts.is_empty() {
+        let message = format!("`{path}` names no server");
+        reader.scope.error(reader.at_of(key), &path, message, "write nats = \"nats://127.0.0.1:4222\"");
+        return None;
+    }
+    for (text, node) in &texts {
+        if let Err((why, hint)) = check_address(text) {
+            reader.scope.error(
+                node.at,
+                &path,
+                format!("`{path}` wants {why}, found {}", quote(&hide_in_address(text))),
+                hint,
+            );
+        }
+    }
+    Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
+}
+
+/// Whether a text is the address of a NATS server: `Err` has what is wanted,
+/// and what to write instead.
+pub fn check_address(text: &str) -> Result<(), (&'static str, &'static str)> {
+    let rest = text.strip_prefix("nats://").or_else(|| text.strip_prefix("tls://"));
+    let Some(rest) =
+        rest.filter(|rest| !rest.is_empty() && !rest.contains(|c: char| c.is_whitespace() || c == ','))
+    else {
+        return Err(("a nats:// or tls:// address", "write it like \"nats://127.0.0.1:4222\""));
+    };
+    if rest.contains('@') {
+        return Err(("an address without credentials", "keep them in `user` and `password`"));
+    }
+    if rest.starts_with(':') || rest.trim_end_matches('/').contains(['/', '?', '#']) {
+        return Err(("a host and a port", "write it like \"nats://127.0.0.1:4222\""));
+    }
+    Ok(())
+}
+
+fn credentials(reader: &Reader<'_>, _: &'static str) -> Option<RelayCredentials> {
+    let ways: Vec<&str> = ["creds", "nkey", "user"].into_iter().filter(|key| reader.has(key)).collect();
+    if let [first, second, ..] = ways[..] {
+        let path = reader.path_of(second);
+        let message = format!("`{path}` and `{}` contradict each other", reader.path_of(first));
+        reader.scope.error(
+            reader.at_of(second),
+            &path,
+            message,
+            "keep one of them: a broker is shown one credential",
+        );
+    }
+    pair(reader, "user", "password");
+    let creds = reader.path("creds");
+    let nkey = reader.path("nkey");
+    let user = reader.text("user").map(|(text, _)| text.to_owned());
+    let password = read_password(reader);
+    Some(match (creds, nkey, user, password) {
+        (Some(creds), ..) => RelayCredentials::Creds(creds),
+        (_, Some(nkey), ..) => RelayCredentials::Nkey(nkey),
+        (.., Some(user), Some(password)) => RelayCredentials::Password { user, password },
+        _ => RelayCredentials::None,
+    })
+}
+
+fn tls(reader: &Reader<'_>, _: &'static str) -> Option<RelayTls> {
+    pair(reader, "cert", "key");
+    let ca = reader.path("ca");
+    let identity = (reader.path("cert"), reader.path("key"));
+    Some(RelayTls { ca, identity: identity.0.zip(identity.1) })
+}
+
+/// Reports one of two keys that mean nothing without each other.
+fn pair(reader: &Reader<'_>, one: &'static str, other: &'static str) {
+    let (has, lacks) = match (reader.has(one), reader.has(other)) {
+        (true, false) => (one, other),
+        (false, true) => (other, one),
+        _ => return,
+    };
+    if reader.has_misspelled(lacks) {
+        return;
+    }
+    let path = reader.path_of(has);
+    let message = format!("`{path}` goes with `{}`, which is not there", reader.path_of(lacks));
+    reader.scope.error(
+        reader.at_of(has),
+        &path,
+        message,
+        format!("write `{lacks}` too, or leave out `{has}`"),
+    );
+}
+
+fn read_password(reader: &Reader<'_>) -> Option<String> {
+    let (text, node) = reader.text("password")?;
+    let path = reader.path_of("password");
+    let template = reader.scope.template(node, &path, text)?;
+    if !template.has_references() {
+        let hint = "keep it out of the file: password = \"${env:NAME}\" or \"${file:path}\"";
+        reader.scope.warn(node.at, &path, format!("`{path}` is a secret written into the file"), hint);
+    }
+    Some(template.to_string())
+}

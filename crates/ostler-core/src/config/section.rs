@@ -1,0 +1,361 @@
+//! One line per key: the field of the struct, its default, its row in the table and how it is read.
+//!
+//! ```text
+//! section! {
+//!     /// Limits on what is remembered, over all servers.
+//!     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+//!     pub struct CacheBounds("cache", default) {
+//!         /// Bytes in all.
+//!         max_bytes: usize = size(0.., "64MiB");
+//!     }
+//! }
+//! ```
+//!
+//! A line is `field: Type = form;`. The [`form`](kind) says what the file may hold and what holds without it. The type says
+//! how the value is read ([`Value`](super::value::Value)), unless a function follows: `=> function`. `as key` names a key that is not called
+//! like its field, `, at_start` a key that a running daemon does not take up.
+//!
+//! `rows` are keys that another function reads, `check` a function that compares the values of several keys, `given` fields
+//! that are not keys. After its name a section says what else it is: `default` implements [`Default`] with what holds
+//! for an empty table, `optional` does not, the keys of an `inline` section stand in another one, `written` is also
+//! written ([`Written`](super::value::Written)), `plan` tells what changed `at_start` ([`AtStart`]).
+
+use std::borrow::Cow;
+
+use super::field::Section;
+use super::reader::Reader;
+
+/// A struct made of a section's keys.
+pub(crate) trait Settings: Sized {
+    const SECTION: &'static Section;
+
+    /// Overwrites what the file says.
+    fn fill(&mut self, reader: &Reader<'_>);
+
+    /// Reads the whole section over its defaults.
+    fn filled(mut self, reader: Reader<'_>) -> Self {
+        reader.require_keys();
+        self.fill(&reader);
+        reader.finish();
+        self
+    }
+}
+
+/// A section with keys that a running daemon does not take up.
+pub(crate) trait AtStart {
+    /// Returns those of them that differ.
+    fn changed_at_start(&self, other: &Self) -> Vec<Cow<'static, str>>;
+}
+
+/// Defines an enum whose variants are words of the config.
+macro_rules! words {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident {
+            $(#[$first_meta:meta])* $first:ident = $first_word:literal
+            $(, $(#[$variant_meta:meta])* $variant:ident = $word:literal)* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        $vis enum $name {
+            $(#[$first_meta])*
+            #[default]
+            $first,
+            $($(#[$variant_meta])* $variant,)*
+        }
+
+        impl $crate::config::value::Word for $name {
+            const WORDS: &'static [&'static str] = &[$first_word, $($word),*];
+            const ALL: &'static [Self] = &[Self::$first, $(Self::$variant),*];
+        }
+    };
+}
+
+/// Defines a struct with one line per key, see [the module](self).
+macro_rules! section {
+    (
+        $(#[$($meta:tt)*])*
+        $vis:vis struct $name:ident($section:literal $(, $also:ident)*)
+        $(rows $rows:ident)? $(check $check:ident)? $(given { $($given:tt)* })?
+        { $($body:tt)* }
+    ) => {
+        section!(@struct [$(#[$($meta)*])*] $vis $name [$({ $($given)* })?] { $($body)* });
+        section!(@settings [$([$($meta)*])*] $name $section [$($rows)?] [$($check)?] [$({ $($given)* })?] { $($body)* });
+        section!(@each [$($also)*] $name { $($body)* });
+    };
+    (@each [$($also:ident)*] $name:ident $body:tt) => {
+        $(section!(@$also $name $body);)*
+    };
+    (@struct [$($meta:tt)*] $vis:vis $name:ident [$({ $($given:tt)* })?] {
+        $(
+            $(#[$($attr:tt)*])*
+            $field:ident $(as $key:ident)? : $ty:ty = $form:ident $(($($arg:tt)*))? $(=> $read:path)? $(, $mark:ident)?;
+        )*
+    }) => {
+        $($meta)*
+        $vis struct $name {
+            $($($given)*)?
+            $($(#[$($attr)*])* pub $field: $ty,)*
+        }
+    };
+    (@settings $doc:tt $name:ident $section:literal [$($rows:ident)?] [$($check:ident)?]
+        [$({ $($(#[$($given_attr:tt)*])* $given_vis:vis $given:ident : $given_ty:ty,)* })?] {
+        $(
+            $(#[$($attr:tt)*])*
+            $field:ident $(as $key:ident)? : $ty:ty = $form:ident $(($($arg:tt)*))? $(=> $read:path)? $(, $mark:ident)?;
+        )*
+    }) => {
+        impl $name {
+            /// What holds where the file says nothing.
+            pub(crate) fn preset($($($given: $given_ty),*)?) -> Self {
+                Self { $($($given,)*)? $($field: $crate::config::section::preset!($form $(($($arg)*))?),)* }
+            }
+        }
+
+        impl $crate::config::section::Settings for $name {
+            const SECTION: &'static $crate::config::field::Section = &$crate::config::field::Section {
+                name: $section,
+                doc: $crate::config::section::description!($doc),
+                rows: &[
+                    $($crate::config::section::row!("", [] [()] several($rows)),)?
+                    $($crate::config::section::row!(
+                        $crate::config::section::key!($field $($key)?), [$([$($attr)*])*] [$ty] $form $(($($arg)*))?
+                    ),)*
+                ],
+            };
+
+            fn fill(&mut self, reader: &$crate::config::reader::Reader<'_>) {
+                $(
+                    let key = $crate::config::section::key!($field $($key)?);
+                    if let Some(value) = $crate::config::section::read!([$ty] $($read)?)(reader, key) {
+                        self.$field = value;
+                    }
+                )*
+                $($check(self, reader);)?
+            }
+        }
+    };
+    (@default $name:ident $body:tt) => {
+        impl Default for $name {
+            fn default() -> Self {
+                Self::preset()
+            }
+        }
+
+        section!(@optional $name $body);
+    };
+    (@inline $name:ident $body:tt) => {
+        impl Default for $name {
+            fn default() -> Self {
+                Self::preset()
+            }
+        }
+
+        impl $crate::config::value::Value for $name {
+            fn read(reader: &$crate::config::reader::Reader<'_>, _: &'static str) -> Option<Self> {
+                use $crate::config::section::Settings as _;
+                let mut found = Self::preset();
+                found.fill(reader);
+                Some(found)
+            }
+        }
+    };
+    (@optional $name:ident $body:tt) => {
+        impl $crate::config::value::Value for $name {
+            fn read(reader: &$crate::config::reader::Reader<'_>, key: &'static str) -> Option<Self> {
+                use $crate::config::section::Settings as _;
+                reader.section(key).map(|found| Self::preset().filled(found))
+            }
+        }
+    };
+    (@written $name:ident {
+        $(
+            $(#[$($attr:tt)*])*
+            $field:ident $(as $key:ident)? : $ty:ty = $form:ident $(($($arg:tt)*))? $(=> $read:path)? $(, $mark:ident)?;
+        )*
+    }) => {
+        impl $crate::config::value::Unlike for $name {
+            fn unlike(&self, preset: &Self) -> serde_json::Map<String, serde_json::Value> {
+                use $crate::config::value::Written as _;
+                let mut written = serde_json::Map::new();
+                $(if self.$field != preset.$field {
+                    let kind = $crate::config::section::kind!([$ty] $form $(($($arg)*))?);
+                    let key = $crate::config::section::key!($field $($key)?);
+                    $crate::config::value::put(&mut written, &kind, key, self.$field.write(&kind));
+                })*
+                written
+            }
+        }
+    };
+    (@plan $name:ident {
+        $(
+            $(#[$($attr:tt)*])*
+            $field:ident $(as $key:ident)? : $ty:ty = $form:ident $(($($arg:tt)*))? $(=> $read:path)? $(, $mark:ident)?;
+        )*
+    }) => {
+        impl $crate::config::section::AtStart for $name {
+            fn changed_at_start(&self, other: &Self) -> Vec<std::borrow::Cow<'static, str>> {
+                let differ = [$($crate::config::section::mark!(
+                    [$($mark)?] $crate::config::section::key!($field $($key)?), self.$field, other.$field
+                )),*];
+                differ.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+/// Defines a list of keys that one function reads.
+macro_rules! rows {
+    (
+        $(#[$meta:meta])*
+        $vis:vis const $name:ident {
+            $($(#[$($attr:tt)*])* $key:ident = $form:ident $(($($arg:tt)*))?;)*
+        }
+    ) => {
+        $(#[$meta])*
+        $vis const $name: &[$crate::config::field::Field] = &[
+            $($crate::config::section::row!(stringify!($key), [$([$($attr)*])*] [()] $form $(($($arg)*))?)),*
+        ];
+    };
+}
+
+/// The name of a key.
+macro_rules! key {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $key:ident) => {
+        stringify!($key)
+    };
+}
+
+/// The function that reads a key.
+macro_rules! read {
+    ([$ty:ty]) => {
+        <$ty as $crate::config::value::Value>::read
+    };
+    ([$ty:ty] $read:path) => {
+        $read
+    };
+}
+
+/// The key, if it is marked and differs.
+macro_rules! mark {
+    ([] $($rest:tt)*) => {
+        None
+    };
+    ([at_start] $key:expr, $own:expr, $other:expr) => {
+        ($own != $other).then(|| std::borrow::Cow::Borrowed($key))
+    };
+}
+
+/// The first paragraph of the doc comments among attributes.
+macro_rules! description {
+    ([$($attr:tt)*]) => {
+        $crate::config::section::description!(@ [] $($attr)*)
+    };
+    (@ [$($line:literal)*]) => {
+        concat!($($line),*).trim_ascii()
+    };
+    (@ [$($line:literal)*] [doc = ""] $($rest:tt)*) => {
+        $crate::config::section::description!(@ [$($line)*])
+    };
+    (@ [$($line:literal)*] [doc = r""] $($rest:tt)*) => {
+        $crate::config::section::description!(@ [$($line)*])
+    };
+    (@ [$($line:literal)*] [doc = $next:literal] $($rest:tt)*) => {
+        $crate::config::section::description!(@ [$($line)* $next] $($rest)*)
+    };
+    (@ [$($line:literal)*] [$($other:tt)*] $($rest:tt)*) => {
+        $crate::config::section::description!(@ [$($line)*] $($rest)*)
+    };
+}
+
+/// The row of a key in the table of its section.
+macro_rules! row {
+    ($key:expr, $doc:tt [$ty:ty] $($form:tt)*) => {
+        $crate::config::field::Field {
+            key: $key,
+            kind: $crate::config::section::kind!([$ty] $($form)*),
+            preset: $crate::config::section::shown!([$ty] $($form)*),
+            required: $crate::config::section::required!($($form)*),
+            doc: $crate::config::section::description!($doc),
+        }
+    };
+}
+
+/// What a form lets the file hold: the forms there are.
+macro_rules! kind {
+    ([$ty:ty] flag $($rest:tt)*) => { $crate::config::field::Kind::Flag };
+    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::field::Kind::Choice(&[$yes, $no]) };
+    ([$ty:ty] choice) => { $crate::config::field::Kind::Choice(<$ty as $crate::config::value::Word>::WORDS) };
+    ([$ty:ty] count($least:literal ..= $most:literal $($rest:tt)*)) => { $crate::config::field::Kind::Count($least, $most) };
+    ([$ty:ty] count($least:literal .. $($rest:tt)*)) => { $crate::config::field::Kind::Count($least, u64::MAX) };
+    ([$ty:ty] size($least:literal .. $($rest:tt)*)) => { $crate::config::field::Kind::Size($least) };
+    ([$ty:ty] duration($least:literal .. $($rest:tt)*)) => { $crate::config::field::Kind::Duration($least) };
+    ([$ty:ty] duration_or_never $($rest:tt)*) => { $crate::config::field::Kind::DurationOrNever };
+    ([$ty:ty] duration_or_false) => { $crate::config::field::Kind::DurationOrFalse };
+    ([$ty:ty] text $($rest:tt)*) => { $crate::config::field::Kind::Text };
+    ([$ty:ty] texts $($rest:tt)*) => { $crate::config::field::Kind::Texts };
+    ([$ty:ty] text_or_texts $($rest:tt)*) => { $crate::config::field::Kind::TextOrTexts };
+    ([$ty:ty] text_map) => { $crate::config::field::Kind::TextMap };
+    ([$ty:ty] section) => { $crate::config::section::kind!([$ty] section($ty)) };
+    ([$ty:ty] section($of:ty $(, else $value:expr)?)) => {
+        $crate::config::field::Kind::Section(<$of as $crate::config::section::Settings>::SECTION)
+    };
+    ([$ty:ty] named($of:ty)) => {
+        $crate::config::field::Kind::Named(<$of as $crate::config::section::Settings>::SECTION)
+    };
+    ([$ty:ty] inline) => {
+        $crate::config::field::Kind::Several(<$ty as $crate::config::section::Settings>::SECTION.rows)
+    };
+    ([$ty:ty] several($rows:ident)) => { $crate::config::field::Kind::Several($rows) };
+}
+
+/// What a form says about the default.
+macro_rules! shown {
+    ([$ty:ty] flag($preset:literal)) => { $crate::config::field::Preset::Flag($preset) };
+    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::field::Preset::Text($yes) };
+    ([$ty:ty] choice) => {
+        $crate::config::field::Preset::Text(<$ty as $crate::config::value::Word>::WORDS[0])
+    };
+    ([$ty:ty] count($least:literal $dots:tt $($most:literal)?, $preset:literal)) => {
+        $crate::config::field::Preset::Count($preset)
+    };
+    ([$ty:ty] $form:ident($least:literal .., $preset:literal)) => { $crate::config::field::Preset::Text($preset) };
+    ([$ty:ty] $form:ident($preset:literal $(, $value:expr)?)) => { $crate::config::field::Preset::Text($preset) };
+    ([$ty:ty] texts([$($preset:literal),*] $(, $value:expr)?)) => {
+        $crate::config::field::Preset::Texts(&[$($preset),*])
+    };
+    ([$ty:ty] $($rest:tt)*) => { $crate::config::field::Preset::Nothing };
+}
+
+/// What a form leaves in the struct when the file says nothing. `else` has it where the schema can't tell.
+macro_rules! preset {
+    (flag($preset:literal)) => { $preset };
+    (either($yes:literal, $no:literal)) => { true };
+    (count($least:literal $dots:tt $($most:literal)?, $preset:literal)) => { $preset };
+    (size($least:literal .., $preset:literal)) => { $crate::config::value::size($preset) };
+    (duration($least:literal .., $preset:literal)) => { $crate::config::value::duration($preset) };
+    (duration_or_never($preset:literal)) => { Some($crate::config::value::duration($preset)) };
+    (text($preset:literal)) => { String::from($preset) };
+    (text($preset:literal, $value:expr)) => { $value };
+    (texts([$($preset:literal),*])) => { vec![$(String::from($preset)),*] };
+    (texts([$($preset:literal),*], $value:expr)) => { $value };
+    ($form:ident($($least:literal ..,)? $(required $hint:literal,)? else $value:expr)) => { $value };
+    (section($of:ty, else $value:expr)) => { $value };
+    ($($rest:tt)*) => { Default::default() };
+}
+
+/// The hint of a key that must be there.
+macro_rules! required {
+    ($form:ident($($least:literal ..,)? required $hint:literal $($rest:tt)*)) => {
+        Some($hint)
+    };
+    ($($rest:tt)*) => {
+        None
+    };
+}
+
+pub(crate) use {description, key, kind, mark, preset, read, required, row, rows, section, shown, words};
