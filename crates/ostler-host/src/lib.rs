@@ -48,7 +48,6 @@ mod operate;
 mod options;
 mod pins;
 mod policy;
-mod private;
 mod recall;
 mod record;
 mod registry;

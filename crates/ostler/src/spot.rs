@@ -24,14 +24,15 @@
 //! held, so what a killed daemon leaves behind misleads nobody, and of several
 //! daemons that start at once exactly one stays.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use ostler_store::private;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -228,12 +229,12 @@ impl Spot {
         kind: Kind,
         mut ask_to_make_way: impl FnMut(&Note),
     ) -> Result<Option<Claim>, Failure> {
-        make_private_folder(&self.state).map_err(Failure::Machine)?;
+        private::make_folder(&self.state).map_err(Failure::Machine)?;
         // Another user may have made it a moment ago.
         check_private(&self.state)?;
         let mut refused = None;
         for place in &self.places {
-            match make_private_folder(place) {
+            match private::make_folder(place) {
                 Ok(()) => check_private(place)?,
                 Err(why) => {
                     refused = Some((place, why));
@@ -258,7 +259,8 @@ impl Spot {
         kind: Kind,
         ask_to_make_way: &mut dyn FnMut(&Note),
     ) -> io::Result<Option<Claim>> {
-        let open = |file: PathBuf| private().read(true).write(true).create(true).truncate(false).open(file);
+        let open =
+            |file: PathBuf| private::file().read(true).write(true).create(true).truncate(false).open(file);
         let (lock, next) = (open(self.lock_file(place))?, open(self.next_file(place))?);
         let began = Instant::now();
         let (mut is_next, mut asked) = (false, None);
@@ -310,8 +312,8 @@ impl Spot {
 
     /// The log, opened anew.
     pub(crate) fn open_log(&self) -> io::Result<File> {
-        make_private_folder(&self.state)?;
-        private().append(true).create(true).open(self.log_file())
+        private::make_folder(&self.state)?;
+        private::file().append(true).create(true).open(self.log_file())
     }
 
     /// The tokens of callers.
@@ -413,7 +415,7 @@ impl Claim {
 
     /// Says where the daemon is reached.
     pub(crate) fn announce(&self, note: &Note) -> io::Result<()> {
-        write_whole(&self.spot.note_file(&self.place), serde_json::to_string(note)?.as_bytes())
+        private::replace(&self.spot.note_file(&self.place), serde_json::to_string(note)?.as_bytes())
     }
 
     /// Says no more where the daemon is reached, and stays the one that may be it.
@@ -432,7 +434,7 @@ impl Claim {
             return Ok(token);
         }
         let token = hex(&random()?);
-        write_whole(&self.spot.token_file(), token.as_bytes())?;
+        private::replace(&self.spot.token_file(), token.as_bytes())?;
         Ok(token)
     }
 
@@ -450,7 +452,7 @@ impl Claim {
             return Ok(key);
         }
         let key = random()?;
-        write_whole(&file, hex(&key).as_bytes())?;
+        private::replace(&file, hex(&key).as_bytes())?;
         Ok(key)
     }
 }
@@ -459,37 +461,6 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.withdraw();
     }
-}
-
-/// Writes a file that is whole or not there, and that only its user may read.
-pub(crate) fn write_whole(file: &Path, text: &[u8]) -> io::Result<()> {
-    let mut beside = file.to_owned().into_os_string();
-    beside.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(beside);
-    // One of the same number that a killed process left is in the way.
-    let _ = fs::remove_file(&beside);
-    let written = private()
-        .write(true)
-        .create_new(true)
-        .open(&beside)
-        .and_then(|mut open| open.write_all(text))
-        .and_then(|()| fs::rename(&beside, file));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
-}
-
-/// For files that only their user may read.
-pub(crate) fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
-}
-
-/// Makes a folder that only its user may look into, if there is none.
-pub(crate) fn make_private_folder(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Refuses a folder that other users can write to or have made: they could name
@@ -712,7 +683,7 @@ mod tests {
             Err(other) => panic!("{other}"),
         };
         assert_eq!(why(), "", "there is none");
-        make_private_folder(&at).unwrap();
+        private::make_folder(&at).unwrap();
         assert_eq!(why(), "");
         for mode in [0o770, 0o707, 0o777, 0o1777] {
             fs::set_permissions(&at, PermissionsExt::from_mode(mode)).unwrap();

@@ -143,7 +143,6 @@ fn jwks(reader: &Reader<'_>, key: &'static str) -> Option<Jwks> {
 }
 
 fn leeway(reader: &Reader<'_>, key: &'static str) -> Option<Duration> {
-fn read_leeway(reader: &Reader<'_>) -> Duration {
     const MOST: Duration = Duration::from_secs(600);
     let leeway = reader.duration(key)?;
     if leeway > MOST {

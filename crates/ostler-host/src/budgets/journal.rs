@@ -18,8 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ostler_store::private;
+
 use super::record::{MARK, Record, SIZE, condense, read_all};
-use crate::private;
 
 /// Records that wait to be written: a second of calls at rates no budget is made for.
 const MAX_WAITING: usize = 65_536;
@@ -184,9 +185,7 @@ impl Book {
     fn begin(path: &Path, records: &[Record]) -> io::Result<Self> {
         let mut bytes = MARK.to_vec();
         records.iter().for_each(|record| record.write(&mut bytes));
-        if let Some(folder) = path.parent() {
-            private::make_folder(folder)?;
-        }
+        private::make_folder_of(path)?;
         let beside = path.with_extension("budgets.new");
         // What a killed process left there is worth nothing.
         let _ = fs::remove_file(&beside);

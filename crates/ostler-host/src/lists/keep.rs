@@ -14,13 +14,13 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::spec::{Isolation, ServerSpec};
+use ostler_store::private;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::Kind;
 use crate::host::Host;
-use crate::private;
 use crate::server::known::{Item, Known};
 use crate::server::partition;
 use crate::server::slot::Slot;
@@ -173,6 +173,7 @@ fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
         };
     }
     // A list may be one caller's alone, and roles may hide it.
+    private::make_folder_of(path)?;
     private::replace(path, &text)?;
     match path.parent() {
         Some(folder) if slot.spec.isolation == Isolation::Workspace => remove_oldest(folder),

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use ostler_core::pins::transport_of;
 use ostler_core::spec::ServerSpec;
+use ostler_store::private;
 use ostler_wire::Era;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
-
-use crate::private;
 
 /// A record is some hundred bytes; a larger file is none.
 const MAX_FILE: u64 = 4 << 10;
@@ -85,8 +84,12 @@ impl LastStart {
         let took_ms = u64::try_from(record.took.as_millis()).unwrap_or(u64::MAX);
         let kept = Kept { transport: self.transport.clone(), is_modern: record.era == Era::Modern, took_ms };
         tokio::task::spawn_blocking(move || {
-            let written = serde_json::to_vec(&kept).map_err(Into::into);
-            if let Err(error) = written.and_then(|text| private::replace(&path, &text)) {
+            let text = serde_json::to_vec(&kept).map_err(Into::into);
+            let keep = |text: Vec<u8>| {
+                private::make_folder_of(&path)?;
+                private::replace(&path, &text)
+            };
+            if let Err(error) = text.and_then(keep) {
                 tracing::warn!(path = %path.display(), %error, "the record of a start could not be kept");
             }
         });

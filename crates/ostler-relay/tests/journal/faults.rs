@@ -19,7 +19,7 @@ async fn a_file_that_is_no_journal_is_put_aside_and_nothing_begins_for_a_while()
     std::fs::write(&file, "no database at all ".repeat(500)).unwrap();
     let journal = open(&file);
     let refused = try_claim(&journal, 1).await.unwrap_err().to_string();
-    assert!(refused.contains("spoilt"), "{refused}");
+    assert!(refused.contains("corrupt"), "{refused}");
     let names: Vec<String> = std::fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -61,6 +61,25 @@ async fn a_file_that_is_spoilt_meanwhile_is_replaced() {
         }
         call += 1;
     }
+}
+
+#[tokio::test]
+async fn a_file_that_is_taken_away_is_begun_anew_and_nothing_begins_for_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    claim(&journal, 1).await;
+    std::fs::rename(&file, folder.path().join("elsewhere.db")).unwrap();
+    let refused = try_claim(&journal, 1).await.unwrap_err().to_string();
+    assert!(refused.contains("moved away"), "{refused}");
+    let quiet = try_claim(&journal, 1).await.unwrap_err().to_string();
+    assert!(quiet.contains("begun anew"), "{quiet}");
+    let began = std::time::Instant::now();
+    while try_claim(&journal, 1).await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it never becomes ready");
+    }
+    drop(journal);
+    assert_eq!(claim(&open(&file), 1).await, UNSETTLED, "the claim is in the file of that name");
 }
 
 #[tokio::test]

@@ -4,13 +4,14 @@
 
 use hashbrown::HashMap;
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Statement, ToSql, TransactionBehavior, params};
+use rusqlite::{Connection, Statement, ToSql, Transaction, params};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::redact::{Veil, redact};
 use super::row::{About, Arguments, Class, Queued, micros};
-use super::store::{Store, StoreError};
 
 /// Rows that share what they have in common. Whoever deletes rows looks at so
 /// many to know what is still in use.
@@ -24,10 +25,10 @@ const PLACES: &str = "(?, ?, ?, ?, ?, ?)";
 
 /// What turns words into what may be written down.
 pub(super) struct Ink {
-    pub(super) fingerprints: Fingerprints,
+    fingerprints: Fingerprints,
     /// Whether the text of arguments is kept.
-    pub(super) is_full: bool,
-    pub(super) veil: Arc<Veil>,
+    is_full: bool,
+    veil: Arc<Veil>,
 }
 
 /// One row, but for what it has in common with others.
@@ -57,22 +58,24 @@ impl ToSql for Hash {
     }
 }
 
-impl Store {
-    /// Writes rows, all or none.
-    pub(super) fn write(&mut self, rows: &[Queued]) -> Result<(), StoreError> {
-        let writing = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut last = last_number(&writing)?;
+impl Ink {
+    /// With the key in a file, which is made if there is none.
+    pub(super) fn open(key: &Path, is_full: bool, veil: Arc<Veil>) -> io::Result<Self> {
+        Ok(Self { fingerprints: Fingerprints::open(key)?, is_full, veil })
+    }
+
+    /// Writes rows.
+    pub(super) fn write(&self, writing: &Transaction<'_>, rows: &[Queued]) -> rusqlite::Result<()> {
+        let mut last = last_number(writing)?;
         for batch in rows.chunks(BATCH) {
-            let entries = self.ink.entries(&writing, batch, &mut last)?;
+            let entries = self.entries(writing, batch, &mut last)?;
             for (class, entries) in Class::ALL.into_iter().zip(&entries) {
-                insert(&writing, class, entries)?;
+                insert(writing, class, entries)?;
             }
         }
-        Ok(writing.commit()?)
+        Ok(())
     }
-}
 
-impl Ink {
     /// What is to be written of the rows of a batch, by class, behind the last
     /// number. What they are about is written here.
     fn entries(

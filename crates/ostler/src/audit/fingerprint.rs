@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit, Mac};
+use ostler_store::private;
 use sha2::Sha256;
 
 use crate::spot;
@@ -77,10 +78,11 @@ fn read(file: &Path) -> io::Result<[u8; 32]> {
 /// Makes a key. Of several processes that do so at once one succeeds, and all
 /// of them use its key.
 fn make(file: &Path) -> io::Result<[u8; 32]> {
+    private::make_folder_of(file)?;
     let beside = file.with_extension(format!("key.{}", std::process::id()));
     let _ = fs::remove_file(&beside);
     let key = spot::random()?;
-    let mut open = spot::private().write(true).create_new(true).open(&beside)?;
+    let mut open = private::file().write(true).create_new(true).open(&beside)?;
     let linked = open.write_all(spot::hex(&key).as_bytes()).and_then(|()| fs::hard_link(&beside, file));
     let _ = fs::remove_file(&beside);
     match linked {

@@ -82,6 +82,15 @@ impl Flood {
         false
     }
 
+    /// Returns how many have no row yet.
+    pub(super) fn counted(&self) -> u64 {
+        self.windows
+            .values()
+            .chain(&self.rest)
+            .filter_map(|window| Some(window.counted.as_ref()?.count))
+            .sum()
+    }
+
     /// When there is something to take.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due

@@ -12,10 +12,12 @@
 //! taken already. So numbers grow, rows are found by their time without an index, and `late` says how much
 //! earlier than its number a row is: nothing, for nearly every row.
 
-use rusqlite::{Connection, TransactionBehavior};
+use std::time::Duration;
+
+use ostler_store::Layout;
+use rusqlite::{Connection, Transaction};
 
 use super::row::Class;
-use super::store::StoreError;
 
 /// What the file looks like; raised when that changes.
 const VERSION: i64 = 3;
@@ -29,16 +31,16 @@ const ONE_TABLE: i64 = 1;
 /// Rows that wait to be written together are not.
 pub(super) const LATE: i64 = 60_000_000;
 
-/// Deleted pages are given back in small steps, so the file must be made for it.
-const SETTINGS: &str = "
-    PRAGMA auto_vacuum = INCREMENTAL;
-    PRAGMA journal_mode = WAL;
-    PRAGMA synchronous = NORMAL;
-    PRAGMA wal_autocheckpoint = 1024;
-    PRAGMA journal_size_limit = 4194304;
-    PRAGMA cache_size = -1024;
-    PRAGMA temp_store = MEMORY;
-";
+/// How the file is used.
+pub(super) const LAYOUT: Layout = Layout {
+    version: VERSION,
+    prepare,
+    busy: Duration::from_secs(1),
+    cache: 1 << 10,
+    // Some for each class.
+    statements: 64,
+    tidies_at_end: true,
+};
 
 /// The tables of one class.
 fn tables_of(class: Class) -> String {
@@ -121,17 +123,8 @@ const SPLIT: &str = "
 ";
 
 /// Makes the file what it should look like, whatever it was.
-pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
-    connection.execute_batch(SETTINGS)?;
-    if version(connection)? == VERSION {
-        return Ok(());
-    }
-    let making = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have been faster.
-    let found = version(&making)?;
+fn prepare(making: &Transaction<'_>, found: i64) -> rusqlite::Result<()> {
     match found {
-        VERSION => return Ok(()),
-        later if later > VERSION => return Err(StoreError::Newer),
         ONE_CLASS => making.execute_batch("DROP VIEW events")?,
         ONE_TABLE => making.execute_batch("ALTER TABLE events RENAME TO moving")?,
         _ => {}
@@ -145,9 +138,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     if matches!(found, ONE_TABLE | ONE_CLASS) {
         making.execute_batch(SPLIT)?;
     }
-    making.execute_batch(&view())?;
-    making.pragma_update(None, "user_version", VERSION)?;
-    Ok(making.commit()?)
+    making.execute_batch(&view())
 }
 
 /// The classes whose rows are numbered by their time in tables of their own.

@@ -1,7 +1,7 @@
 //! The audit: who called what, and what came of it.
 //!
 //! ```text
-//! a call ends ──▶ Record ─┐                         ┌─ store.rs, layout.rs, batch.rs, retention.rs: SQLite
+//! a call ends ──▶ Record ─┐                         ┌─ layout.rs, batch.rs, retention.rs: tables and statements
 //! a server ends ▶ Happening┼─▶ row.rs ─▶ queue.rs ─▶ writer.rs, one thread
 //! an operator acts, somebody is refused ─┘           └─ fingerprint.rs, redact.rs: arguments
 //!
@@ -10,7 +10,7 @@
 //!
 //! Whoever brings a row copies some words and goes on. What takes time, the
 //! hash included, is done by the writer; what the writer can't keep up with is
-//! counted and not waited for.
+//! counted and not waited for. The file and the thread are those of `ostler-store`.
 
 mod batch;
 mod fingerprint;
@@ -23,22 +23,22 @@ mod redact;
 mod retention;
 mod row;
 mod sources;
-mod store;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::config::{self, AuditedArguments, WhenFull};
+use ostler_core::fault::Span;
 use ostler_host::upstream::BoxFuture;
+use ostler_store::Thread;
 
-use self::queue::Queue;
+use self::queue::{RowQueue, Rows};
 use self::redact::Veil;
 use self::row::{Kind, Row, Said};
-use self::store::Place;
-use self::writer::{Health, Writer};
+use self::writer::{Health, Place, Writer};
 use crate::output::tell;
 use crate::spot::Spot;
 
@@ -57,15 +57,23 @@ pub(crate) enum Stay {
 /// Takes rows, until it is closed.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    queue: Arc<Queue>,
+    queue: RowQueue,
+    thread: Thread<Rows>,
     health: Arc<Health>,
     /// Hides values that rows must not hold.
     veil: Arc<Veil>,
-    /// Hangs up when the writer has ended.
-    ended: Mutex<Option<mpsc::Receiver<()>>>,
     /// Whether what happens to servers in between is of interest.
     stay: Stay,
     when_full: WhenFull,
+}
+
+/// How writing goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Going {
+    /// Why nothing can be written now.
+    pub(crate) trouble: Option<String>,
+    /// Rows that were dropped so far.
+    pub(crate) lost: u64,
 }
 
 /// Something that an operator did.
@@ -99,19 +107,17 @@ impl Audit {
             veil: Arc::default(),
         };
         let veil = Arc::clone(&place.veil);
-        let (queue, health) = (Arc::<Queue>::default(), Arc::<Health>::default());
-        let writer = Writer::new(Arc::clone(&queue), Arc::clone(&health), place, *settings);
-        let (ending, ended) = mpsc::channel::<()>();
-        let run = move || {
-            writer.run();
-            drop(ending);
-        };
-        if let Err(error) = std::thread::Builder::new().name("audit".into()).spawn(run) {
-            tell(&format!("warning: the audit can't be written: no thread for it: {error}"));
-            return None;
+        let (queue, health) = (RowQueue::new(), Arc::<Health>::default());
+        let writer = Writer::new(queue.clone(), Arc::clone(&health), place, *settings);
+        match Thread::begin("audit", Arc::clone(&queue.rows), writer) {
+            Ok(thread) => {
+                Some(Arc::new(Self { queue, thread, health, veil, stay, when_full: settings.when_full }))
+            }
+            Err(error) => {
+                tell(&format!("warning: the audit can't be written: no thread for it: {error}"));
+                None
+            }
         }
-        let ended = Mutex::new(Some(ended));
-        Some(Arc::new(Self { queue, health, veil, ended, stay, when_full: settings.when_full }))
     }
 
     /// Notes something that an operator did.
@@ -123,21 +129,23 @@ impl Audit {
         self.push(Row::now(Kind::Admin, outcome, &said));
     }
 
-    /// How writing goes.
-    pub(crate) fn going(&self) -> writer::Going {
-        self.health.going()
+    /// Tells how writing goes.
+    pub(crate) fn going(&self) -> Going {
+        Going { trouble: self.health.trouble(), lost: self.queue.dropped() }
     }
 
     /// Takes no more rows, and waits until those it has are written, but not
-    /// longer than this.
+    /// longer than this. Tells how many are not.
     pub(crate) fn close(&self, within: Duration) {
-        self.queue.close();
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The writer hangs up; nothing is ever sent.
-        let is_late =
-            ended.is_some_and(|ended| ended.recv_timeout(within) == Err(mpsc::RecvTimeoutError::Timeout));
-        if is_late {
-            tell("warning: the last rows of the audit were not written in time");
+        let has_ended = self.thread.close(within);
+        self.queue.release();
+        let unwritten = self.queue.unwritten();
+        if unwritten > 0 {
+            let why = match has_ended {
+                true => String::new(),
+                false => format!(": the disk has not taken them within {}", Span(within)),
+            };
+            tell(&format!("warning: {unwritten} rows of the audit could not be written{why}"));
         }
     }
 

@@ -1,11 +1,13 @@
 //! Queue of rows on their way to the writer: bounded in rows and bytes, those in the writer's hands included.
 //!
-//! Without [`room`](Queue::room) nothing waits for the disk: a row without room is counted and dropped.
+//! Without [`room`](RowQueue::room) nothing waits for the disk: a row without room is counted and dropped.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
+use ostler_store::{Queue, Urgency, Waiting};
 use tokio::sync::Notify;
 
 use super::flood::Flood;
@@ -20,9 +22,9 @@ const MOST_ARGUMENTS: usize = MOST_BYTES / 2;
 /// Rows that callers can't take from operators and servers.
 const RESERVED: usize = MOST_ROWS / 8;
 /// How long rows are gathered before they are written together.
-pub(super) const GATHER: Duration = Duration::from_millis(200);
-/// Rows that are not gathered any longer.
-const ENOUGH: usize = 4_096;
+const GATHER: Duration = Duration::from_millis(200);
+/// Rows that are not gathered any longer, and that are written in one transaction.
+pub(super) const ENOUGH: usize = 4_096;
 /// Bytes of rows that are not gathered any longer: large arguments are hashed while there is room for others.
 const ENOUGH_BYTES: usize = MOST_BYTES / 8;
 /// Shared parts that are looked up. Rows beyond have one each.
@@ -34,41 +36,95 @@ const CROWDED_BYTES: usize = MOST_ARGUMENTS / 2;
 /// How long a call waits for room. After that the disk counts as stalled, and no call waits until rows are written again.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The rows on their way.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
-    /// Rung for the first row, when there are enough, when refusals begin to be counted, and at the end.
-    bell: Condvar,
-    /// Wakes calls that wait for room.
-    written: Notify,
+/// The queue, and what wakes calls that wait for room in it.
+#[derive(Debug, Clone)]
+pub(super) struct RowQueue {
+    pub(super) rows: Arc<Queue<Rows>>,
+    written: Arc<Notify>,
 }
 
+/// The rows on their way.
 #[derive(Debug, Default)]
-struct State {
-    rows: Vec<Queued>,
-    /// The shared parts of `rows`, at most [`SHARED`].
+pub(super) struct Rows {
+    rows: VecDeque<Queued>,
+    /// The shared parts of rows that were brought since some were last taken, at most [`SHARED`].
     abouts: HashSet<Arc<About>>,
-    /// Bytes of `rows`.
-    bytes: usize,
-    /// Rows and bytes that the writer has taken and not written. Together with
-    /// `rows` at most [`MOST_ROWS`] and [`MOST_BYTES`].
-    taken: (usize, usize),
+    /// Bytes of `rows` and of those that were taken, at most [`MOST_BYTES`].
+    held: usize,
+    taken: Taken,
+    /// Rows that were dropped, all of them after those that wait.
     lost: Lost,
+    /// Rows that were dropped so far.
+    dropped: u64,
     /// Refusals that are only counted.
     flood: Flood,
     /// A call has waited for [`PATIENCE`], and nothing was written since.
     is_stalled: bool,
-    is_closed: bool,
 }
 
-impl State {
-    fn is_enough(&self) -> bool {
-        self.rows.len() >= ENOUGH || self.bytes >= ENOUGH_BYTES
+/// What the writer has taken and not written.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Together with those that wait at most [`MOST_ROWS`].
+    rows: usize,
+    bytes: usize,
+    /// Rows that others stand for: dropped ones, and refusals that were only counted.
+    counted: u64,
+}
+
+/// Rows that are written together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// At most [`ENOUGH`].
+    pub(super) rows: VecDeque<Queued>,
+    /// Refusals that were only counted.
+    pub(super) counted: Vec<Row>,
+    pub(super) lost: Lost,
+}
+
+impl Waiting for Rows {
+    fn urgency(&self) -> Urgency {
+        if self.rows.len() >= ENOUGH || self.held - self.taken.bytes >= ENOUGH_BYTES {
+            Urgency::Now
+        } else if self.rows.is_empty() && self.lost.count == 0 {
+            Urgency::Idle
+        } else {
+            Urgency::Gather
+        }
     }
 
-    fn is_crowded(&self) -> bool {
-        self.rows.len() + self.taken.0 >= CROWDED || self.bytes + self.taken.1 >= CROWDED_BYTES
+    fn due(&self) -> Option<Instant> {
+        self.flood.due()
+    }
+}
+
+impl Rows {
+    fn push(&mut self, row: Row, is_closed: bool) {
+        let class = row.class();
+        if class == Class::Refusals && !is_closed && !self.flood.admit(&row, Instant::now()) {
+            return;
+        }
+        let most_rows = match class {
+            Class::Calls | Class::Refusals => MOST_ROWS - RESERVED,
+            Class::Servers | Class::Operators => MOST_ROWS,
+        };
+        let (mut row, mut weight) = self.share(row);
+        if self.held + weight > MOST_ARGUMENTS && matches!(row.arguments, Arguments::Kept(_)) {
+            weight -= row.weight();
+            row.arguments = Arguments::LeftOut;
+            weight += row.weight();
+        }
+        let is_full = self.rows.len() + self.taken.rows >= most_rows || self.held + weight > MOST_BYTES;
+        if is_full || is_closed {
+            if Arc::strong_count(&row.about) <= 2 {
+                // Its room is not counted, so nothing may share it.
+                self.abouts.remove(&row.about);
+            }
+            self.dropped += 1;
+            return self.lost.note(row.at);
+        }
+        self.held += weight;
+        self.rows.push_back(row);
     }
 
     /// Makes a row of the queue, and tells the bytes that it adds.
@@ -89,9 +145,44 @@ impl State {
         let weight = added + queued.weight();
         (queued, weight)
     }
+
+    fn take(&mut self, batch: &mut Batch, is_closed: bool) {
+        debug_assert!(batch.rows.is_empty());
+        // What is brought from now on shares nothing with what is taken.
+        self.abouts.clear();
+        if self.rows.len() <= ENOUGH {
+            std::mem::swap(&mut self.rows, &mut batch.rows);
+            self.taken.bytes = self.held;
+        } else {
+            batch.rows.extend(self.rows.drain(..ENOUGH));
+            self.taken.bytes = batch.rows.iter().map(Queued::weight).sum();
+        }
+        // What a stall has made grow is given back.
+        self.rows.shrink_to(self.rows.len().max(ENOUGH));
+        batch.counted = match is_closed {
+            true => self.flood.take_all(),
+            false => self.flood.take(Instant::now()),
+        };
+        if self.rows.is_empty() {
+            batch.lost = std::mem::take(&mut self.lost);
+        }
+        self.taken.rows = batch.rows.len();
+        self.taken.counted = batch.lost.count + batch.counted.iter().filter_map(|row| row.count).sum::<u64>();
+    }
+
+    /// Gives back the room of what was taken. True if the disk was stalled.
+    fn done(&mut self, bytes: usize) -> bool {
+        self.held -= bytes;
+        self.taken = Taken::default();
+        std::mem::take(&mut self.is_stalled)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.rows.len() + self.taken.rows >= CROWDED || self.held >= CROWDED_BYTES
+    }
 }
 
-/// Rows that were dropped, all of them after those that wait.
+/// Rows that were dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     pub(super) count: u64,
@@ -100,54 +191,14 @@ pub(super) struct Lost {
     pub(super) last: i64,
 }
 
-/// What the writer is to do now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
-    /// There are rows, or the time is over.
-    Work,
-    /// No row will come any more.
-    End,
-}
+impl RowQueue {
+    pub(super) fn new() -> Self {
+        Self { rows: Arc::new(Queue::new(GATHER)), written: Arc::default() }
+    }
 
-impl Queue {
-    /// Brings a row; true if it is the first for which there was no room.
-    pub(super) fn push(&self, row: Row) -> bool {
-        let class = row.class();
-        let mut state = self.state();
-        if class == Class::Refusals && !state.is_closed {
-            let due = state.flood.due();
-            if !state.flood.admit(&row, Instant::now()) {
-                if state.flood.due() != due {
-                    self.bell.notify_one();
-                }
-                return false;
-            }
-        }
-        let most_rows = match class {
-            Class::Calls | Class::Refusals => MOST_ROWS - RESERVED,
-            Class::Servers | Class::Operators => MOST_ROWS,
-        };
-        let (mut row, mut weight) = state.share(row);
-        let held = state.bytes + state.taken.1;
-        if held + weight > MOST_ARGUMENTS && matches!(row.arguments, Arguments::Kept(_)) {
-            weight -= row.weight();
-            row.arguments = Arguments::LeftOut;
-            weight += row.weight();
-        }
-        let is_full = state.rows.len() + state.taken.0 >= most_rows || held + weight > MOST_BYTES;
-        if is_full || state.is_closed {
-            state.lost.note(row.at);
-            return state.lost.count == 1;
-        }
-        let was_enough = state.is_enough();
-        state.bytes += weight;
-        state.rows.push(row);
-        let is_awaited = state.rows.len() == 1 || state.is_enough() != was_enough;
-        drop(state);
-        if is_awaited {
-            self.bell.notify_one();
-        }
-        false
+    /// Brings a row, or counts it where it has no room.
+    pub(super) fn push(&self, row: Row) {
+        self.rows.change(|rows, is_closed| rows.push(row, is_closed));
     }
 
     /// Waits until calls have room for their rows; returns at once while they have, and
@@ -166,96 +217,48 @@ impl Queue {
         };
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(()) => false,
-            Err(_) => !std::mem::replace(&mut self.state().is_stalled, true),
+            Err(_) => self.rows.change(|rows, _| !std::mem::replace(&mut rows.is_stalled, true)),
         }
     }
 
     /// Returns whether a call is to wait for room.
     pub(super) fn is_worth_waiting(&self) -> bool {
-        let state = self.state();
-        state.is_crowded() && !state.is_stalled && !state.is_closed
+        self.rows.look(|rows, is_closed| rows.is_crowded() && !rows.is_stalled && !is_closed)
     }
 
-    /// Waits until there are rows and they have been gathered, or for so long.
-    pub(super) fn wait(&self, patience: Duration) -> Call {
-        let end = Instant::now() + patience;
-        let mut state = self.state();
-        while !state.is_closed && state.rows.is_empty() && state.lost.count == 0 {
-            let until = state.flood.due().map_or(end, |due| due.min(end));
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Call::Work;
-            }
-            state = self.bell.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        let gathered = end.min(Instant::now() + GATHER);
-        let state = self.wait_while(state, gathered, |state| !state.is_enough());
-        call_of(&state)
+    /// Takes some of what waits.
+    pub(super) fn take(&self, batch: &mut Batch) {
+        self.rows.change(|rows, is_closed| rows.take(batch, is_closed));
     }
 
-    /// Waits for so long, unless it is the end: what there is can't be written now.
-    pub(super) fn pause(&self, patience: Duration) -> Call {
-        call_of(&self.wait_while(self.state(), Instant::now() + patience, |_| true))
-    }
-
-    fn wait_while<'q>(
-        &'q self,
-        mut state: MutexGuard<'q, State>,
-        end: Instant,
-        is_early: impl Fn(&State) -> bool,
-    ) -> MutexGuard<'q, State> {
-        while !state.is_closed && is_early(&state) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.bell.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state
-    }
-
-    /// Takes what waits, in exchange for an empty list, and how many rows are missing after it.
-    pub(super) fn take(&self, rows: &mut Vec<Queued>) -> Lost {
-        debug_assert!(rows.is_empty());
-        let mut state = self.state();
-        std::mem::swap(&mut state.rows, rows);
-        state.abouts.clear();
-        state.taken = (rows.len(), std::mem::take(&mut state.bytes));
-        let counted = match state.is_closed {
-            true => state.flood.take_all(),
-            false => state.flood.take(Instant::now()),
-        };
-        rows.extend(counted.into_iter().map(Queued::from));
-        std::mem::take(&mut state.lost)
-    }
-
-    /// Gives back the room of the rows that were taken, and empties the list. True if the disk was stalled.
-    pub(super) fn done(&self, rows: &mut Vec<Queued>) -> bool {
-        rows.clear();
-        // What a stall has made grow is given back.
-        rows.shrink_to(ENOUGH);
-        let mut state = self.state();
-        state.taken = (0, 0);
-        let was_stalled = std::mem::take(&mut state.is_stalled);
-        drop(state);
+    /// Gives back the room of what was taken, and empties the batch. True if the disk was stalled.
+    pub(super) fn done(&self, batch: &mut Batch) -> bool {
+        // Counted and freed before callers are kept from the queue.
+        let bytes = batch.rows.drain(..).map(|row| row.freed()).sum();
+        batch.counted.clear();
+        batch.lost = Lost::default();
+        let was_stalled = self.rows.change(|rows, _| rows.done(bytes));
         self.written.notify_waiters();
         was_stalled
     }
 
-    /// No row is taken from now on.
-    pub(super) fn close(&self) {
-        self.state().is_closed = true;
-        self.bell.notify_one();
+    /// Lets go of calls that wait for room, when nothing will be written any more.
+    pub(super) fn release(&self) {
         self.written.notify_waiters();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns how many rows were dropped so far.
+    pub(super) fn dropped(&self) -> u64 {
+        self.rows.look(|rows, _| rows.dropped)
     }
-}
 
-fn call_of(state: &State) -> Call {
-    if state.is_closed { Call::End } else { Call::Work }
+    /// Returns how many rows are neither written nor dropped, and how many that were dropped have no row that says so.
+    pub(super) fn unwritten(&self) -> u64 {
+        self.rows.look(|rows, _| {
+            let waiting = (rows.rows.len() + rows.taken.rows) as u64;
+            waiting + rows.taken.counted + rows.lost.count + rows.flood.counted()
+        })
+    }
 }
 
 impl Lost {
@@ -290,87 +293,137 @@ mod tests {
         Row { arguments, ..Row::now(Kind::Call, "ok", &Said::default()) }
     }
 
+    /// Takes and gives back everything, and tells of each row its kind and whether it has its arguments, and how many
+    /// rows were lost.
+    fn drain(queue: &RowQueue) -> (Vec<(Kind, bool)>, u64) {
+        let (mut rows, mut lost, mut batch) = (Vec::new(), 0, Batch::default());
+        loop {
+            queue.take(&mut batch);
+            assert!(batch.rows.len() <= ENOUGH, "a transaction is bounded");
+            let seen = rows.len();
+            rows.extend(
+                batch.rows.iter().map(|row| (row.about.kind, matches!(row.arguments, Arguments::Kept(_)))),
+            );
+            lost += batch.lost.count;
+            queue.done(&mut batch);
+            if rows.len() == seen {
+                return (rows, lost);
+            }
+        }
+    }
+
     #[test]
     fn what_does_not_fit_is_counted_to_the_last() {
-        let queue = Queue::default();
+        let queue = RowQueue::new();
         const CALLS: usize = MOST_ROWS - RESERVED;
-        let firsts = (0..CALLS + 500).filter(|_| queue.push(row(1))).count();
-        let mut rows = Vec::new();
-        let lost = queue.take(&mut rows);
-        assert_eq!((rows.len(), lost.count, firsts), (CALLS, 500, 1));
-        assert_eq!(lost.row().unwrap().count, Some(500));
+        (0..CALLS + 500).for_each(|_| queue.push(row(1)));
+        assert_eq!(queue.unwritten(), CALLS as u64 + 500);
+        let mut batch = Batch::default();
+        queue.take(&mut batch);
+        assert_eq!(
+            (batch.rows.len(), batch.lost.count),
+            (ENOUGH, 0),
+            "what is lost comes after all that waits"
+        );
         queue.push(row(1));
-        let mut more = Vec::new();
-        assert_eq!(queue.take(&mut more).count, 1, "what is being written still takes room");
-        queue.done(&mut rows);
+        assert_eq!(queue.dropped(), 501, "what is being written still takes room");
+        queue.done(&mut batch);
         queue.push(row(1));
-        assert_eq!((queue.take(&mut rows).count, rows.len()), (0, 1));
+        let (rows, lost) = drain(&queue);
+        assert_eq!((rows.len(), lost), (CALLS - ENOUGH + 1, 501));
+        assert_eq!((queue.dropped(), queue.unwritten()), (501, 0));
     }
 
     #[test]
     fn calls_leave_room_for_what_operators_do() {
-        let queue = Queue::default();
+        let queue = RowQueue::new();
         for _ in 0..MOST_ROWS {
             queue.push(row(1));
         }
         for _ in 0..RESERVED {
             queue.push(Row::now(Kind::Admin, "ok", &Said { action: "token-revoked", ..Said::default() }));
         }
-        let mut rows = Vec::new();
-        assert_eq!(queue.take(&mut rows).count, RESERVED as u64, "calls alone are lost");
-        assert_eq!(rows.iter().filter(|row| row.about.kind == Kind::Admin).count(), RESERVED);
+        let (rows, lost) = drain(&queue);
+        assert_eq!(lost, RESERVED as u64, "calls alone are lost");
+        assert_eq!(rows.iter().filter(|(kind, _)| *kind == Kind::Admin).count(), RESERVED);
     }
 
     #[test]
     fn large_arguments_are_left_out_before_a_row_is() {
-        let queue = Queue::default();
+        let queue = RowQueue::new();
         for _ in 0..40 {
             queue.push(row(1 << 20));
         }
-        let mut rows = Vec::new();
-        assert_eq!((queue.take(&mut rows).count, rows.len()), (0, 40));
-        let kept = rows.iter().filter(|row| matches!(row.arguments, Arguments::Kept(_))).count();
+        let (rows, lost) = drain(&queue);
+        assert_eq!((rows.len(), lost), (40, 0));
+        let kept = rows.iter().filter(|(_, has_arguments)| *has_arguments).count();
         assert_eq!(kept, 3);
+    }
+
+    #[test]
+    fn memory_is_counted_exactly_whoever_shares_it() {
+        let queue = RowQueue::new();
+        let held = || queue.rows.look(|rows, _| rows.held);
+        for round in 0..3 {
+            for n in 0..MOST_ROWS + 100 {
+                let subject = (n % (SHARED * 2)).to_string();
+                let said = Said { subject: &subject, ..Said::default() };
+                queue.push(Row::now(Kind::Call, "ok", &said));
+            }
+            assert!(held() <= MOST_BYTES, "{round}");
+            let mut batch = Batch::default();
+            queue.take(&mut batch);
+            queue.push(row(100));
+            queue.done(&mut batch);
+            queue.push(row(100));
+            drain(&queue);
+            assert_eq!(held(), 0, "{round}");
+        }
+    }
+
+    /// Until calls wait.
+    fn crowd(queue: &RowQueue) {
+        (0..CROWDED).for_each(|_| queue.push(row(1)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_room_until_rows_are_written() {
-        let queue = Queue::default();
+        let queue = RowQueue::new();
         assert!(!queue.room().await);
-        for _ in 0..CROWDED {
-            queue.push(row(1));
-        }
-        let mut rows = Vec::new();
-        queue.take(&mut rows);
+        crowd(&queue);
+        let mut batch = Batch::default();
+        queue.take(&mut batch);
         let (is_stalled, ()) = tokio::join!(queue.room(), async {
             tokio::task::yield_now().await;
-            queue.done(&mut rows);
+            queue.done(&mut batch);
         });
         assert!(!is_stalled);
     }
 
     #[tokio::test(start_paused = true)]
     async fn on_a_disk_that_never_answers_one_call_waits_and_the_next_ones_do_not() {
-        let queue = Queue::default();
-        for _ in 0..CROWDED {
-            queue.push(row(1));
-        }
+        let queue = RowQueue::new();
+        crowd(&queue);
         let began = tokio::time::Instant::now();
         assert!(queue.room().await, "told once");
         assert_eq!(began.elapsed(), PATIENCE);
         assert!(!queue.room().await);
         assert_eq!(began.elapsed(), PATIENCE);
-        let mut rows = Vec::new();
-        queue.take(&mut rows);
-        assert!(queue.done(&mut rows));
+        let mut batch = Batch::default();
+        queue.take(&mut batch);
+        assert!(queue.done(&mut batch));
         assert!(!queue.is_worth_waiting());
     }
 
-    #[test]
-    fn a_closed_queue_is_at_its_end_at_once() {
-        let queue = Queue::default();
-        queue.close();
-        assert_eq!(queue.wait(Duration::from_secs(600)), Call::End);
-        assert_eq!(queue.pause(Duration::from_secs(600)), Call::End);
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_wait_go_on_when_nothing_will_be_written_any_more() {
+        let queue = RowQueue::new();
+        crowd(&queue);
+        let (is_stalled, ()) = tokio::join!(queue.room(), async {
+            tokio::task::yield_now().await;
+            queue.rows.close();
+            queue.release();
+        });
+        assert!(!is_stalled);
     }
 }

@@ -3,19 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-use rusqlite::{TransactionBehavior, params};
+use ostler_store::{Database, StoreError};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::batch::BATCH;
 use super::layout::LATE;
 use super::query::moment;
 use super::row::{Class, Kind, Row, Said};
-use super::store::{Store, StoreError};
 use crate::clock;
 
 /// Rows that are deleted at a time.
 const STEP: i64 = 1_000;
 /// Pages that are given back at a time: more than a step frees.
-const PAGES: i64 = 512;
+const PAGES: u32 = 512;
 
 /// Rows between the first and the last that are deleted in a step, beyond which
 /// what they alone were about stays until all of them have gone.
@@ -83,40 +83,51 @@ fn delete_between((entries, abouts): (&str, &str)) -> String {
     )
 }
 
-impl Store {
+/// Makes room in the file.
+#[derive(Debug, Default)]
+pub(super) struct Retention {
+    /// The bytes of each class, and when they were measured.
+    sizes: Option<(Instant, [u64; Class::ALL.len()])>,
+}
+
+impl Retention {
     /// Deletes rows older than `oldest`, and the oldest ones of a class while
     /// the file is larger than `max_size`.
-    pub(super) fn trim(&mut self, oldest: i64, max_size: u64) -> Result<Trimmed, StoreError> {
+    pub(super) fn trim(
+        &mut self,
+        database: &mut Database,
+        oldest: i64,
+        max_size: u64,
+    ) -> Result<Trimmed, StoreError> {
+        let Some(connection) = database.connection() else { return Ok(Trimmed::default()) };
         let mut has_deleted = false;
         for class in Class::ALL {
-            let aged = self.delete_before(class, oldest)?.is_some() | (self.delete_late(class, oldest)? > 0);
+            let aged = delete_before(connection, class, oldest)?.is_some()
+                | (delete_late(connection, class, oldest)? > 0);
             if aged {
-                self.delete_unused(class)?;
+                delete_unused(connection, class)?;
             }
             has_deleted |= aged;
         }
         let mut for_size = None;
-        if !has_deleted && self.used()? > max_size {
-            let class = self.largest(max_size)?;
-            for_size = self.delete_before(class, i64::MAX)?;
-            self.delete_unused(class)?;
+        if !has_deleted && used(connection)? > max_size {
+            let class = self.largest(connection, max_size)?;
+            for_size = delete_before(connection, class, i64::MAX)?;
+            delete_unused(connection, class)?;
         }
-        let free = self.pragma("freelist_count")?;
+        let free = pragma(connection, "freelist_count")?;
         if free > 0 {
-            // Each step of the statement gives one page back.
-            let mut vacuum = self.connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
-            let mut pages = vacuum.query([])?;
-            while pages.next()?.is_some() {}
+            database.give_back(PAGES)?;
         }
-        Ok(Trimmed { has_more: has_deleted || for_size.is_some() || free > PAGES, for_size })
+        Ok(Trimmed { has_more: has_deleted || for_size.is_some() || free > i64::from(PAGES), for_size })
     }
 
     /// The class that is to make room: one with more than its share, else calls,
     /// and where these are few the largest of the others.
-    fn largest(&mut self, max_size: u64) -> Result<Class, StoreError> {
+    fn largest(&mut self, connection: &Connection, max_size: u64) -> Result<Class, StoreError> {
         let sizes = match self.sizes.filter(|(at, _)| at.elapsed() < MEASURED) {
             Some((_, sizes)) => sizes,
-            None => self.measure()?,
+            None => self.measure(connection)?,
         };
         let others = Class::ALL.into_iter().zip(sizes).filter(|(class, _)| *class != Class::Calls);
         let largest = others.max_by_key(|(_, size)| *size);
@@ -129,92 +140,92 @@ impl Store {
     }
 
     /// Measures the bytes of each class.
-    fn measure(&mut self) -> Result<[u64; Class::ALL.len()], StoreError> {
+    fn measure(&mut self, connection: &Connection) -> Result<[u64; Class::ALL.len()], StoreError> {
         const SIZE: &str = "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE aggregate = TRUE AND name = ?";
         let mut sizes = [0; Class::ALL.len()];
         for class in Class::ALL.into_iter().filter(|class| *class != Class::Calls) {
             let (entries, abouts) = class.tables();
             for table in [entries, abouts] {
-                let size: i64 = self.connection.prepare_cached(SIZE)?.query_row([table], |row| row.get(0))?;
+                let size: i64 = connection.prepare_cached(SIZE)?.query_row([table], |row| row.get(0))?;
                 sizes[class as usize] += size.unsigned_abs();
             }
         }
         self.sizes = Some((Instant::now(), sizes));
         Ok(sizes)
     }
+}
 
-    /// Deletes the first rows of a class before a number; those of any time before are among them.
-    fn delete_before(&self, class: Class, number: i64) -> rusqlite::Result<Option<Deleted>> {
-        let (entries, _) = class.tables();
-        let delete = format!(
-            "DELETE FROM {entries} WHERE id < min(?1, coalesce(
-            (SELECT id FROM {entries} ORDER BY id LIMIT 1 OFFSET ?2), 9223372036854775807)) RETURNING id - late"
-        );
-        let mut delete = self.connection.prepare_cached(&delete)?;
-        let times = delete.query_map(params![number, STEP], |row| row.get::<_, i64>(0))?;
-        let mut deleted: Option<Deleted> = None;
-        for at in times {
-            let at = at?;
-            let all = deleted.get_or_insert(Deleted { class, count: 0, first: at, last: at });
-            *all = Deleted { class, count: all.count + 1, first: all.first.min(at), last: all.last.max(at) };
+/// Deletes the first rows of a class before a number; those of any time before are among them.
+fn delete_before(connection: &Connection, class: Class, number: i64) -> rusqlite::Result<Option<Deleted>> {
+    let (entries, _) = class.tables();
+    let delete = format!(
+        "DELETE FROM {entries} WHERE id < min(?1, coalesce(
+        (SELECT id FROM {entries} ORDER BY id LIMIT 1 OFFSET ?2), 9223372036854775807)) RETURNING id - late"
+    );
+    let mut delete = connection.prepare_cached(&delete)?;
+    let times = delete.query_map(params![number, STEP], |row| row.get::<_, i64>(0))?;
+    let mut deleted: Option<Deleted> = None;
+    for at in times {
+        let at = at?;
+        let all = deleted.get_or_insert(Deleted { class, count: 0, first: at, last: at });
+        *all = Deleted { class, count: all.count + 1, first: all.first.min(at), last: all.last.max(at) };
+    }
+    Ok(deleted)
+}
+
+/// Deletes rows of before a time that are numbered as much later ones, and
+/// what they alone were about: rows with lower numbers may stay for long, and
+/// would keep that. Those that are latest are oldest, and most likely side by side.
+fn delete_late(connection: &mut Connection, class: Class, oldest: i64) -> rusqlite::Result<usize> {
+    let (entries, _) = class.tables();
+    let delete = format!(
+        "DELETE FROM {entries} WHERE id IN
+            (SELECT id FROM {entries} WHERE late > {LATE} AND id - late < ?1 ORDER BY late DESC LIMIT ?2)
+        RETURNING id, about"
+    );
+    let deleting = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let gone: Vec<(i64, i64)> = deleting
+        .prepare_cached(&delete)?
+        .query_map(params![oldest, STEP], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let (ids, abouts) = (gone.iter().map(|row| row.0), gone.iter().map(|row| row.1));
+    let ids = ids.clone().min().zip(ids.max());
+    let abouts = abouts.clone().min().zip(abouts.max());
+    if let (Some(ids), Some(abouts)) = (ids, abouts) {
+        let bounds = params![abouts.0, abouts.1, ids.0, ids.1, BATCH as i64];
+        let is_far: bool = deleting
+            .prepare_cached(&is_far(entries))?
+            .query_row(params![ids.0, ids.1, APART], |row| row.get(0))?;
+        if !is_far {
+            deleting.prepare_cached(&delete_between(class.tables()))?.execute(bounds)?;
         }
-        Ok(deleted)
     }
+    deleting.commit()?;
+    Ok(gone.len())
+}
 
-    /// Deletes rows of before a time that are numbered as much later ones, and
-    /// what they alone were about: rows with lower numbers may stay for long, and
-    /// would keep that. Those that are latest are oldest, and most likely side by side.
-    fn delete_late(&mut self, class: Class, oldest: i64) -> rusqlite::Result<usize> {
-        let (entries, _) = class.tables();
-        let delete = format!(
-            "DELETE FROM {entries} WHERE id IN
-                (SELECT id FROM {entries} WHERE late > {LATE} AND id - late < ?1 ORDER BY late DESC LIMIT ?2)
-            RETURNING id, about"
-        );
-        let deleting = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let gone: Vec<(i64, i64)> = deleting
-            .prepare_cached(&delete)?
-            .query_map(params![oldest, STEP], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect::<rusqlite::Result<_>>()?;
-        let (ids, abouts) = (gone.iter().map(|row| row.0), gone.iter().map(|row| row.1));
-        let ids = ids.clone().min().zip(ids.max());
-        let abouts = abouts.clone().min().zip(abouts.max());
-        if let (Some(ids), Some(abouts)) = (ids, abouts) {
-            let bounds = params![abouts.0, abouts.1, ids.0, ids.1, BATCH as i64];
-            let is_far: bool = deleting
-                .prepare_cached(&is_far(entries))?
-                .query_row(params![ids.0, ids.1, APART], |row| row.get(0))?;
-            if !is_far {
-                deleting.prepare_cached(&delete_between(class.tables()))?.execute(bounds)?;
-            }
-        }
-        deleting.commit()?;
-        Ok(gone.len())
-    }
+/// Deletes what no row of a class is about any more. Later batches use later
+/// numbers, so no row beyond a batch's length uses one before those.
+fn delete_unused(connection: &Connection, class: Class) -> rusqlite::Result<usize> {
+    let (entries, abouts) = class.tables();
+    let delete = format!(
+        "DELETE FROM {abouts} WHERE id < coalesce(
+        (SELECT min(about) FROM (SELECT about FROM {entries} ORDER BY id LIMIT ?1)), 9223372036854775807)"
+    );
+    connection.prepare_cached(&delete)?.execute([BATCH as i64])
+}
 
-    /// Deletes what no row of a class is about any more. Later batches use later
-    /// numbers, so no row beyond a batch's length uses one before those.
-    fn delete_unused(&self, class: Class) -> rusqlite::Result<usize> {
-        let (entries, abouts) = class.tables();
-        let delete = format!(
-            "DELETE FROM {abouts} WHERE id < coalesce(
-            (SELECT min(about) FROM (SELECT about FROM {entries} ORDER BY id LIMIT ?1)), 9223372036854775807)"
-        );
-        self.connection.prepare_cached(&delete)?.execute([BATCH as i64])
-    }
+/// Writes the log into the file, as far as readers let it.
+pub(super) fn checkpoint(connection: &Connection) {
+    let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+}
 
-    /// Writes the log into the file, as far as readers let it.
-    pub(super) fn checkpoint(&self) {
-        let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-    }
+/// Bytes of the file that are in use.
+pub(super) fn used(connection: &Connection) -> Result<u64, StoreError> {
+    let pages = pragma(connection, "page_count")? - pragma(connection, "freelist_count")?;
+    Ok(pages.unsigned_abs() * pragma(connection, "page_size")?.unsigned_abs())
+}
 
-    /// Bytes of the file that are in use.
-    pub(super) fn used(&self) -> Result<u64, StoreError> {
-        let pages = self.pragma("page_count")? - self.pragma("freelist_count")?;
-        Ok(pages.unsigned_abs() * self.pragma("page_size")?.unsigned_abs())
-    }
-
-    fn pragma(&self, name: &str) -> Result<i64, StoreError> {
-        Ok(self.connection.pragma_query_value(None, name, |row| row.get(0))?)
-    }
+fn pragma(connection: &Connection, name: &str) -> Result<i64, StoreError> {
+    Ok(connection.pragma_query_value(None, name, |row| row.get(0))?)
 }

@@ -208,6 +208,11 @@ impl Queued {
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.arguments.len()
     }
+
+    /// Drops the row, and returns the bytes of memory that this gives back: those of its [`About`] with the last row.
+    pub(super) fn freed(self) -> usize {
+        self.weight() + Arc::into_inner(self.about).map_or(0, |about| about.weight())
+    }
 }
 
 impl From<Row> for Queued {

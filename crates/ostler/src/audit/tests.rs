@@ -132,11 +132,124 @@ fn rows_that_a_held_file_takes_at_the_end_are_counted_to_the_last() {
         audit.push(call("behind it"));
     }
     audit.close(PATIENCE);
-    assert_eq!(audit.going().lost, 11);
+    assert_eq!(audit.queue.unwritten(), 11);
 }
 
 #[test]
-fn a_spoilt_file_is_put_aside_and_another_begun() {
+fn refusals_that_are_only_counted_and_dropped_rows_are_among_those_that_could_not_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    // A folder in its place: the file can never be opened.
+    std::fs::create_dir_all(Spot::within(folder.path()).audit_file()).unwrap();
+    let audit = begin(folder.path());
+    audit.push(call("in hand"));
+    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    for _ in 0..500 {
+        audit.push(refused("token:bob"));
+    }
+    (0..70_000).for_each(|_| audit.push(call("too many")));
+    let dropped = audit.going().lost;
+    assert!(dropped > 0, "dropped rows are counted while nothing can be written");
+    audit.close(PATIENCE);
+    assert_eq!(audit.queue.unwritten(), 70_501);
+    assert_eq!(audit.going().lost, dropped);
+}
+
+fn waiting() -> config::Audit {
+    config::Audit { when_full: WhenFull::Wait, ..config::Audit::default() }
+}
+
+/// Brings rows as calls do: waits for room, and then brings its row.
+async fn bring(audit: &Arc<Audit>, subject: &str) {
+    if let Some(room) = audit.room() {
+        room.await;
+    }
+    audit.push(call(subject));
+}
+
+#[tokio::test]
+async fn no_row_is_lost_on_a_slow_disk_for_which_calls_wait() {
+    const CALLERS: usize = 64;
+    const EACH: usize = 1_500;
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Audit::begin(&Spot::within(folder.path()), &waiting(), Stay::Long).unwrap();
+    let file = Spot::within(folder.path()).audit_file();
+    audit.push(call("first"));
+    until("the first row is written", || file.exists() && counted(folder.path()) == (1, 0));
+    // Held again and again until calls wait.
+    let (slow, is_over) = (Arc::clone(&audit), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let is_done = Arc::clone(&is_over);
+    let disk = std::thread::spawn(move || {
+        let other = Connection::open(file).unwrap();
+        other.busy_timeout(PATIENCE).unwrap();
+        let (mut held, mut is_over) = (0, false);
+        while !is_over {
+            other.execute_batch("BEGIN IMMEDIATE").unwrap();
+            until("calls wait, or all have been made", || {
+                is_over = is_done.load(std::sync::atomic::Ordering::Acquire);
+                is_over || slow.queue.is_worth_waiting()
+            });
+            held += usize::from(!is_over);
+            other.execute_batch("ROLLBACK").unwrap();
+            until("there is room again", || !slow.queue.is_worth_waiting());
+        }
+        held
+    });
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let audit = Arc::clone(&audit);
+            tokio::spawn(async move {
+                for _ in 0..EACH {
+                    bring(&audit, "echo").await;
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    is_over.store(true, std::sync::atomic::Ordering::Release);
+    assert!(disk.join().unwrap() > 0, "no call has ever waited");
+    audit.close(PATIENCE);
+    assert_eq!((counted(folder.path()), audit.going().lost), ((CALLERS * EACH + 1, 0), 0));
+}
+
+/// A key whose file answers when it is written to: a disk that is stuck.
+fn stuck_key(folder: &Path) -> std::path::PathBuf {
+    let key = Spot::within(folder).audit_key_file();
+    std::fs::create_dir_all(key.parent().unwrap()).unwrap();
+    nix::unistd::mkfifo(&key, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    key
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_disk_holds_up_calls_for_a_while_or_not_at_all_and_the_end_not_for_ever() {
+    const CALLS: usize = 40_000;
+    for settings in [config::Audit::default(), waiting()] {
+        let folder = tempfile::tempdir().unwrap();
+        let key = stuck_key(folder.path());
+        let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+        let began = tokio::time::Instant::now();
+        for _ in 0..CALLS {
+            match settings.when_full {
+                WhenFull::Gap => audit.push(call("echo")),
+                WhenFull::Wait => bring(&audit, "echo").await,
+            }
+        }
+        let waited = if settings.when_full == WhenFull::Wait { queue::PATIENCE } else { Duration::ZERO };
+        assert_eq!(began.elapsed(), waited, "one call has waited, and none after it");
+        assert_eq!(audit.going().trouble.is_some(), waited > Duration::ZERO, "a stall is told");
+        audit.close(Duration::from_millis(1));
+        assert_eq!(audit.queue.unwritten(), CALLS as u64);
+        // It answers after all.
+        std::fs::write(key, "0".repeat(64)).unwrap();
+        audit.close(PATIENCE);
+        assert_eq!((counted(folder.path()), audit.queue.unwritten()), ((CALLS, 0), 0));
+    }
+}
+
+#[test]
+fn a_corrupt_file_is_put_aside_and_another_begun() {
     let folder = tempfile::tempdir().unwrap();
     let file = Spot::within(folder.path()).audit_file();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();

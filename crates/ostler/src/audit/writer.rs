@@ -1,47 +1,39 @@
 //! The thread that writes. Whatever the disk does, it tries again; while it
 //! can't write, rows wait, and beyond the queue they are counted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ostler_core::config;
 use ostler_core::fault::Span;
+use ostler_store::{Database, Failed, Layout, Next, Queue, Serve, StoreError, Written};
 
-use super::queue::{Call, Lost, Queue};
-use super::retention::Deleted;
+use super::batch::Ink;
+use super::layout::LAYOUT;
+use super::queue::{Batch, Lost, RowQueue, Rows};
+use super::redact::Veil;
+use super::retention::{self, Deleted, Retention};
 use super::row::{self, Kind, Queued, Row, Said};
-use super::store::{Place, Store, StoreError, put_aside};
 use crate::output::tell;
 
 /// How long to wait before what failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// After this long the file is opened anew before every attempt.
-const STUCK: Duration = Duration::from_secs(10);
 /// How often rows that are too old are looked for while nothing happens.
 const TRIM_EVERY: Duration = Duration::from_secs(60);
 /// How long to wait between two steps of making room.
 const TRIM_PAUSE: Duration = Duration::from_millis(20);
 /// Steps of making room at the end, for which somebody waits.
 const LAST_TRIMS: usize = 32;
-/// A file that is spoilt is put aside at most this often: on a disk that spoils
-/// everything, putting aside would fill it.
-const ASIDE_EVERY: Duration = Duration::from_secs(3600);
+/// Transactions in a row, before it is looked whether there is room to make. At the end there may be more.
+const IN_A_ROW: usize = 16;
 
-/// How writing goes, for whoever asks.
+/// What can't be written now, and why, for whoever asks.
 #[derive(Debug, Default)]
-pub(crate) struct Health(Mutex<Going>);
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Going {
-    /// Why nothing can be written now.
-    pub(crate) trouble: Option<String>,
-    /// Rows that were dropped so far.
-    pub(crate) lost: u64,
-}
+pub(super) struct Health(Mutex<Option<String>>);
 
 impl Health {
-    pub(crate) fn going(&self) -> Going {
+    pub(super) fn trouble(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -52,29 +44,44 @@ impl Health {
             "warning: the audit is stalled: {words}\n  \
              hint: calls don't wait for it until rows are written again; what is dropped is counted"
         ));
-        self.change(|going| _ = going.trouble.get_or_insert(words));
+        _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(words);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Going)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    fn set(&self, trouble: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
+}
+
+/// What a writer is made with.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) file: PathBuf,
+    /// The key of its hashes.
+    pub(super) key: PathBuf,
+    /// Whether the text of arguments is kept.
+    pub(super) is_full: bool,
+    /// Whether the process ends soon: it leaves tidying the file to others.
+    pub(super) is_passing: bool,
+    /// Hides values that rows must not hold.
+    pub(super) veil: Arc<Veil>,
 }
 
 /// What the thread works with.
 pub(super) struct Writer {
-    pub(super) queue: Arc<Queue>,
-    pub(super) health: Arc<Health>,
-    pub(super) place: Place,
-    pub(super) settings: config::Audit,
-    store: Option<Store>,
+    queue: RowQueue,
+    health: Arc<Health>,
+    place: Place,
+    settings: config::Audit,
+    database: Database,
+    /// Opened with the file.
+    ink: Option<Ink>,
     /// Rows that were taken and are not written yet.
-    rows: Vec<Queued>,
-    /// Since when nothing can be written.
-    failing: Option<Instant>,
+    batch: Batch,
+    /// Rows of the writer's own, which are written after these.
+    own: Vec<Queued>,
+    retention: Retention,
     /// Rows were dropped when the queue was last looked at.
     is_losing: bool,
-    /// When a spoilt file was last put aside.
-    aside: Option<Instant>,
     trimmed: Option<Instant>,
     /// Rows that were deleted because the file is too large, and have no row yet; one for each class.
     deleted: Vec<Deleted>,
@@ -82,116 +89,122 @@ pub(super) struct Writer {
     noted: Option<Instant>,
 }
 
+impl Serve for Writer {
+    type Waiting = Rows;
+
+    fn serve(&mut self, _queue: &Queue<Rows>, is_last: bool) -> Next {
+        let is_done = self.write_all(is_last);
+        if is_last {
+            self.finish(is_done);
+        }
+        if !is_done {
+            return Next::Pause(AGAIN);
+        }
+        let patience = self.trim();
+        if self.noted.is_none_or(|at| at.elapsed() >= TRIM_EVERY) {
+            self.note_deleted();
+        }
+        Next::Wait(patience)
+    }
+}
+
 impl Writer {
-    pub(super) fn new(queue: Arc<Queue>, health: Arc<Health>, place: Place, settings: config::Audit) -> Self {
+    pub(super) fn new(queue: RowQueue, health: Arc<Health>, place: Place, settings: config::Audit) -> Self {
+        let layout = Layout { tidies_at_end: !place.is_passing, ..LAYOUT };
         Self {
             queue,
             health,
+            database: Database::new(place.file.clone(), layout),
             place,
             settings,
-            store: None,
-            rows: Vec::new(),
-            failing: None,
+            ink: None,
+            batch: Batch::default(),
+            own: Vec::new(),
+            retention: Retention::default(),
             is_losing: false,
-            aside: None,
             trimmed: None,
             deleted: Vec::new(),
             noted: None,
         }
     }
 
-    /// Writes until the queue is closed and what was in it is written, or can't be.
-    pub(super) fn run(mut self) {
-        let mut patience = TRIM_EVERY;
-        loop {
-            let call = match self.rows.is_empty() {
-                true => self.queue.wait(patience),
-                false => self.queue.pause(AGAIN),
-            };
-            let is_done = self.write_all();
-            if call == Call::End {
-                return self.finish(is_done);
+    /// Writes what there is, in transactions of bounded size; false if something could not be written.
+    fn write_all(&mut self, is_last: bool) -> bool {
+        for _ in 0..if is_last { usize::MAX } else { IN_A_ROW } {
+            if self.batch.rows.is_empty() && self.own.is_empty() {
+                self.queue.take(&mut self.batch);
+                self.note_lost(self.batch.lost);
+                self.own.extend(self.batch.counted.drain(..).chain(self.batch.lost.row()).map(Queued::from));
             }
-            patience = if is_done { self.trim() } else { TRIM_EVERY };
-            if is_done && self.noted.is_none_or(|at| at.elapsed() >= TRIM_EVERY) {
-                self.note_deleted();
+            if self.batch.rows.is_empty() && self.own.is_empty() {
+                return true;
+            }
+            if !self.write() {
+                return false;
             }
         }
+        true
     }
 
-    /// Writes everything there is; false if something is left.
-    fn write_all(&mut self) -> bool {
-        if !self.rows.is_empty() && !self.write() {
-            return false;
-        }
-        let lost = self.queue.take(&mut self.rows);
-        self.note_lost(lost);
-        self.rows.extend(lost.row().map(Queued::from));
-        self.rows.is_empty() || self.write()
-    }
-
-    /// Writes what was taken. Of a file that turns out to be spoilt, what can
-    /// be saved is saved, and the rows go into a new one.
+    /// Writes what was taken. Where the file is not the one of before, it goes into a new one.
     fn write(&mut self) -> bool {
-        let written = match self.write_rows() {
-            Err(error) if error.is_spoilt() && self.begin_anew(&error) => self.write_rows(),
+        let written = match self.try_write() {
+            Err(failed) if failed.error.is_new_file() => {
+                self.note_new_file(&failed.error);
+                self.try_write()
+            }
             other => other,
         };
         match written {
-            Ok(()) => {
-                let was_stalled = self.queue.done(&mut self.rows);
-                self.recovered(was_stalled);
+            Ok(Written { outage, .. }) => {
+                self.own.clear();
+                let was_stalled = self.queue.done(&mut self.batch);
+                self.recovered(outage, was_stalled);
                 true
             }
-            Err(error) => {
-                let is_stuck = self.failing.is_some_and(|since| since.elapsed() >= STUCK);
-                if is_stuck || !error.may_pass() {
-                    self.store = None;
-                }
-                self.failed(&error);
+            Err(failed) => {
+                self.failed(&failed);
                 false
             }
         }
     }
 
-    fn write_rows(&mut self) -> Result<(), StoreError> {
-        let place = &self.place;
-        drop(self.store.take_if(|store| !store.is_in_place(place)));
-        let store = match &mut self.store {
-            Some(store) => store,
-            none => none.insert(Store::open(place)?),
-        };
-        store.write(&self.rows)
+    fn try_write(&mut self) -> Result<Written<()>, Failed> {
+        let Self { database, ink, batch, own, place, .. } = self;
+        database.write(|writing| {
+            let ink = match ink {
+                Some(ink) => ink,
+                none => none.insert(Ink::open(&place.key, place.is_full, Arc::clone(&place.veil))?),
+            };
+            ink.write(writing, batch.rows.make_contiguous())?;
+            Ok(ink.write(writing, own)?)
+        })
     }
 
-    /// Puts a spoilt file aside; the next attempt makes a new one, in which a
-    /// row says where the old one is.
-    fn begin_anew(&mut self, error: &StoreError) -> bool {
-        if self.aside.is_some_and(|at| at.elapsed() < ASIDE_EVERY) {
-            return false;
-        }
-        self.store = None;
-        self.aside = Some(Instant::now());
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let Ok(aside) = put_aside(&self.place.file, at) else { return false };
+    /// Notes that rows go into a new file from now on; where the old one is says a row in it.
+    fn note_new_file(&mut self, error: &StoreError) {
+        // The key may be gone with the file.
+        self.ink = None;
+        let StoreError::PutAside { why, kept } = error else { return };
         tell(&format!(
-            "warning: the audit is spoilt ({error}), so a new one is begun\n  \
+            "warning: the audit is corrupt ({why}), so a new one is begun\n  \
              hint: the old one is kept as {}",
-            aside.display()
+            kept.display()
         ));
-        let detail = format!("{error}; what was written before is kept as {}", aside.display());
-        let said = Said { action: "corrupt", detail: &detail, ..Said::default() };
-        self.rows.insert(0, Row::now(Kind::Gap, "lost", &said).into());
-        true
+        let said = Said { action: "corrupt", detail: &error.to_string(), ..Said::default() };
+        self.own.push(Row::now(Kind::Gap, "lost", &said).into());
     }
 
     /// Makes room; says when to go on with that.
     fn trim(&mut self) -> Duration {
         let is_due = self.trimmed.is_none_or(|at| at.elapsed() >= TRIM_EVERY) || self.is_large();
-        let Some(store) = self.store.as_mut().filter(|_| is_due) else { return TRIM_EVERY };
+        if !is_due || self.database.connection().is_none() {
+            return TRIM_EVERY;
+        }
         let oldest = row::now().saturating_sub(row::micros(self.settings.keep));
+        let trimmed = self.retention.trim(&mut self.database, oldest, self.settings.max_size as u64);
         // What can't be deleted now will be, later.
-        let Ok(trimmed) = store.trim(oldest, self.settings.max_size as u64) else { return AGAIN };
+        let Ok(trimmed) = trimmed else { return AGAIN };
         if let Some(more) = trimmed.for_size {
             match self.deleted.iter_mut().find(|deleted| deleted.class == more.class) {
                 Some(deleted) => deleted.add(&more),
@@ -207,8 +220,8 @@ impl Writer {
         }
         // The file itself becomes smaller when the log has been written into
         // it, for which nobody may be reading.
-        if let Some(store) = &self.store {
-            store.checkpoint();
+        if let Some(connection) = self.database.connection() {
+            retention::checkpoint(connection);
         }
         if self.is_large() { AGAIN } else { TRIM_EVERY }
     }
@@ -220,24 +233,21 @@ impl Writer {
             return;
         }
         self.noted = Some(Instant::now());
-        self.rows.extend(self.deleted.drain(..).map(|deleted| Queued::from(deleted.row())));
+        self.own.extend(self.deleted.drain(..).map(|deleted| Queued::from(deleted.row())));
         self.write();
     }
 
     /// Whether the file is too large, or will be when the log has been written
     /// into it.
-    fn is_large(&self) -> bool {
+    fn is_large(&mut self) -> bool {
         let most = self.settings.max_size as u64;
-        let used = self.store.as_ref().and_then(|store| store.used().ok());
+        let used = self.database.connection().and_then(|connection| retention::used(connection).ok());
         size_of_file(&self.place.file) > most || used.is_some_and(|used| used > most)
     }
 
-    /// Counts what was dropped; says so when it begins, and not again until it has ended.
+    /// Says that rows were dropped when that begins, and not again until it has ended.
     fn note_lost(&mut self, lost: Lost) {
         let was_losing = std::mem::replace(&mut self.is_losing, lost.count > 0);
-        if self.is_losing {
-            self.health.change(|going| going.lost += lost.count);
-        }
         if self.is_losing && !was_losing {
             tell(&format!(
                 "warning: rows of the audit are dropped, {} so far: they come faster than they can be written\n  \
@@ -248,10 +258,9 @@ impl Writer {
     }
 
     /// Says it once, and not for every row.
-    fn failed(&mut self, error: &StoreError) {
-        self.health.change(|going| going.trouble = Some(error.to_string()));
-        if self.failing.is_none() {
-            self.failing = Some(Instant::now());
+    fn failed(&self, Failed { error, is_first }: &Failed) {
+        self.health.set(Some(error.to_string()));
+        if *is_first {
             tell(&format!(
                 "warning: the audit can't be written: {error}\n  file: {}\n  \
                  hint: calls go on; rows wait as long as there is room for them, and what is dropped is counted",
@@ -260,41 +269,25 @@ impl Writer {
         }
     }
 
-    fn recovered(&mut self, was_stalled: bool) {
-        let failing = self.failing.take();
-        if failing.is_some() || was_stalled {
-            self.health.change(|going| going.trouble = None);
+    fn recovered(&self, outage: Option<Duration>, was_stalled: bool) {
+        if outage.is_some() || was_stalled {
+            self.health.set(None);
         }
-        if let Some(since) = failing {
-            tell(&format!("the audit is written again, after {}", Span(since.elapsed())));
+        if let Some(outage) = outage {
+            tell(&format!("the audit is written again, after {}", Span(outage)));
         }
     }
 
-    /// Tells how many rows are lost at the end: those in hand, those behind them in the queue, and those dropped there.
-    fn tell_unwritten(&mut self) {
-        let mut unwritten = count(&self.rows);
-        self.rows.clear();
-        let lost = self.queue.take(&mut self.rows);
-        unwritten += count(&self.rows) + lost.count;
-        self.health.change(|going| going.lost += unwritten);
-        tell(&format!("warning: {unwritten} rows of the audit could not be written"));
-    }
-
-    fn finish(mut self, is_done: bool) {
+    fn finish(&mut self, is_done: bool) {
         self.place.veil.lift();
         if !is_done {
-            return self.tell_unwritten();
+            return;
         }
         if self.trimmed.is_none() || self.is_large() {
             let _ = (0..LAST_TRIMS).find(|_| self.trim() != TRIM_PAUSE);
         }
         self.note_deleted();
     }
-}
-
-/// Counts what rows stand for.
-fn count(rows: &[Queued]) -> u64 {
-    rows.iter().map(|row| row.about.count.unwrap_or(1)).sum()
 }
 
 fn size_of_file(file: &Path) -> u64 {

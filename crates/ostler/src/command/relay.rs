@@ -12,11 +12,12 @@ use ostler_relay::Name;
 use ostler_relay::nats_config::{
     HostUser, Login, UserKey, Wanted, WorkerUser, host_user, nats_config, new_user_key, worker_user,
 };
+use ostler_store::private;
 
 use crate::cli::{NatsConfig, RelayCommand};
 use crate::failure::Failure;
 use crate::output::{self, tell};
-use crate::{config_file, relay, spot};
+use crate::{config_file, relay};
 
 /// The longest seed file that is read.
 const LONGEST_SEED: u64 = 4 << 10;
@@ -125,8 +126,8 @@ fn key_in(folder: &Path, user: &str) -> Result<UserKey, Failure> {
     let unwritable = |why: io::Error| Failure::Unwritable { file: file.clone(), why };
     let no_chance = || unwritable(io::Error::other("the machine gives no random numbers"));
     let (key, seed) = new_user_key().ok_or_else(no_chance)?;
-    spot::make_private_folder(folder).map_err(unwritable)?;
-    let written = spot::private().write(true).create_new(true).open(&file);
+    private::make_folder(folder).map_err(unwritable)?;
+    let written = private::file().write(true).create_new(true).open(&file);
     written.and_then(|mut open| writeln!(open, "{seed}")).map_err(unwritable)?;
     tell(&format!("wrote {}, the key of {user}; it is a secret", file.display()));
     Ok(key)

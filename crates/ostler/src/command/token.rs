@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::invocation::command;
 use crate::output::{self, Style, Tint, tell};
 use crate::reach::{self, Trouble};
-use crate::spot::{Spot, write_whole};
+use crate::spot::Spot;
 use crate::table::{Cell, Table};
 use crate::token::store::{MOST, Store};
 use crate::token::{self, Budget, Record};
@@ -155,7 +155,7 @@ fn refuse_to_overwrite(new: &NewToken) -> Result<(), Failure> {
 
 /// Writes a token into a file that only the user can read.
 fn write(file: &Path, token: &str) -> Result<(), Failure> {
-    write_whole(file, format!("{token}\n").as_bytes())
+    ostler_store::private::replace(file, format!("{token}\n").as_bytes())
         .map_err(|why| Failure::Unwritable { file: file.to_owned(), why })
 }
 

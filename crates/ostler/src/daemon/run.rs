@@ -30,7 +30,7 @@ use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::tell;
-use crate::spot::{self, Claim, Kind};
+use crate::spot::{Claim, Kind};
 
 /// How long answers may take to leave once every call has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
@@ -223,7 +223,8 @@ fn announce(
     claim.announce(&daemon.note).map_err(Failure::Machine)?;
     if let Some(file) = port_file {
         let unwritable = |why: io::Error| Failure::Unwritable { file: file.to_owned(), why };
-        spot::write_whole(file, format!("{}\n", address.port()).as_bytes()).map_err(unwritable)?;
+        ostler_store::private::replace(file, format!("{}\n", address.port()).as_bytes())
+            .map_err(unwritable)?;
     }
     #[cfg(ostler_sabotage)]
     crate::sabotage::warn();

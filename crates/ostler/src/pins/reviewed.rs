@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use ostler_core::name::ServerName;
 use ostler_core::pins::Difference;
+use ostler_store::private;
 use serde::{Deserialize, Serialize};
 
 use super::show::item_name;
 use crate::config_file::read_at_most;
-use crate::spot::{self, Spot};
+use crate::spot::Spot;
 
 /// Fits the differences of a config whose servers are all new to the lock.
 const LARGEST: u64 = 16 << 20;
@@ -64,9 +65,7 @@ impl Reviewed {
     }
 
     pub(crate) fn write(&self) -> std::io::Result<()> {
-        if let Some(folder) = self.file.parent() {
-            spot::make_private_folder(folder)?;
-        }
-        spot::write_whole(&self.file, &serde_json::to_vec(self)?)
+        private::make_folder_of(&self.file)?;
+        private::replace(&self.file, &serde_json::to_vec(self)?)
     }
 }

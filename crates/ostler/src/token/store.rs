@@ -2,16 +2,16 @@
 //! written whole or not at all.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ostler_store::private;
 use serde::{Deserialize, Serialize};
 
 use super::Record;
-use crate::{config_file, spot};
+use crate::config_file;
 
 /// The most tokens of a config; more are kept by an identity provider.
 pub(crate) const MOST: usize = 10_000;
@@ -77,7 +77,7 @@ impl Store {
         let mut tokens = self.read()?;
         let done = change(&mut tokens)?;
         let text = serde_json::to_vec(&Written { version: VERSION, tokens }).map_err(io::Error::other)?;
-        spot::write_whole(&self.file, &text)?;
+        private::replace(&self.file, &text)?;
         Ok(done)
     }
 
@@ -90,7 +90,7 @@ impl Store {
 
     /// Writes down when tokens were last used.
     pub(crate) fn write_uses(&self, uses: &Uses) -> io::Result<()> {
-        spot::write_whole(&self.beside(".used"), &serde_json::to_vec(uses)?)
+        private::replace(&self.beside(".used"), &serde_json::to_vec(uses)?)
     }
 
     /// A file with the name of this one and an ending.
@@ -103,11 +103,8 @@ impl Store {
     /// A lock of its own: the file itself is replaced by every change.
     fn lock(&self) -> io::Result<File> {
         let path = self.beside(".lock");
-        if let Some(folder) = path.parent() {
-            spot::make_private_folder(folder)?;
-        }
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        private::make_folder_of(&path)?;
+        let file = private::file().write(true).create(true).truncate(false).open(path)?;
         let began = Instant::now();
         loop {
             match file.try_lock() {

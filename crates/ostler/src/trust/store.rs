@@ -4,11 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ostler_store::private;
 use serde::{Deserialize, Serialize};
 
 use crate::config_file::read_at_most;
 use crate::failure::Failure;
-use crate::{folders, spot};
+use crate::folders;
 
 /// Configs that are kept; the oldest consent goes first.
 const MOST: usize = 1_000;
@@ -85,10 +86,8 @@ impl Store {
         let unwritable = |why: io::Error| Failure::Unwritable { file: self.file.clone(), why };
         let document = Document { version: 1, trusted: self.entries.clone() };
         let text = serde_json::to_string_pretty(&document).map_err(io::Error::from).map_err(unwritable)?;
-        if let Some(folder) = self.file.parent() {
-            spot::make_private_folder(folder).map_err(unwritable)?;
-        }
-        spot::write_whole(&self.file, text.as_bytes()).map_err(unwritable)
+        let written = private::make_folder_of(&self.file);
+        written.and_then(|()| private::replace(&self.file, text.as_bytes())).map_err(unwritable)
     }
 }
 

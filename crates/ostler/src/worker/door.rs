@@ -62,7 +62,7 @@ impl Door {
                 let address = listener.local_addr().map_err(Failure::Machine)?;
                 if let Some(file) = port_file {
                     let unwritable = |why| Failure::Unwritable { file: file.clone(), why };
-                    spot::write_whole(file, format!("{}\n", address.port()).as_bytes())
+                    ostler_store::private::replace(file, format!("{}\n", address.port()).as_bytes())
                         .map_err(unwritable)?;
                 }
                 voice(&format!("listening at {}/mcp", spot::url_of(address)));

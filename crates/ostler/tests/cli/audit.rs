@@ -220,6 +220,77 @@ fn calls_go_on_while_the_disk_is_full_and_what_is_missing_is_counted() {
     assert!(said.contains("the audit is written again"), "{said}");
 }
 
+#[test]
+fn rows_that_a_full_disk_takes_at_the_end_are_counted() {
+    const CALLS: u64 = 20;
+    let home = home();
+    let daemon = Daemon::start(&home);
+    mcp::call(daemon.port, "fake__echo", json!({}));
+    until("it is on record", || !events(&home, &["--tool", "echo"]).is_empty());
+    limit_files(&daemon, "1");
+    for _ in 0..CALLS {
+        mcp::call(daemon.port, "fake__sleep", json!({"ms": 0}));
+    }
+    let (status, _, said) = daemon.end();
+    assert!(status.success(), "{said}");
+    let (before, _) = said.split_once(" rows of the audit could not be written").unwrap_or_default();
+    let missing: u64 = before.rsplit(' ').next().unwrap_or_default().parse().unwrap_or_default();
+    // These, and that the server and the daemon have ended.
+    assert!((CALLS + 2..CALLS + 10).contains(&missing), "{said}");
+}
+
+/// A connection that keeps the daemon from writing its audit.
+fn hold_audit(home: &Home) -> rusqlite::Connection {
+    let files = std::fs::read_dir(home.path("state/ostler")).unwrap().map(|file| file.unwrap().path());
+    let file = files.into_iter().find(|file| file.to_str().unwrap().ends_with(".audit.db")).unwrap();
+    let other = rusqlite::Connection::open(file).unwrap();
+    other.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other
+}
+
+#[test]
+fn where_calls_wait_for_their_rows_they_do_so_whichever_way_they_come() {
+    /// With their arguments these rows are as many bytes as may wait.
+    const CROWD: usize = 34;
+    type Way = fn(&Home, &Daemon<'_>);
+    let ways: [Way; 4] = [
+        |_, daemon| drop(mcp::call(daemon.port, "fake__sleep", json!({"ms": 0}))),
+        |_, daemon| drop(call_directly(daemon.port, "fake", "sleep")),
+        |_, daemon| {
+            daemon.ask("POST /api/v1/call", r#"{"server":"fake","tool":"sleep","arguments":{"ms":0}}"#);
+        },
+        |home, _| {
+            let run = home.run(&["call", "fake__sleep", "ms=0"]);
+            assert_eq!(run.code, Some(0), "{run}");
+        },
+    ];
+    let ask = |way: Way| {
+        let home = Home::new();
+        home.write("ostler.toml", &config("[audit]\nwhen_full = \"wait\"\n"));
+        let daemon = Daemon::start(&home);
+        mcp::call(daemon.port, "fake__echo", json!({}));
+        until("it is on record", || !events(&home, &["--tool", "echo"]).is_empty());
+        let held = hold_audit(&home);
+        for _ in 0..CROWD {
+            mcp::call(daemon.port, "fake__echo", json!({"text": "x".repeat(62_000)}));
+        }
+        let began = std::time::Instant::now();
+        way(&home, &daemon);
+        assert!(began.elapsed() >= std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+        held.execute_batch("ROLLBACK").unwrap();
+        let (status, _, said) = daemon.end();
+        assert!(status.success() && said.contains("the audit is stalled"), "{said}");
+        assert_eq!(events(&home, &["--tool", "echo"]).len(), CROWD + 1, "nothing is missing");
+        assert_eq!(events(&home, &["--tool", "sleep"]).len(), 1);
+    };
+    std::thread::scope(|scope| {
+        for way in ways {
+            scope.spawn(move || ask(way));
+        }
+    });
+}
+
 /// Sets how large the daemon's files may be.
 fn limit_files(daemon: &Daemon<'_>, size: &str) {
     let args = ["--pid".into(), daemon.pid().to_string(), format!("--fsize={size}:unlimited")];

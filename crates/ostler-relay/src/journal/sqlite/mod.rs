@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! claim ─┐                                     ┌─▶ Ours, Taken, Unclaimed
-//! claim ─┼─▶ orders.rs ──▶ writer.rs ── one transaction ──▶ store.rs
+//! claim ─┼─▶ orders.rs ──▶ writer.rs ── one transaction ──▶ tables.rs
 //! settle ┘   (bounded)     (a thread)
 //! ```
 //!
@@ -16,19 +16,18 @@
 //! Several processes may use one file: who inserts a call first has it.
 
 mod orders;
-mod store;
+mod tables;
 mod writer;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_host::upstream::BoxFuture;
+use ostler_store::{Queue, StoreError, Thread};
 use tokio::sync::oneshot;
 
-use self::orders::Orders;
-use self::store::StoreError;
+use self::orders::{GATHER, Orders};
 use self::writer::Writer;
 use super::{Claim, Journal, Unclaimed};
 use crate::call_id::CallId;
@@ -40,9 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A journal in a file of SQLite. Dropping it ends it; what was ordered before
 /// is still written.
-pub struct SqliteJournal {
-    orders: Arc<Orders>,
-}
+#[derive(Debug)]
+pub struct SqliteJournal(Thread<Orders>);
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
@@ -57,11 +55,9 @@ impl SqliteJournal {
     /// A file that is no journal is put aside, and a warning says so.
     pub fn open(file: &Path) -> Result<Self, OpenError> {
         let failed = |why: StoreError| OpenError { file: file.to_owned(), why };
-        let orders = Arc::new(Orders::default());
-        let writer = Writer::open(file, Arc::clone(&orders)).map_err(failed)?;
-        let thread = std::thread::Builder::new().name("relay-journal".into());
-        thread.spawn(move || writer.run()).map_err(|error| failed(error.into()))?;
-        Ok(Self { orders })
+        let writer = Writer::open(file).map_err(failed)?;
+        let thread = Thread::begin("relay-journal", Arc::new(Queue::new(GATHER)), writer);
+        Ok(Self(thread.map_err(|error| failed(error.into()))?))
     }
 }
 
@@ -69,7 +65,7 @@ impl Journal for SqliteJournal {
     fn claim<'a>(&'a self, call: CallId, _worker: &'a Name) -> BoxFuture<'a, Result<Claim, Unclaimed>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            self.orders.claim(call, reply)?;
+            self.0.queue().change(|orders, _| orders.claim(call, reply))?;
             match tokio::time::timeout(PATIENCE, answer).await {
                 Ok(Ok(claim)) => claim,
                 Ok(Err(_)) => Err(Unclaimed("its thread has ended".into())),
@@ -79,27 +75,15 @@ impl Journal for SqliteJournal {
     }
 
     fn settle(&self, call: CallId) {
-        self.orders.settle(call);
+        self.0.queue().change(|orders, _| orders.settle(call));
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let (reply, done) = oneshot::channel();
-            self.orders.flush(reply);
+            self.0.queue().change(|orders, _| orders.flushes.push(reply));
             // A disk that does not answer must not keep the process.
             let _ = tokio::time::timeout(PATIENCE, done).await;
         })
-    }
-}
-
-impl Drop for SqliteJournal {
-    fn drop(&mut self) {
-        self.orders.end();
-    }
-}
-
-impl fmt::Debug for SqliteJournal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteJournal").finish_non_exhaustive()
     }
 }

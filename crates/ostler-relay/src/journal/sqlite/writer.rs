@@ -1,13 +1,14 @@
 //! The thread that writes. While it can't, every claim is refused, and each
 //! batch is one more attempt.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ostler_store::{Database, Failed, Next, Queue, Serve, StoreError};
+
 use super::super::{Claim, Unclaimed};
-use super::orders::{Batch, MOST_SETTLED, Orders};
-use super::store::{Store, StoreError, put_aside};
+use super::orders::{MOST_SETTLED, Orders};
+use super::tables::{self, Clock, LAYOUT};
 use crate::call_id::CallId;
 
 /// How often old claims are looked for while nothing happens.
@@ -15,139 +16,88 @@ const TRIM_EVERY: Duration = Duration::from_secs(10);
 /// The pause between two steps of making room: most of the time is for claims,
 /// and still more goes than ten thousand calls a second bring.
 const TRIM_PAUSE: Duration = Duration::from_millis(10);
-/// After this long without success the file is opened anew before every attempt.
-const STUCK: Duration = Duration::from_secs(10);
-/// A file that is spoilt is put aside at most this often: on a disk that spoils
-/// everything, putting aside would fill it.
-const ASIDE_EVERY: Duration = Duration::from_secs(3600);
-/// How long nothing is claimed in a journal that replaces a spoilt one. What
+/// How long nothing is claimed in a journal that replaces another one. What
 /// was claimed in that one is not known, so a request that comes a second time
 /// would be taken for a new one; after this long it is past its time to begin.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// What the thread works with.
 pub(super) struct Writer {
-    file: PathBuf,
-    orders: Arc<Orders>,
-    store: Option<Store>,
+    database: Database,
+    clock: Clock,
     /// Ends that are not noted yet, at most [`MOST_SETTLED`].
     settled: Vec<CallId>,
-    /// Since when nothing can be written.
-    failing: Option<Instant>,
-    /// When a spoilt file was last put aside.
-    aside: Option<Instant>,
+    /// When the journal has replaced another one, and why.
+    replaced: Option<(Instant, &'static str)>,
     /// When old claims are looked for next.
     trim_at: Instant,
 }
 
 impl Writer {
-    pub(super) fn open(file: &Path, orders: Arc<Orders>) -> Result<Self, StoreError> {
+    pub(super) fn open(file: &Path) -> Result<Self, StoreError> {
         let mut writer = Self {
-            file: file.to_owned(),
-            orders,
-            store: None,
+            database: Database::new(file.to_owned(), LAYOUT),
+            clock: Clock::new(),
             settled: Vec::new(),
-            failing: None,
-            aside: None,
+            replaced: None,
             trim_at: Instant::now(),
         };
-        let opened = match Store::open(file) {
-            Err(error) if error.is_spoilt() && writer.begin_anew(&error) => Store::open(file),
+        match writer.write(&[]) {
+            Err(failed) if failed.error.is_new_file() => writer.write(&[]),
             other => other,
-        };
-        writer.store = Some(opened?);
+        }
+        .map_err(|failed| failed.error)?;
         Ok(writer)
     }
 
-    /// Writes until nothing will come any more.
-    pub(super) fn run(mut self) {
-        loop {
-            let batch = self.orders.take(self.trim_at.saturating_duration_since(Instant::now()));
-            let is_last = batch.is_last;
-            self.serve(batch);
-            if is_last {
-                return;
-            }
-            self.trim();
-        }
-    }
-
-    fn serve(&mut self, mut batch: Batch) {
-        if batch.is_empty() {
+    /// Refuses claims while those of before may be asked for again.
+    fn keep_quiet(&mut self, orders: &mut Orders) {
+        let Some((at, why)) = self.replaced else { return };
+        let left = QUIET.saturating_sub(at.elapsed());
+        if left.is_zero() {
+            self.replaced = None;
             return;
         }
-        let room = MOST_SETTLED.saturating_sub(self.settled.len());
-        self.settled.extend(batch.settled.drain(..).take(room));
-        // Whoever does not wait any more has been told that nothing begins.
-        batch.claims.retain(|(_, reply)| !reply.is_closed());
-        let quiet = self.aside.map(|at| QUIET.saturating_sub(at.elapsed())).filter(|left| !left.is_zero());
-        if let Some(left) = quiet {
-            let why = format!("it was spoilt and is begun anew, ready in {} ms", left.as_millis());
-            batch.claims.drain(..).for_each(|(_, reply)| drop(reply.send(Err(Unclaimed(why.clone())))));
-        }
-        let calls: Vec<CallId> = batch.claims.iter().map(|(call, _)| *call).collect();
-        match self.write(&calls) {
-            Ok(claims) => {
-                batch
-                    .claims
-                    .into_iter()
-                    .zip(claims)
-                    .for_each(|((_, reply), claim)| drop(reply.send(Ok(claim))));
-            }
-            Err(error) => {
-                let why = format!("{}: {error}", self.file.display());
-                batch.claims.into_iter().for_each(|(_, reply)| drop(reply.send(Err(Unclaimed(why.clone())))));
-            }
-        }
-        for reply in batch.flushes {
-            let _ = reply.send(());
-        }
+        let why = format!("it {why} and is begun anew, ready in {} ms", left.as_millis());
+        refuse(orders, &why);
     }
 
-    fn write(&mut self, calls: &[CallId]) -> Result<Vec<Claim>, StoreError> {
-        match self.try_write(calls) {
-            Ok(claims) => {
+    fn write(&mut self, calls: &[CallId]) -> Result<Vec<Claim>, Failed> {
+        let (settled, at) = (&self.settled, self.clock.now());
+        let written = self.database.write(|writing| tables::write(writing, calls, settled, at));
+        match written {
+            Ok(written) => {
                 self.settled.clear();
-                self.recovered();
-                Ok(claims)
+                if let Some(outage) = written.outage {
+                    let file = self.database.file().display();
+                    tracing::info!(%file, after = ?outage, "the journal is written again");
+                }
+                Ok(written.value)
             }
-            Err(error) => {
-                let is_stuck = self.failing.is_some_and(|since| since.elapsed() >= STUCK);
-                if is_stuck || !error.may_pass() {
-                    self.store = None;
-                }
-                if error.is_spoilt() {
-                    self.begin_anew(&error);
-                }
-                self.failed(&error);
-                Err(error)
+            Err(failed) => {
+                self.note(&failed);
+                Err(failed)
             }
         }
     }
 
-    fn try_write(&mut self, calls: &[CallId]) -> Result<Vec<Claim>, StoreError> {
-        let store = match &mut self.store {
-            Some(store) => store,
-            none => none.insert(Store::open(&self.file)?),
-        };
-        store.write(calls, &self.settled)
-    }
-
-    /// Puts a spoilt file aside, so that the next attempt makes a new one. True
-    /// if that was done.
-    fn begin_anew(&mut self, error: &StoreError) -> bool {
-        if self.aside.is_some_and(|at| at.elapsed() < ASIDE_EVERY) {
-            return false;
+    /// Says what is wrong, once and not for every claim.
+    fn note(&mut self, Failed { error, is_first }: &Failed) {
+        let file = self.database.file().display();
+        if error.is_new_file() {
+            let why = if matches!(error, StoreError::Gone) { "was taken away" } else { "was corrupt" };
+            self.replaced = Some((Instant::now(), why));
+            tracing::warn!(
+                %file, %error,
+                "the journal of relayed calls is begun anew; which calls were begun before is not known any more, \
+                 and none begins for {} s", QUIET.as_secs()
+            );
+        } else if *is_first {
+            tracing::warn!(
+                %file, %error,
+                "the journal of relayed calls can't be written, so no relayed call begins"
+            );
         }
-        self.store = None;
-        let Ok(aside) = put_aside(&self.file) else { return false };
-        self.aside = Some(Instant::now());
-        tracing::warn!(
-            file = %self.file.display(), %error, kept = %aside.display(),
-            "the journal of relayed calls is spoilt, so a new one is begun; which calls were begun before is not \
-             known any more, and none begins for {} s", QUIET.as_secs()
-        );
-        true
     }
 
     /// Deletes a few old claims, if it is time for that. What can't be deleted
@@ -157,24 +107,44 @@ impl Writer {
         if now < self.trim_at {
             return;
         }
-        let has_more = self.store.as_mut().is_some_and(|store| store.trim().unwrap_or(false));
+        let has_more = tables::trim(&mut self.database, self.clock.now()).unwrap_or(false);
         self.trim_at = now + if has_more { TRIM_PAUSE } else { TRIM_EVERY };
     }
+}
 
-    /// Says it once, and not for every claim.
-    fn failed(&mut self, error: &StoreError) {
-        if self.failing.is_none() {
-            self.failing = Some(Instant::now());
-            tracing::warn!(
-                file = %self.file.display(), %error,
-                "the journal of relayed calls can't be written, so no relayed call begins"
-            );
-        }
-    }
+impl Serve for Writer {
+    type Waiting = Orders;
 
-    fn recovered(&mut self) {
-        if let Some(since) = self.failing.take() {
-            tracing::info!(file = %self.file.display(), after = ?since.elapsed(), "the journal is written again");
+    fn serve(&mut self, queue: &Queue<Orders>, is_last: bool) -> Next {
+        let mut orders = queue.change(|orders, _| std::mem::take(orders));
+        let room = MOST_SETTLED.saturating_sub(self.settled.len());
+        self.settled.extend(orders.settled.drain(..).take(room));
+        // Whoever does not wait any more has been told that nothing begins.
+        orders.claims.retain(|(_, reply)| !reply.is_closed());
+        self.keep_quiet(&mut orders);
+        if !orders.claims.is_empty() || !self.settled.is_empty() {
+            let calls: Vec<CallId> = orders.claims.iter().map(|(call, _)| *call).collect();
+            match self.write(&calls) {
+                Ok(claims) => {
+                    let replies = orders.claims.drain(..).zip(claims);
+                    replies.for_each(|((_, reply), claim)| drop(reply.send(Ok(claim))));
+                }
+                Err(failed) => {
+                    let why = format!("{}: {failed}", self.database.file().display());
+                    refuse(&mut orders, &why);
+                }
+            }
         }
+        for reply in orders.flushes {
+            let _ = reply.send(());
+        }
+        if !is_last {
+            self.trim();
+        }
+        Next::Wait(self.trim_at.saturating_duration_since(Instant::now()))
     }
+}
+
+fn refuse(orders: &mut Orders, why: &str) {
+    orders.claims.drain(..).for_each(|(_, reply)| drop(reply.send(Err(Unclaimed(why.to_owned())))));
 }

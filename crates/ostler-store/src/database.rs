@@ -1,0 +1,434 @@
+//! Database: one SQLite file that one thread writes and that only its user may read.
+//!
+//! An error that passes (another process holds the file, the disk is full) leaves the connection as it is: to open one
+//! needs room on the disk, and keeps readers out. A corrupt file is put aside, and the next write begins a new one.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::private;
+
+/// After this long without success the file is opened anew before every attempt.
+const STUCK: Duration = Duration::from_secs(10);
+/// A corrupt file is put aside at most this often: on a disk that spoils everything, putting aside would fill it.
+const PUT_ASIDE_EVERY: Duration = Duration::from_secs(3600);
+
+/// Deleted pages are given back in small steps, so the file must be made for it. The log is written into the file
+/// every 4 MiB and is then as large at most. `NORMAL` flushes with the log and not with each transaction: a commit
+/// outlives the process, and the last ones may not outlive a power cut.
+const SETTINGS: &str = "
+    PRAGMA auto_vacuum = INCREMENTAL;
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    PRAGMA wal_autocheckpoint = 1024;
+    PRAGMA journal_size_limit = 4194304;
+    PRAGMA temp_store = MEMORY;
+";
+
+/// What a file looks like, and how it is used.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// Raised whenever the tables change.
+    pub version: i64,
+    /// Makes the tables of `version` out of those of the version that is found; 0 is an empty file.
+    pub prepare: fn(&Transaction<'_>, i64) -> rusqlite::Result<()>,
+    /// How long another process may hold the file before writing has failed for now.
+    pub busy: Duration,
+    /// KiB of pages that are kept in memory.
+    pub cache: u32,
+    /// Statements that stay prepared.
+    pub statements: usize,
+    /// Whether the log is written into the file at the end. A process that ends soon leaves that to others, since it
+    /// costs a flush.
+    pub tidies_at_end: bool,
+}
+
+/// Why a file can't be written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// SQLite says no.
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The file or its folder can't be made.
+    #[error("{0}")]
+    File(#[from] io::Error),
+    /// A later version of Ostler has written it.
+    #[error("it was written by a later version of Ostler")]
+    Newer,
+    /// It holds as much as it may.
+    #[error("{0}")]
+    Full(String),
+    /// It was corrupt. The next write begins a new one.
+    #[error("{why}; what was written before is kept as {}", kept.display())]
+    PutAside {
+        /// What is wrong with it.
+        why: rusqlite::Error,
+        /// Its name now.
+        kept: PathBuf,
+    },
+    /// It was moved away or deleted. The next write begins a new one.
+    #[error("it was moved away or deleted")]
+    Gone,
+}
+
+impl StoreError {
+    fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Sqlite(error) => error.sqlite_error_code(),
+            _ => None,
+        }
+    }
+
+    /// Whether it may pass without the file being opened anew.
+    fn may_pass(&self) -> bool {
+        use ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, SystemIoFailure};
+        matches!(self, Self::Full(_))
+            || matches!(self.code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
+    }
+
+    /// Whether what was written before is not in the file that is written next.
+    pub fn is_new_file(&self) -> bool {
+        matches!(self, Self::PutAside { .. } | Self::Gone)
+    }
+}
+
+/// What a transaction has come to.
+#[derive(Debug)]
+pub struct Written<T> {
+    /// What it was for.
+    pub value: T,
+    /// How long nothing could be written before.
+    pub outage: Option<Duration>,
+}
+
+/// Why a transaction was not made.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed {
+    /// What is wrong.
+    pub error: StoreError,
+    /// Whether the attempt before this one succeeded.
+    pub is_first: bool,
+}
+
+/// One file.
+pub struct Database {
+    file: PathBuf,
+    layout: Layout,
+    connection: Option<Connection>,
+    /// The file that was opened last.
+    opened: Option<Identity>,
+    /// Since when nothing can be written.
+    failing: Option<Instant>,
+    /// When a corrupt file was last put aside.
+    put_aside: Option<Instant>,
+}
+
+/// Tells a file from another one of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(file: &Path) -> io::Result<Self> {
+        let meta = std::fs::metadata(file)?;
+        Ok(Self { device: meta.dev(), inode: meta.ino() })
+    }
+}
+
+impl Database {
+    /// Makes a database of which no file is touched before it is written.
+    pub fn new(file: PathBuf, layout: Layout) -> Self {
+        Self { file, layout, connection: None, opened: None, failing: None, put_aside: None }
+    }
+
+    /// Returns the file's name.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Makes one transaction: all of it is written, or nothing.
+    pub fn write<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<Written<T>, Failed> {
+        match self.try_write(work) {
+            Ok(value) => Ok(Written { value, outage: self.failing.take().map(|since| since.elapsed()) }),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Returns the open file, for what is not part of a transaction.
+    pub fn connection(&mut self) -> Option<&mut Connection> {
+        self.connection.as_mut()
+    }
+
+    /// Gives so many of the pages that are free back to the disk.
+    pub fn give_back(&mut self, pages: u32) -> Result<(), StoreError> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        let mut vacuum = connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages})"))?;
+        // Each step of the statement gives one page back.
+        let mut pages = vacuum.query([])?;
+        while pages.next()?.is_some() {}
+        Ok(())
+    }
+
+    /// Works on the open file without waiting for other processes.
+    pub fn without_waiting<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.set_busy(Duration::ZERO)?;
+        let done = work(self);
+        self.set_busy(self.layout.busy)?;
+        done
+    }
+
+    fn set_busy(&self, busy: Duration) -> Result<(), StoreError> {
+        self.connection.as_ref().map_or(Ok(()), |connection| Ok(connection.busy_timeout(busy)?))
+    }
+
+    fn try_write<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        // Into a file that was moved away SQLite would go on writing.
+        if self.opened.is_some() && Identity::of(&self.file).ok() != self.opened {
+            self.connection = None;
+            self.opened = None;
+            return Err(StoreError::Gone);
+        }
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => {
+                make_file(&self.file)?;
+                self.opened = Some(Identity::of(&self.file)?);
+                none.insert(open(&self.file, &self.layout)?)
+            }
+        };
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let value = work(&transaction)?;
+        transaction.commit()?;
+        Ok(value)
+    }
+
+    /// Does what an error asks for.
+    fn failed(&mut self, error: StoreError) -> Failed {
+        let error = match error {
+            StoreError::Sqlite(why) if is_corrupt(&why) => self.put_aside(why),
+            other => other,
+        };
+        if error.is_new_file() {
+            return Failed { error, is_first: self.failing.is_none() };
+        }
+        let is_stuck = self.failing.is_some_and(|since| since.elapsed() >= STUCK);
+        if is_stuck || !error.may_pass() {
+            self.connection = None;
+        }
+        let is_first = self.failing.is_none();
+        self.failing.get_or_insert_with(Instant::now);
+        Failed { error, is_first }
+    }
+
+    /// Puts the corrupt file aside under a name that says so, unless another process was faster.
+    fn put_aside(&mut self, why: rusqlite::Error) -> StoreError {
+        self.connection = None;
+        let is_too_often = self.put_aside.is_some_and(|at| at.elapsed() < PUT_ASIDE_EVERY);
+        if is_too_often || Identity::of(&self.file).ok() != self.opened {
+            return why.into();
+        }
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mark = format!(".corrupt-{at}");
+        let kept = with_ending(&self.file, &mark);
+        if let Err(error) = std::fs::rename(&self.file, &kept) {
+            return error.into();
+        }
+        for end in ["-wal", "-shm"] {
+            // What belongs to the corrupt file would spoil the next one.
+            let _ = std::fs::rename(
+                with_ending(&self.file, end),
+                with_ending(&self.file, &format!("{mark}{end}")),
+            );
+        }
+        self.opened = None;
+        self.put_aside = Some(Instant::now());
+        StoreError::PutAside { why, kept }
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// Makes a file that only its user may read, if there is none. Those that SQLite makes beside it get the same rights.
+fn make_file(file: &Path) -> io::Result<()> {
+    private::make_folder_of(file)?;
+    match private::file().write(true).create_new(true).open(file) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn open(file: &Path, layout: &Layout) -> Result<Connection, StoreError> {
+    // One thread uses it, so SQLite need not lock for others.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_timeout(layout.busy)?;
+    connection.set_prepared_statement_cache_capacity(layout.statements);
+    connection.execute_batch(SETTINGS)?;
+    connection.pragma_update(None, "cache_size", -i64::from(layout.cache))?;
+    if version(&connection)? != layout.version {
+        let making = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another process may have been faster.
+        let found = version(&making)?;
+        if found > layout.version {
+            return Err(StoreError::Newer);
+        }
+        if found != layout.version {
+            (layout.prepare)(&making, found)?;
+            making.pragma_update(None, "user_version", layout.version)?;
+            making.commit()?;
+        }
+    }
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !layout.tidies_at_end)?;
+    Ok(connection)
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Whether the file is no database any more.
+fn is_corrupt(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+fn with_ending(file: &Path, end: &str) -> PathBuf {
+    let mut name = OsString::from(file);
+    name.push(end);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const LAYOUT: Layout = Layout {
+        version: 2,
+        prepare: |making, _| making.execute_batch("CREATE TABLE IF NOT EXISTS notes (note TEXT)"),
+        busy: Duration::ZERO,
+        cache: 64,
+        statements: 4,
+        tidies_at_end: true,
+    };
+
+    fn database(folder: &Path) -> Database {
+        Database::new(folder.join("deep/er/x.db"), LAYOUT)
+    }
+
+    fn note(database: &mut Database, note: &str) -> Result<Written<()>, Failed> {
+        database.write(|writing| Ok(writing.execute("INSERT INTO notes VALUES (?)", [note]).map(drop)?))
+    }
+
+    fn notes(database: &mut Database) -> Vec<String> {
+        let connection = database.connection().unwrap();
+        let mut read = connection.prepare("SELECT note FROM notes").unwrap();
+        let notes = read.query_map([], |row| row.get(0)).unwrap();
+        notes.map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn a_file_is_made_with_the_first_write_and_is_nobody_elses_to_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        assert!(!folder.path().join("deep").exists());
+        note(&mut database, "a").unwrap();
+        let files = std::fs::read_dir(folder.path().join("deep/er")).unwrap();
+        let modes: Vec<u32> =
+            files.map(|file| file.unwrap().metadata().unwrap().permissions().mode() & 0o777).collect();
+        assert_eq!(modes, [0o600; 3], "the file, its log and the index of that");
+    }
+
+    #[test]
+    fn what_fails_half_way_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        let failed = database.write(|writing| {
+            writing.execute("INSERT INTO notes VALUES ('b')", [])?;
+            Err::<(), _>(StoreError::Full("enough".into()))
+        });
+        assert!(failed.is_err_and(|failed| failed.is_first && failed.to_string() == "enough"));
+        assert_eq!(notes(&mut database), ["a"]);
+    }
+
+    #[test]
+    fn a_file_that_another_process_holds_is_written_when_it_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        let other = Connection::open(database.file()).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let firsts = [(); 2].map(|()| note(&mut database, "b").unwrap_err().is_first);
+        assert_eq!(firsts, [true, false], "told once");
+        assert!(database.connection().is_some(), "it is kept open");
+        other.execute_batch("ROLLBACK").unwrap();
+        assert!(note(&mut database, "b").unwrap().outage.is_some());
+        assert!(note(&mut database, "c").unwrap().outage.is_none());
+        assert_eq!(notes(&mut database), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_corrupt_file_is_put_aside_once_whoever_finds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, mut other) = (database(folder.path()), database(folder.path()));
+        std::fs::create_dir_all(one.file().parent().unwrap()).unwrap();
+        std::fs::write(one.file(), "no database ".repeat(1_000)).unwrap();
+        let StoreError::PutAside { kept, .. } = note(&mut one, "a").unwrap_err().error else {
+            panic!("it is corrupt");
+        };
+        assert!(std::fs::read_to_string(kept).unwrap().starts_with("no database"));
+        note(&mut one, "a").unwrap();
+        note(&mut other, "b").unwrap();
+        assert_eq!(notes(&mut one), ["a", "b"]);
+        let files = std::fs::read_dir(one.file().parent().unwrap()).unwrap();
+        let kept = files.filter(|file| format!("{file:?}").contains(".corrupt-")).count();
+        assert_eq!(kept, 1);
+    }
+
+    #[test]
+    fn a_file_that_was_taken_away_is_told_and_another_one_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        for end in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(with_ending(database.file(), end));
+        }
+        assert!(matches!(note(&mut database, "b").unwrap_err().error, StoreError::Gone));
+        note(&mut database, "b").unwrap();
+        assert_eq!(notes(&mut database), ["b"]);
+    }
+
+    #[test]
+    fn a_file_of_a_later_version_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        let mut older = Database::new(database.file().to_owned(), Layout { version: 1, ..LAYOUT });
+        assert!(matches!(note(&mut older, "b").unwrap_err().error, StoreError::Newer));
+        assert_eq!(notes(&mut database), ["a"]);
+    }
+}

@@ -1,0 +1,24 @@
+//! Ostler keeps: files that only their user may read, and databases that one thread writes.
+//!
+//! ```text
+//! private.rs    files and folders without rights for others; whole or not there
+//! database.rs   one SQLite file: opened, written in transactions, put aside when it is corrupt
+//! queue.rs      what waits for a writer thread, and the thread
+//! ```
+//!
+//! The two modules with SQLite are behind the feature `sqlite`. What the tables are, and what happens to work that
+//! can't be written, is the business of the users: the audit counts rows that it drops, the journal of relayed calls
+//! refuses claims.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "sqlite")]
+mod database;
+pub mod private;
+#[cfg(feature = "sqlite")]
+mod queue;
+
+#[cfg(feature = "sqlite")]
+pub use database::{Database, Failed, Layout, StoreError, Written};
+#[cfg(feature = "sqlite")]
+pub use queue::{Next, Queue, Serve, Thread, Urgency, Waiting};
