@@ -1,11 +1,12 @@
 //! Who a client is: its credential says, never its messages.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use http::{HeaderMap, header};
 use ostler_core::caller::Caller;
+use ostler_core::loopback::{is_loopback, is_loopback_authority};
 
 use crate::pass::Pass;
 
@@ -129,8 +130,8 @@ impl<'a> Knock<'a> {
     /// Whether the request was made on this machine, for this machine, and
     /// passed on by nobody. A proxy beside us must not make the world local.
     pub fn is_local(&self) -> bool {
-        let is_near = self.peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-        is_near && is_loopback_host(self.host) && !self.is_passed_on()
+        let is_near = self.peer.is_some_and(|peer| is_loopback(peer.ip()));
+        is_near && is_loopback_authority(self.host) && !self.is_passed_on()
     }
 
     /// Whether a proxy says that it has passed the request on.
@@ -159,33 +160,6 @@ impl std::fmt::Debug for Check {
             Self::Refused(why) => f.debug_tuple("Refused").field(why).finish(),
             Self::Wait(_) => f.write_str("Wait"),
         }
-    }
-}
-
-/// Whether `NAME[:PORT]` reaches this machine from this machine only.
-fn is_loopback_host(host: &str) -> bool {
-    is_loopback(split_port(host).0)
-}
-
-/// Names that reach this machine from this machine only.
-pub(crate) fn is_loopback(name: &str) -> bool {
-    // The usual ones, which need no parsing.
-    if name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost") {
-        return true;
-    }
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-}
-
-/// A host's name and its port, which must be a number where there is one.
-pub(crate) fn split_port(host: &str) -> (&str, Option<u16>) {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => match port.parse() {
-            Ok(port) => (name, Some(port)),
-            // What is no port belongs to the name, which then is no known one.
-            Err(_) => (host, None),
-        },
-        _ => (host, None),
     }
 }
 

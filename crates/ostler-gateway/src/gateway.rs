@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ostler_core::caller::Caller;
+use ostler_core::keyed_limit::KeyedLimit;
 use ostler_core::name::ServerName;
 use ostler_host::Host;
 use tokio::sync::watch;
@@ -12,8 +13,6 @@ use crate::answer::{Hub, Lot, SubscriptionRoom, Subscriptions};
 use crate::http::SseClients;
 use crate::options::GatewayOptions;
 use crate::sessions::Sessions;
-use crate::shares::Shares;
-use crate::slots::Slots;
 
 /// Serves the servers of a host to MCP clients of both eras. Clones are
 /// handles to the same gateway.
@@ -23,7 +22,6 @@ pub struct Gateway(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) options: GatewayOptions,
-    /// Exposed names and URIs.
     /// Calls that wait for an answer of a modern client.
     pub(crate) lot: Lot,
     /// What servers say without being asked.
@@ -36,12 +34,10 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     /// Clients of the HTTP+SSE transport.
     pub(crate) sse_clients: SseClients,
-    /// Room for long streams.
-    pub(crate) long_streams: Arc<Slots>,
-    /// What one caller may have of them.
-    pub(crate) long_per_caller: Arc<Shares>,
+    /// Room for long streams, half of them for one caller.
+    pub(crate) long_streams: Arc<KeyedLimit>,
     /// What one caller may hold open over HTTP.
-    pub(crate) per_caller: Arc<Shares>,
+    pub(crate) per_caller: Arc<KeyedLimit>,
     /// True once the gateway winds up: long streams end by themselves.
     pub(crate) is_draining: watch::Sender<bool>,
 }
@@ -57,9 +53,9 @@ impl Gateway {
             subscription_room: SubscriptionRoom::default(),
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             sse_clients: SseClients::default(),
-            long_streams: Slots::new(options.max_streams),
-            long_per_caller: Shares::new(options.max_streams.div_ceil(2)),
-            per_caller: Shares::new(options.max_per_caller),
+            long_streams: KeyedLimit::new(options.max_streams, options.max_streams.div_ceil(2)),
+            // A caller that may hold nothing at all could not even be told so.
+            per_caller: KeyedLimit::per_key(options.max_per_caller.max(1)),
             is_draining: watch::Sender::new(false),
             host,
             options,

@@ -9,6 +9,7 @@ use ostler_core::name::ServerName;
 use ostler_host::upstream::BoxFuture;
 
 use crate::auth::{Authenticate, LocalOnly};
+use crate::http::OriginCheck;
 
 /// Waits until it is known what there is to serve, in a time of its own choice,
 /// or says why that is not known. `None` means that it is.
@@ -74,6 +75,13 @@ pub struct ResourceMetadata {
     /// How clients reach it from outside, without a path, such as
     /// `https://tools.example`; without it, `http://` and the `Host` they name.
     pub base: Option<String>,
+}
+
+impl GatewayOptions {
+    /// Returns the check of the hosts and origins that are served.
+    pub(crate) fn origin_check(&self) -> OriginCheck<'_> {
+        OriginCheck { hosts: &self.allowed_hosts, origins: &self.allowed_origins }
+    }
 }
 
 impl Default for GatewayOptions {

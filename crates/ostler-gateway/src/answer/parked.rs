@@ -19,11 +19,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::keyed_limit::{KeyedLimit, Permit};
 use ostler_core::name::ServerName;
 use ostler_host::upstream::Question;
 use ostler_host::{Answer, STATE_LIFE, Target, request_digest};
 use ostler_wire::{Era, Outcome, Params};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::forward::finish_modern;
@@ -31,17 +31,14 @@ use super::state;
 use super::voice::Questions;
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::{Gateway, Shared};
-use crate::shares::{Share, Shares};
 
 /// Calls that wait for an answer of their client.
 #[derive(Debug)]
 pub(crate) struct Lot {
     calls: Mutex<HashMap<[u8; 16], Parked>>,
     /// One for every call that may have to be parked, taken before it is sent:
-    /// a call that has begun always finds room.
-    places: Arc<Semaphore>,
-    /// Half of them at most are one caller's.
-    per_caller: Arc<Shares>,
+    /// a call that has begun always finds room. Half of them at most are one caller's.
+    places: Arc<KeyedLimit>,
 }
 
 #[derive(Debug)]
@@ -73,7 +70,7 @@ struct Running {
     questions: Questions,
     /// Numbers the questions of a call.
     asked: u32,
-    _place: (OwnedSemaphorePermit, Share),
+    _place: Permit,
 }
 
 impl Drop for Running {
@@ -84,14 +81,13 @@ impl Drop for Running {
 
 impl Lot {
     pub(crate) fn new(max: usize) -> Self {
-        let (places, per_caller) = (Arc::new(Semaphore::new(max)), Shares::new(max / 2));
-        Self { calls: Mutex::default(), places, per_caller }
+        let most = (max / 2).max(1);
+        Self { calls: Mutex::default(), places: KeyedLimit::new(max, most) }
     }
 
     /// Takes a place for a call that may have to be parked.
-    fn take(&self, caller: &Caller) -> Option<(OwnedSemaphorePermit, Share)> {
-        let share = self.per_caller.take(caller.principal())?;
-        Some((Arc::clone(&self.places).try_acquire_owned().ok()?, share))
+    fn take(&self, caller: &Caller) -> Option<Permit> {
+        self.places.acquire(caller.principal()).ok()
     }
 
     /// Ends the calls of callers that are over: nobody may come back for them.

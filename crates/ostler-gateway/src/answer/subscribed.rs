@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::keyed_limit::{Full, KeyedLimit, Permit, Wanted};
 use ostler_host::Subscription;
 
 use crate::gateway::Gateway;
-use crate::shares::{Share, Shares};
-use crate::slots::{Slot, Slots};
 
 /// Subscriptions of all clients, half of them for one caller. Each takes some 200 bytes.
 const MAX: usize = 32_768;
@@ -23,17 +22,15 @@ const COME_BACK: Duration = Duration::from_secs(1);
 
 /// Room for subscriptions.
 pub(crate) struct SubscriptionRoom {
-    all: Arc<Slots>,
-    per_caller: Arc<Shares>,
-    uri_bytes: Arc<Shares>,
+    subscriptions: Arc<KeyedLimit>,
+    uri_bytes: Arc<KeyedLimit>,
 }
 
 /// Room of one subscription, given back when dropped.
 #[derive(Debug)]
 struct Taken {
-    _slot: Slot,
-    _share: Share,
-    _bytes: Share,
+    _subscription: Permit,
+    _bytes: Permit,
 }
 
 /// A subscription and its room.
@@ -44,8 +41,8 @@ pub(crate) struct Subscribed {
 
 impl Default for SubscriptionRoom {
     fn default() -> Self {
-        let (all, per_caller) = (Slots::new(MAX), Shares::new(MAX / 2));
-        Self { all, per_caller, uri_bytes: Shares::new(MAX_URI_BYTES) }
+        let subscriptions = KeyedLimit::new(MAX, MAX / 2);
+        Self { subscriptions, uri_bytes: KeyedLimit::per_key(MAX_URI_BYTES) }
     }
 }
 
@@ -53,18 +50,18 @@ impl SubscriptionRoom {
     /// Takes room before the server is asked, so that a refusal tells nothing of the resource.
     fn take(&self, principal: &str, uri: &str) -> Result<Taken, CallError> {
         let overloaded = |what| CallError::Overloaded { what, retry_after: COME_BACK };
-        let Some(share) = self.per_caller.take(principal) else {
-            let max = self.per_caller.max();
-            return Err(overloaded(format!("you have {max} subscriptions in all your sessions; end some")));
-        };
-        let Some(bytes) = self.uri_bytes.take_many(principal, uri.len()) else {
-            let max = self.uri_bytes.max();
-            return Err(overloaded(format!(
-                "the URIs of your subscriptions in all your sessions would exceed {max} bytes; end some"
-            )));
-        };
-        let slot = self.all.take().ok_or_else(|| overloaded(format!("there are {MAX} subscriptions")))?;
-        Ok(Taken { _slot: slot, _share: share, _bytes: bytes })
+        let subscription = self.subscriptions.acquire(principal).map_err(|full| {
+            overloaded(match full {
+                Full::All => format!("there are {MAX} subscriptions"),
+                _ => format!("you have {} subscriptions in all your sessions; end some", MAX / 2),
+            })
+        })?;
+        let bytes = self.uri_bytes.acquire_wanted(principal, Wanted::many(uri.len())).map_err(|_| {
+            overloaded(format!(
+                "the URIs of your subscriptions in all your sessions would exceed {MAX_URI_BYTES} bytes; end some"
+            ))
+        })?;
+        Ok(Taken { _subscription: subscription, _bytes: bytes })
     }
 }
 

@@ -8,9 +8,8 @@ use ostler_wire::{Message, Params, code};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
-use super::payload::Response;
-use super::refuse::{body, empty, refuse};
-use super::{Ask, Visit, enter, legacy};
+use super::response::{Response, body, empty, refuse};
+use super::{Ask, Visit, authenticate, legacy};
 use crate::answer::answer;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::outlet::Outlet;
@@ -79,7 +78,7 @@ async fn answers(visit: &Visit, session: &InUse, batch: Vec<Bytes>) -> Vec<Vec<u
                         let pass = visit.pass.clone();
                         running.spawn(async move {
                             let answering = answer(&gateway, &mut exchange);
-                            (at, enter::unless_revoked(pass, answering).await.frame(Some(&id)))
+                            (at, authenticate::unless_revoked(pass, answering).await.frame(Some(&id)))
                         });
                     }
                     Err(why) => {

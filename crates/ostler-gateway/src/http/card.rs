@@ -3,22 +3,19 @@
 //! They show what the caller may see and nothing else: a hidden server has the card of none. They are in Ostler's own
 //! words; what a server says of itself is told by its own answers, which pins judge.
 
-use axum::Router;
-use axum::extract::{OriginalUri, Path, Request, State};
-use axum::routing::get;
-use http::{HeaderValue, StatusCode, Uri, header};
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 use ostler_core::card::{MEDIA_TYPE, PATH, SCHEMA};
+use ostler_core::loopback::split_port;
 use ostler_core::name::ServerName;
 use ostler_wire::{LEGACY_VERSIONS, MODERN_VERSION};
 use serde_json::{Value, json};
 
-use super::payload::{Payload, Response};
-use super::refuse::{body, refuse};
-use super::{Origin, Transport, Visit, begin, gate, hold, metadata};
-use crate::auth::split_port;
+use super::response::{Response, body, refuse};
+use super::route::{CATALOG, Transport};
+use super::{Peer, Visit, begin, metadata, only_get, origin};
 use crate::gateway::Gateway;
 
-const CATALOG: &str = "/.well-known/mcp/catalog.json";
 /// Namespace of the names of our cards.
 const NAMESPACE: &str = "dev.ostler";
 /// The name of the endpoint of all servers.
@@ -27,37 +24,19 @@ const ALL: &str = "ostler";
 const CACHE: HeaderValue = HeaderValue::from_static("private, max-age=60");
 const VARY: HeaderValue = HeaderValue::from_static("authorization, origin");
 
-/// Adds the routes of the cards and of their catalog.
-pub(super) fn add(routes: Router<Gateway>) -> Router<Gateway> {
-    routes
-        .route(&format!("/mcp/{PATH}"), get(all))
-        .route(&format!("/servers/{{name}}/mcp/{PATH}"), get(one))
-        .route(CATALOG, get(catalog))
+/// Shows the card of one endpoint.
+pub(super) async fn one(
+    gateway: Gateway,
+    (server, uri): (Option<&str>, &Uri),
+    peer: Peer,
+    parts: Parts,
+) -> Response {
+    answer(gateway, server, (peer, parts), |visit, base| card_at(visit, base, uri, server)).await
 }
 
-async fn all(
-    State(gateway): State<Gateway>,
-    OriginalUri(uri): OriginalUri,
-    request: Request,
-) -> axum::response::Response {
-    answer(gateway, None, request, |visit, base| card_at(visit, base, &uri, None)).await
-}
-
-async fn one(
-    State(gateway): State<Gateway>,
-    Path(name): Path<String>,
-    OriginalUri(uri): OriginalUri,
-    request: Request,
-) -> axum::response::Response {
-    answer(gateway, Some(&name), request, |visit, base| card_at(visit, base, &uri, Some(&name))).await
-}
-
-async fn catalog(
-    State(gateway): State<Gateway>,
-    OriginalUri(uri): OriginalUri,
-    request: Request,
-) -> axum::response::Response {
-    answer(gateway, None, request, |visit, base| catalog_at(visit, base, &uri)).await
+/// Shows the catalog of all cards.
+pub(super) async fn catalog(gateway: Gateway, uri: &Uri, peer: Peer, parts: Parts) -> Response {
+    answer(gateway, None, (peer, parts), |visit, base| catalog_at(visit, base, uri)).await
 }
 
 /// Answers a request that passes the checks of the endpoint with a document, which is made for the address of this
@@ -65,26 +44,26 @@ async fn catalog(
 async fn answer(
     gateway: Gateway,
     server: Option<&str>,
-    request: Request,
+    (peer, parts): (Peer, Parts),
     document: impl FnOnce(&Visit, &str) -> (Value, HeaderValue),
-) -> axum::response::Response {
-    let origin = Origin::of(&request);
-    let (parts, _) = request.into_parts();
-    let host = gate::host(&parts.uri, &parts.headers).unwrap_or_default().to_owned();
-    let begun = begin(gateway, (server, Transport::Streamable), origin, parts).await;
-    let (visit, share) = match begun {
+) -> Response {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return only_get();
+    }
+    let host = origin::host(&parts.uri, &parts.headers).unwrap_or_default().to_owned();
+    let (visit, permit) = match begin(gateway, (server, Transport::Streamable), peer, parts).await {
         Ok(begun) => begun,
-        Err(refusal) => return refusal.map(Payload::into_body),
+        Err(refusal) => return *refusal,
     };
     if let Some(readiness) = &visit.gateway.0.options.readiness
         && let Some(waiting) = readiness()
         && let Err(error) = waiting.await
     {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()).map(Payload::into_body);
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
     }
     let base = metadata::base(visit.gateway.0.options.resource_metadata.as_ref(), &host);
     let (text, kind) = document(&visit, &base);
-    let mut response: Response = body(StatusCode::OK, text.to_string().into_bytes());
+    let mut response = body(StatusCode::OK, text.to_string().into_bytes());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, kind);
     headers.insert(header::CACHE_CONTROL, CACHE);
@@ -93,7 +72,7 @@ async fn answer(
     if let Some(origin) = visit.headers.get(header::ORIGIN) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     }
-    hold::keep(response, share).map(Payload::into_body)
+    response.map(|payload| payload.holding(permit))
 }
 
 /// Describes the endpoint whose path names a server, or none.

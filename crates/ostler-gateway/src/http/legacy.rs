@@ -1,25 +1,28 @@
-//! A legacy request over HTTP: one of a session.
+//! Legacy requests over HTTP, which belong to a session: POST asks, GET streams, DELETE ends it.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
+use http_body::Frame;
 use ostler_wire::{Id, Outcome, code};
 
-use super::events::Events;
-use super::payload::Response;
-use super::refuse::{SESSION_ID, empty, json, overloaded, refuse};
-use super::wait::{Answering, First, first};
-use super::{Ask, Visit};
+use super::post::{Answering, First, first};
+use super::response::{PROTOCOL_VERSION, Response, SESSION_ID, empty, json, overloaded, refuse};
+use super::sse::{self, KeepAlive, LongPlace, LongStream, long_place};
+use super::{Ask, Visit, authenticate, not_allowed};
 use crate::answer::{self, answer};
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
 use crate::opening::{Introduction, cancelled_id};
 use crate::outlet::Outlet;
-use crate::queue::Queue;
+use crate::pass::Over;
+use crate::queue::{Queue, Reader};
 use crate::session::{InUse, Opening, Session};
 use crate::sessions;
 
@@ -27,6 +30,11 @@ use crate::sessions;
 /// whose connection breaks can come back for it. Most answers are quicker and
 /// then cost no stream.
 const STREAM_AFTER: Duration = Duration::from_millis(25);
+
+/// The first revision whose clients understand an event without a message.
+const PRIMES_SINCE: &str = "2025-11-25";
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Answers `initialize` and opens a session.
 pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
@@ -141,7 +149,7 @@ impl Run {
         let pass = visit.pass.clone();
         let answering =
             Box::pin(
-                async move { super::enter::unless_revoked(pass, answer(&gateway, &mut exchange)).await },
+                async move { authenticate::unless_revoked(pass, answer(&gateway, &mut exchange)).await },
             );
         Self { answering, session, queue, id: ask.id }
     }
@@ -220,4 +228,165 @@ impl Drop for Detached {
 /// What is said when parameters can't be read.
 pub(super) fn bad_params(id: &Id, why: &dyn std::fmt::Display) -> Response {
     json(StatusCode::BAD_REQUEST, &Reply::refusal(code::INVALID_PARAMS, &why.to_string()), Some(id))
+}
+
+/// Opens a stream for frames that belong to no request, or reads the stream
+/// of a request on.
+pub(super) fn get(visit: Visit) -> Response {
+    if visit.header(&PROTOCOL_VERSION) == Some(ostler_wire::MODERN_VERSION) {
+        return not_allowed();
+    }
+    if !visit.accepts.events {
+        return refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "a GET stream is text/event-stream; the Accept header must name it",
+        );
+    }
+    let session = match visit.session() {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    let place = match long_place(&visit.gateway, &visit.caller, None) {
+        Ok(place) => place,
+        Err(refusal) => return *refusal,
+    };
+    let keep_alive = visit.gateway.0.options.keep_alive;
+    let last = visit.header(&LAST_EVENT_ID).and_then(sse::parse_id);
+    let (number, reader) = match last {
+        Some((0, last)) => (0, session.streams.listen(Some(last))),
+        Some((number, last)) => match session.streams.resume(number, last) {
+            Some(reader) => (number, reader),
+            // The stream is over and was read, or its client came too late.
+            None => return refuse(StatusCode::NOT_FOUND, "this stream can't be resumed any more"),
+        },
+        None => (0, session.streams.listen(None)),
+    };
+    let over = Over::of_long(visit.pass);
+    Events::opened(session, place, reader, Resumed { number, keep_alive, over }).respond()
+}
+
+/// Ends a session.
+pub(super) fn delete(visit: &Visit) -> Response {
+    let session = match visit.session() {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    visit.gateway.0.sessions.remove(&visit.gateway, session.id());
+    empty(StatusCode::NO_CONTENT)
+}
+
+/// The body of a stream of a legacy session.
+pub(super) struct Events {
+    session: Arc<Session>,
+    reader: Reader,
+    /// Under which number a client can resume it.
+    number: Option<u64>,
+    keep_alive: KeepAlive,
+    /// What is said before anything else.
+    opening: Option<Bytes>,
+    /// Kept by streams that last: their place, and the session in use.
+    _held: Option<(LongPlace, InUse)>,
+    is_long: bool,
+    /// The end of the credential it was opened with, and then of the stream.
+    over: Over,
+}
+
+impl Events {
+    /// The stream of one request.
+    pub(super) fn of_request(
+        session: Arc<Session>,
+        reader: Reader,
+        number: Option<u64>,
+        keep_alive: Duration,
+    ) -> Self {
+        let opening = priming(&session, &reader, number);
+        let keep_alive = KeepAlive::new(keep_alive);
+        Self {
+            session,
+            reader,
+            number,
+            keep_alive,
+            opening,
+            _held: None,
+            is_long: false,
+            over: Over::default(),
+        }
+    }
+
+    /// A stream that a client has opened by itself.
+    pub(super) fn opened(session: InUse, place: LongPlace, reader: Reader, resumed: Resumed) -> Self {
+        let Resumed { number, keep_alive, over } = resumed;
+        Self {
+            session: Arc::clone(&session),
+            opening: priming(&session, &reader, Some(number)),
+            reader,
+            number: Some(number),
+            keep_alive: KeepAlive::new(keep_alive),
+            _held: Some((place, session)),
+            is_long: number == 0,
+            over,
+        }
+    }
+
+    pub(super) fn respond(self) -> Response {
+        let is_long = self.is_long;
+        let mut response = sse::respond(self);
+        if is_long {
+            response.extensions_mut().insert(LongStream);
+        }
+        response
+    }
+}
+
+/// What lets a client come back before it has got a message.
+fn priming(session: &Session, reader: &Reader, number: Option<u64>) -> Option<Bytes> {
+    let number = number.filter(|_| session.version() >= PRIMES_SINCE)?;
+    let mut out = Vec::new();
+    sse::push_priming(&mut out, number, reader.position());
+    Some(out.into())
+}
+
+/// Which stream is read on.
+pub(super) struct Resumed {
+    pub(super) number: u64,
+    pub(super) keep_alive: Duration,
+    pub(super) over: Over,
+}
+
+impl http_body::Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        if this.over.has_come(cx) {
+            return Poll::Ready(None);
+        }
+        if let Some(opening) = this.opening.take() {
+            return Poll::Ready(Some(Ok(Frame::data(opening))));
+        }
+        let mut out = Vec::new();
+        loop {
+            match this.reader.poll_next(cx) {
+                Poll::Ready(Some((at, frame))) => match this.number {
+                    Some(number) => sse::push_numbered(&mut out, number, at, &frame),
+                    None => sse::push_event(&mut out, &frame),
+                },
+                Poll::Ready(None) if out.is_empty() => {
+                    if this.reader.is_done() {
+                        this.session.streams.forget(this.reader.queue());
+                    }
+                    return Poll::Ready(None);
+                }
+                _ if !out.is_empty() => {
+                    this.keep_alive.spoke();
+                    return Poll::Ready(Some(Ok(Frame::data(out.into()))));
+                }
+                _ => return this.keep_alive.poll_comment(cx).map(|comment| Some(Ok(Frame::data(comment)))),
+            }
+        }
+    }
 }

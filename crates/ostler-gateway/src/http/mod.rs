@@ -1,142 +1,72 @@
 //! MCP over HTTP: both eras on the same paths.
 //!
 //! ```text
-//! request ─ gate.rs ─ enter.rs ─ scope ─┬─ POST ─ body.rs ─ post.rs ─┬─ modern.rs
-//!                                          ├─ GET, DELETE ─ get.rs      ├─ legacy.rs ─ events.rs
-//!                                          └─ 405                       └─ batch.rs
+//! request ─ route.rs ─ origin.rs ─ authenticate.rs ─ scope ─┬─ POST ─ request.rs ─ post.rs ─┬─ modern.rs
+//!                                                           │                               ├─ legacy.rs
+//!                                                           │                               └─ batch.rs
+//!                                                           ├─ GET, DELETE ─ legacy.rs
+//!                                                           └─ 405
 //! ```
 //!
 //! Clients of the older HTTP+SSE transport come to paths of their own (`sse_clients.rs`), past the same checks, and so
-//! do those that read server cards (`card.rs`).
+//! do those that read server cards (`card.rs`). All of it is one function, [`respond`]: the [router](Gateway::router)
+//! for other programs and the [service](crate::server::HttpService) of this crate both end there.
 
-mod accept;
+mod authenticate;
 pub(crate) mod batch;
-mod body;
 mod card;
-mod connection;
-mod enter;
-mod events;
-mod gate;
-mod get;
-mod hold;
 mod legacy;
-mod long;
 mod metadata;
 mod modern;
-mod payload;
+mod origin;
 mod post;
-mod refuse;
-mod serve;
+mod request;
+mod response;
+mod route;
 mod sse;
 mod sse_clients;
-mod wait;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{ConnectInfo, OriginalUri, Path, State};
-use axum::routing::any;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use ostler_core::caller::Caller;
+use ostler_core::keyed_limit::Permit;
 use ostler_core::name::ServerName;
-use ostler_host::{Refused, Unknown};
+use ostler_host::{Refused, Scope, Unknown};
 use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
 
-use self::accept::Accepts;
-use self::connection::ClientConnection;
-use self::payload::{Payload, Response};
-use self::refuse::{PROTOCOL_VERSION, SESSION_ID, refuse};
+use self::request::Accepts;
+use self::response::{PROTOCOL_VERSION, SESSION_ID, overloaded, refuse};
+use self::route::Transport;
 use crate::auth::Admitted;
 use crate::gateway::Gateway;
 use crate::pass::Pass;
 use crate::session::{InUse, Session};
-use crate::shares::Share;
-use ostler_host::Scope;
 
-pub use self::long::LongStream;
-pub use self::refuse::Refusal;
-pub use self::serve::{Limits, OnRefusal, Privilege, Privileged, Site, serve};
+pub(crate) use self::modern::ClientConnection;
+pub use self::origin::{Foreign, OriginCheck};
+pub use self::response::Refusal;
+pub(crate) use self::response::{Payload, Response, full, no_connection};
+pub(crate) use self::route::Route;
+pub use self::sse::LongStream;
 pub(crate) use self::sse_clients::SseClients;
 
 impl Gateway {
-    /// The endpoints `/mcp` and `/servers/{name}/mcp`, and `sse` beside each for clients of 2024-11-05, to be served
-    /// alone or merged into another router; and what clients are told about tokens for
-    /// them, if there is anything to tell; and their server cards, with a catalog of these.
-    pub fn router(&self) -> Router {
-        let routes = Router::new()
-            .route("/mcp", any(all))
-            .route("/servers/{name}/mcp", any(one))
-            .route("/sse", any(all_by_sse))
-            .route("/servers/{name}/sse", any(one_by_sse));
-        let routes = match self.0.options.resource_metadata {
-            Some(_) => metadata::add(routes),
-            None => routes,
-        };
-        card::add(routes).with_state(self.clone())
-    }
-
-    /// Refuses a request that a stranger's page makes, as the endpoints do: for
-    /// routes that are served beside them.
+    /// Refuses a request that a foreign page may have sent, as the endpoints do: for routes that are served beside
+    /// them.
     pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<axum::response::Response>> {
-        gate::check(&self.0.options, uri, headers)
+        authenticate::check_origin(self, uri, headers)
             .map_err(|refusal| Box::new(refusal.map(Payload::into_body)))
     }
 }
 
-async fn all(State(gateway): State<Gateway>, request: axum::extract::Request) -> axum::response::Response {
-    routed(gateway, None, request).await
-}
-
-async fn one(
-    State(gateway): State<Gateway>,
-    Path(name): Path<String>,
-    request: axum::extract::Request,
-) -> axum::response::Response {
-    routed(gateway, Some(&name), request).await
-}
-
-async fn all_by_sse(
-    State(gateway): State<Gateway>,
-    OriginalUri(uri): OriginalUri,
-    request: axum::extract::Request,
-) -> axum::response::Response {
-    sse_endpoint(gateway, None, &uri, request).await.map(Payload::into_body)
-}
-
-async fn one_by_sse(
-    State(gateway): State<Gateway>,
-    Path(name): Path<String>,
-    OriginalUri(uri): OriginalUri,
-    request: axum::extract::Request,
-) -> axum::response::Response {
-    sse_endpoint(gateway, Some(&name), &uri, request).await.map(Payload::into_body)
-}
-
-/// A request that has come through a router.
-async fn routed(
-    gateway: Gateway,
-    server: Option<&str>,
-    request: axum::extract::Request,
-) -> axum::response::Response {
-    let origin = Origin::of(&request);
-    endpoint(gateway, server, origin, request).await.map(Payload::into_body)
-}
-
 /// Where a request comes from, as far as it is known.
 #[derive(Debug, Clone, Default)]
-struct Origin {
-    peer: Option<SocketAddr>,
-    connection: Option<Arc<ClientConnection>>,
-}
-
-impl Origin {
-    /// The origin of a request that has come through a router.
-    fn of(request: &axum::extract::Request) -> Self {
-        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-        Self { peer, connection: request.extensions().get().cloned() }
-    }
+pub(crate) struct Peer {
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) connection: Option<Arc<ClientConnection>>,
 }
 
 /// One HTTP request, from its headers on.
@@ -160,71 +90,40 @@ struct Ask {
     params: Params,
 }
 
-async fn endpoint<B>(gateway: Gateway, server: Option<&str>, origin: Origin, request: Request<B>) -> Response
+/// Answers a request to one of the gateway's paths. `named` is the path that the client named, whatever a router is
+/// nested in.
+pub(crate) async fn respond<B>(
+    gateway: Gateway,
+    (route, named): (Route<'_>, &Uri),
+    peer: Peer,
+    request: Request<B>,
+) -> Response
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
     let (parts, body) = request.into_parts();
-    let (visit, share) = match begin(gateway, (server, Transport::Streamable), origin, parts).await {
-        Ok(begun) => begun,
-        Err(refusal) => return *refusal,
-    };
-    let response = match visit.method.clone() {
-        Method::POST => post::post(visit, body).await,
-        Method::GET => get::get(visit),
-        Method::DELETE => get::delete(&visit),
-        _ => not_allowed(),
-    };
-    hold::keep(response, share)
-}
-
-/// One request of a client of 2024-11-05. `uri` is the one that the client named, whatever this router is nested in.
-async fn sse_endpoint(
-    gateway: Gateway,
-    server: Option<&str>,
-    uri: &Uri,
-    request: axum::extract::Request,
-) -> Response {
-    let origin = Origin::of(&request);
-    let (parts, body) = request.into_parts();
-    let (visit, share) = match begin(gateway, (server, Transport::Sse), origin, parts).await {
-        Ok(begun) => begun,
-        Err(refusal) => return *refusal,
-    };
-    let response = match visit.method.clone() {
-        Method::POST => match visit.pass.clone() {
-            None => sse_clients::post(visit, uri.query(), body).await,
-            Some(pass) => tokio::select! {
-                biased;
-                response = sse_clients::post(visit, uri.query(), body) => response,
-                () = pass.revoked() => enter::taken_back(),
-            },
-        },
-        Method::GET => sse_clients::open(visit, uri.path()),
-        _ => sse_clients::not_allowed(),
-    };
-    hold::keep(response, share)
-}
-
-/// Which transport a path speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Streamable,
-    /// That of 2024-11-05.
-    Sse,
-}
-
-impl Transport {
-    /// The path of an endpoint, without anything that a client has made up.
-    fn path(self, server: Option<&str>) -> String {
-        let last = match self {
-            Self::Streamable => "mcp",
-            Self::Sse => "sse",
-        };
-        match server {
-            Some(server) => format!("/servers/{server}/{last}"),
-            None => format!("/{last}"),
+    match route {
+        Route::Mcp { server, transport: Transport::Streamable } => {
+            let begun = begin(gateway, (server.as_deref(), Transport::Streamable), peer, parts).await;
+            let (visit, permit) = match begun {
+                Ok(begun) => begun,
+                Err(refusal) => return *refusal,
+            };
+            let response = match visit.method.clone() {
+                Method::POST => post::post(visit, body).await,
+                Method::GET => legacy::get(visit),
+                Method::DELETE => legacy::delete(&visit),
+                _ => not_allowed(),
+            };
+            response.map(|payload| payload.holding(permit))
         }
+        // Boxed, so that the usual way stays small.
+        Route::Mcp { server, transport: Transport::Sse } => {
+            Box::pin(sse_clients::respond(gateway, (server.as_deref(), named), peer, (parts, body))).await
+        }
+        Route::Card { server } => Box::pin(card::one(gateway, (server.as_deref(), named), peer, parts)).await,
+        Route::Catalog => Box::pin(card::catalog(gateway, named, peer, parts)).await,
+        Route::Metadata { path } => metadata::respond(&gateway, path, &parts),
     }
 }
 
@@ -232,18 +131,28 @@ impl Transport {
 async fn begin(
     gateway: Gateway,
     (server, transport): (Option<&str>, Transport),
-    Origin { peer, connection }: Origin,
+    Peer { address, connection }: Peer,
     parts: http::request::Parts,
-) -> Result<(Visit, Share), Box<Response>> {
-    let Admitted { caller, pass } = enter::enter(&gateway, (server, transport), peer, &parts).await?;
-    let share = hold::place(&gateway, &caller)?;
+) -> Result<(Visit, Permit), Box<Response>> {
+    let endpoint = (server, transport);
+    let Admitted { caller, pass } = authenticate::authenticate(&gateway, endpoint, address, &parts).await?;
+    let permit = permit(&gateway, &caller)?;
     let Some(scope) = scope(&gateway, &caller, server) else {
         record_unfound(&gateway, &caller, (server.unwrap_or_default(), transport), &parts.method);
         return Err(Box::new(refuse(StatusCode::NOT_FOUND, "there is no such server here")));
     };
     let accepts = Accepts::of(&parts.headers);
     let (method, headers) = (parts.method, parts.headers);
-    Ok((Visit { gateway, connection, caller, pass, scope, transport, method, headers, accepts }, share))
+    Ok((Visit { gateway, connection, caller, pass, scope, transport, method, headers, accepts }, permit))
+}
+
+/// Counts a request of the caller, before its body is read and until the last byte of its answer.
+fn permit(gateway: &Gateway, caller: &Caller) -> Result<Permit, Box<Response>> {
+    let limit = &gateway.0.per_caller;
+    limit.acquire(caller.principal()).map_err(|_| {
+        let why = format!("this caller has {} requests and streams open", limit.max_per_key());
+        Box::new(overloaded(&why, None))
+    })
 }
 
 /// What the path shows. A server that the caller may not see looks like none.
@@ -274,6 +183,13 @@ fn not_allowed() -> Response {
     let mut response =
         refuse(StatusCode::METHOD_NOT_ALLOWED, "use POST; legacy sessions also GET and DELETE");
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
+    response
+}
+
+/// Refuses methods other than GET and HEAD, for documents, which are only read.
+fn only_get() -> Response {
+    let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "use GET");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
 }
 

@@ -1,27 +1,28 @@
-//! A modern request over HTTP: everything in one exchange.
+//! Modern requests over HTTP: everything in one exchange.
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Frame;
+use ostler_core::caller::Caller;
+use ostler_host::Host;
 use ostler_wire::{Id, Params, code, headers};
 
-use super::connection::ClientConnection;
-use super::hold::{LongPlace, long_place};
-use super::long::LongStream;
-use super::payload::Response;
-use super::refuse::{METHOD, NAME, PROTOCOL_VERSION, json, modern_status};
-use super::sse::{self, KeepAlive};
-use super::wait::{Answering, First, first};
-use super::{Ask, Visit, enter};
+use super::post::{Answering, First, first};
+use super::response::{METHOD, NAME, PROTOCOL_VERSION, Response, json, modern_status};
+use super::sse::{self, KeepAlive, LongPlace, LongStream, long_place};
+use super::{Ask, Visit, authenticate};
 use crate::answer::answer;
 use crate::exchange::{Client, Exchange, Reply};
+use crate::gateway::Gateway;
 use crate::modern;
 use crate::outlet::{Frames, Outlet};
 use crate::pass::Over;
+use crate::sessions;
 
 const LISTEN: &str = "subscriptions/listen";
 
@@ -64,7 +65,9 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
     // Boxed because it may have to move into the body of the response.
     let revocable = pass.clone();
     let mut answering: Answering =
-        Box::pin(async move { enter::unless_revoked(revocable, answer(&gateway, &mut exchange)).await });
+        Box::pin(
+            async move { authenticate::unless_revoked(revocable, answer(&gateway, &mut exchange)).await },
+        );
     if !accepts.events {
         drop(frames);
         return respond(&answering.await, &id);
@@ -182,5 +185,34 @@ impl http_body::Body for Stream {
 
     fn is_end_stream(&self) -> bool {
         self.answering.is_none()
+    }
+}
+
+/// A connection as the session of modern requests without a credential. Dropped when it has ended, which ends the session.
+#[derive(Debug, Default)]
+pub(crate) struct ClientConnection {
+    /// Begun by the first request that needs it.
+    session: OnceLock<(Host, Caller)>,
+}
+
+impl ClientConnection {
+    /// Puts the caller of a modern request into a session. A credential is one client's, over how many connections its
+    /// requests may come, and its principal tells it from others. Callers without one are all `local`: those are told apart
+    /// by their connections, which nobody can choose.
+    pub(super) fn session_of(connection: Option<&Arc<Self>>, gateway: &Gateway, caller: Caller) -> Caller {
+        let Some(connection) = connection.filter(|_| caller.is_local()) else { return caller };
+        let (_, known) = connection.session.get_or_init(|| {
+            let id = sessions::fresh_id().unwrap_or_default();
+            (gateway.0.host.clone(), caller.clone().in_session(id))
+        });
+        caller.in_session_of(known)
+    }
+}
+
+impl Drop for ClientConnection {
+    fn drop(&mut self) {
+        if let Some((host, caller)) = self.session.get() {
+            host.end_session(caller);
+        }
     }
 }

@@ -1,13 +1,17 @@
-//! POST: one message, and which era it is of.
+//! POST: one message, whose era is told here, and what comes first of its answer.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use ostler_wire::{MODERN_VERSION, Malformed, Message, Params, code};
 
-use super::accept::is_json;
-use super::payload::Response;
-use super::refuse::{PROTOCOL_VERSION, SESSION_ID, empty, json, refuse};
-use super::{Ask, Visit, batch, body, enter, legacy, modern};
+use super::request::{self, is_json};
+use super::response::{PROTOCOL_VERSION, Response, SESSION_ID, empty, json, refuse};
+use super::{Ask, Visit, authenticate, batch, legacy, modern};
 use crate::answer;
 use crate::exchange::Reply;
 
@@ -23,13 +27,13 @@ where
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
     }
     let options = &visit.gateway.0.options;
-    let reading = body::read(body, options.max_body, options.body_timeout);
+    let reading = request::read(body, options.max_body, options.body_timeout);
     let read = match &visit.pass {
         None => reading.await,
         Some(pass) => tokio::select! {
             biased;
             read = reading => read,
-            () = pass.revoked() => return enter::taken_back(),
+            () = pass.revoked() => return authenticate::taken_back(),
         },
     };
     let body = match read {
@@ -39,7 +43,7 @@ where
     match Message::parse(body.clone()) {
         Ok(Message::Request { id, method, params }) => {
             match params.map_or(Ok(Params::empty()), Params::parse) {
-                Ok(params) => request(visit, Ask { id, method, params }).await,
+                Ok(params) => ask(visit, Ask { id, method, params }).await,
                 Err(why) => legacy::bad_params(&id, &why),
             }
         }
@@ -55,7 +59,7 @@ where
 
 /// The era is told before the method is looked at: whoever names a modern
 /// version in `_meta` is modern, also when it says `initialize`.
-async fn request(visit: Visit, ask: Ask) -> Response {
+async fn ask(visit: Visit, ask: Ask) -> Response {
     if ask.params.has_modern_meta() {
         return modern::request(visit, ask).await;
     }
@@ -99,4 +103,36 @@ fn malformed(why: &Malformed) -> Response {
         _ => code::INVALID_REQUEST,
     };
     json(StatusCode::BAD_REQUEST, &Reply::refusal(code, &why.to_string()), None)
+}
+
+/// A request that is being answered.
+pub(super) type Answering = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// What came first.
+pub(super) enum First {
+    /// Frames may have come with it, which go before it.
+    Answer(Reply),
+    /// There is something to say before the answer.
+    Frame,
+    /// Nothing for a while.
+    Silence,
+}
+
+/// Waits for the answer, for `ready`, or for the time to be over.
+pub(super) async fn first(
+    answering: &mut Answering,
+    mut ready: impl FnMut(&mut Context<'_>) -> Poll<()>,
+    patience: Duration,
+) -> First {
+    let mut silence = pin!(tokio::time::sleep(patience));
+    poll_fn(|cx| {
+        if let Poll::Ready(reply) = answering.as_mut().poll(cx) {
+            return Poll::Ready(First::Answer(reply));
+        }
+        if ready(cx).is_ready() {
+            return Poll::Ready(First::Frame);
+        }
+        silence.as_mut().poll(cx).map(|()| First::Silence)
+    })
+    .await
 }

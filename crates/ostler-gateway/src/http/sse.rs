@@ -1,4 +1,4 @@
-//! Server-sent events: one message each.
+//! Server-sent events, one message each, and streams that last.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,9 +7,13 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
+use ostler_core::caller::Caller;
+use ostler_core::keyed_limit::{Full, Permit};
+use ostler_wire::Id;
 use tokio::time::{Instant, Sleep};
 
-use super::payload::{Payload, Response};
+use super::response::{Payload, Response, overloaded};
+use crate::gateway::Gateway;
 
 /// Keeps a connection alive that has nothing to say.
 const COMMENT: &[u8] = b": \n\n";
@@ -91,6 +95,30 @@ impl KeepAlive {
         self.spoke();
         Poll::Ready(Bytes::from_static(COMMENT))
     }
+}
+
+/// Marks the response of a stream that ends only when its client does. Such a
+/// stream is ended at once when the program shuts down; others get the time
+/// to finish.
+#[derive(Debug, Clone, Copy)]
+pub struct LongStream;
+
+/// A place among the long streams, in all and of one caller.
+pub(super) struct LongPlace(#[expect(dead_code, reason = "held until the stream ends")] Permit);
+
+/// Takes a place for a long stream of the caller, or says why there is none.
+pub(super) fn long_place(
+    gateway: &Gateway,
+    caller: &Caller,
+    id: Option<&Id>,
+) -> Result<LongPlace, Box<Response>> {
+    let streams = &gateway.0.long_streams;
+    let why = match streams.acquire(caller.principal()) {
+        Ok(permit) => return Ok(LongPlace(permit)),
+        Err(Full::All) => "too many streams are open".into(),
+        Err(_) => format!("this caller has {} streams open", streams.max_per_key()),
+    };
+    Err(Box::new(overloaded(&why, id)))
 }
 
 #[cfg(test)]

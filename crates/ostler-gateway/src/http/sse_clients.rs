@@ -16,18 +16,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use http::{HeaderValue, StatusCode, header};
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 use http_body::Frame;
 use ostler_core::caller::Caller;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::accept::is_json;
-use super::hold::{LongPlace, long_place};
-use super::payload::{Payload, Response};
-use super::refuse::{overloaded, refuse};
-use super::sse::{self, KeepAlive};
-use super::{Visit, body};
+use super::request::{self, is_json};
+use super::response::{Payload, Response, overloaded, refuse};
+use super::route::Transport;
+use super::sse::{self, KeepAlive, LongPlace, long_place};
+use super::{Peer, Visit, authenticate, begin};
 use crate::gateway::{Gateway, Shared};
 use crate::pass::Over;
 use crate::sessions;
@@ -95,8 +95,37 @@ impl Drop for Connected {
     }
 }
 
+/// Answers one request of a client of 2024-11-05. `named` is the path that the client named.
+pub(super) async fn respond<B>(
+    gateway: Gateway,
+    (server, named): (Option<&str>, &Uri),
+    peer: Peer,
+    (parts, body): (Parts, B),
+) -> Response
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let (visit, permit) = match begin(gateway, (server, Transport::Sse), peer, parts).await {
+        Ok(begun) => begun,
+        Err(refusal) => return *refusal,
+    };
+    let response = match visit.method.clone() {
+        Method::POST => match visit.pass.clone() {
+            None => post(visit, named.query(), body).await,
+            Some(pass) => tokio::select! {
+                biased;
+                response = post(visit, named.query(), body) => response,
+                () = pass.revoked() => authenticate::taken_back(),
+            },
+        },
+        Method::GET => open(visit, named.path()),
+        _ => not_allowed(),
+    };
+    response.map(|payload| payload.holding(permit))
+}
+
 /// Opens the stream of a client. Its first event names the path that takes the client's messages.
-pub(super) fn open(visit: Visit, path: &str) -> Response {
+fn open(visit: Visit, path: &str) -> Response {
     if !visit.accepts.events {
         let why = "this endpoint streams text/event-stream; the Accept header must name it";
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
@@ -132,7 +161,7 @@ pub(super) fn open(visit: Visit, path: &str) -> Response {
 }
 
 /// Takes one message of a client that has its stream open.
-pub(super) async fn post<B>(visit: Visit, query: Option<&str>, body: B) -> Response
+async fn post<B>(visit: Visit, query: Option<&str>, body: B) -> Response
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
@@ -154,7 +183,7 @@ where
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json");
     }
     let options = &visit.gateway.0.options;
-    let message = match body::read(body, options.max_body, options.body_timeout).await {
+    let message = match request::read(body, options.max_body, options.body_timeout).await {
         Ok(message) => message,
         Err(refusal) => return *refusal,
     };
@@ -184,7 +213,7 @@ fn session_in(query: &str) -> Option<&str> {
 }
 
 /// For whoever comes without a session. Clients of later revisions try POST first, and GET after a 405.
-pub(super) fn not_allowed() -> Response {
+fn not_allowed() -> Response {
     let why =
         "open a stream with GET and POST to the path that it names; clients of 2025-03-26 and later use /mcp";
     let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, why);

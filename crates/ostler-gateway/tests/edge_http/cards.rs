@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use ostler_core::config::Role;
-use ostler_gateway::{GatewayOptions, Limits, ResourceMetadata, Site};
+use ostler_gateway::{GatewayOptions, HttpService, Limits, ResourceMetadata};
 use ostler_host::{Caller, Rules, ServerCard, ServerName, ServerSpec};
 use ostler_testkit::Reconfigure;
 
@@ -142,8 +142,9 @@ async fn addresses_in_cards_are_those_that_clients_use() {
         base: Some("https://tools.example/".into()),
     };
     let options = GatewayOptions { resource_metadata: Some(metadata), ..GatewayOptions::default() };
-    let site = |gateway: &ostler_gateway::Gateway| Site::from(Router::new().nest("/x/y", gateway.router()));
-    let world = World::serving(options, Limits::default(), site).await;
+    let nested =
+        |gateway: &ostler_gateway::Gateway| HttpService::from(Router::new().nest("/x/y", gateway.router()));
+    let world = World::serving(options, Limits::default(), nested).await;
     with_servers(&world, &["*"]).await;
     let catalog = world.send(get(&format!("/x/y{CATALOG}"))).await;
     assert_eq!(catalog.json()["entries"][2]["identifier"], "urn:air:tools.example:seen");

@@ -3,8 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::get;
+use http::StatusCode;
 use ostler_gateway::{
-    Authenticate, Check, Gateway, GatewayOptions, Knock, Limits, OnRefusal, Site, Unauthorized,
+    Authenticate, Check, Gateway, GatewayOptions, HttpService, Knock, Limits, OnRefusal, Unauthorized,
 };
 use ostler_host::Caller;
 use tokio::io::AsyncWriteExt;
@@ -165,28 +168,40 @@ async fn a_body_that_does_not_arrive_is_given_up() {
 }
 
 #[tokio::test]
-async fn refusals_at_the_endpoints_are_told_and_nothing_else_is() {
+async fn refusals_are_told_wherever_they_come_from_and_nothing_else_is() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let noting = Arc::clone(&told);
-    let site = |gateway: &Gateway| {
+    let service = |gateway: &Gateway| {
         let on_refusal: OnRefusal = Arc::new(move |method, path, status, why| {
             noting.lock().unwrap().push(format!("{method} {path} {} {}", status.as_u16(), !why.is_empty()));
         });
-        Site::from(gateway.router()).with_endpoints(gateway.clone(), Some(on_refusal))
+        let routes = Router::new().route("/other", get(async || StatusCode::UNAUTHORIZED));
+        HttpService::new(gateway.clone()).with_routes(routes).with_on_refusal(on_refusal)
     };
-    let world = World::serving(GatewayOptions::default(), Limits::default(), site).await;
+    let world = World::serving(GatewayOptions::default(), Limits::default(), service).await;
     assert_eq!(world.send(good()).await.status, 200);
     assert_eq!(world.send(good().to("/servers/nobody/mcp")).await.status, 404);
     assert_eq!(world.send(good().to("/nowhere")).await.status, 404);
     assert!(told.lock().unwrap().is_empty());
+    let evil = |path: &str| good().to(path).with("Host", "evil");
     assert_eq!(world.send(good().with("Origin", "http://evil")).await.status, 403);
-    assert_eq!(world.send(good().to("/servers/a/mcp?x=1").with("Host", "evil")).await.status, 403);
-    assert_eq!(*told.lock().unwrap(), ["POST /mcp 403 true", "POST /servers/a/mcp 403 true"]);
+    assert_eq!(world.send(evil("/servers/a/mcp?x=1")).await.status, 403);
+    assert_eq!(world.send(evil("/sse")).await.status, 403);
+    assert_eq!(world.send(Request::new("GET", "/mcp/server-card").with("Host", "evil")).await.status, 403);
+    assert_eq!(world.send(Request::new("GET", "/other")).await.status, 401);
+    let expected = [
+        "POST /mcp 403 true",
+        "POST /servers/a/mcp 403 true",
+        "POST /sse 403 true",
+        "GET /mcp/server-card 403 true",
+        "GET /other 401 false",
+    ];
+    assert_eq!(*told.lock().unwrap(), expected);
 }
 
 #[tokio::test]
 async fn an_endpoint_behind_routes_answers_as_one_without() {
-    let routes = |gateway: &Gateway| Site::from(gateway.router());
+    let routes = |gateway: &Gateway| HttpService::from(gateway.router());
     let routed = World::serving(GatewayOptions::default(), Limits::default(), routes).await;
     let direct = World::new().await;
     for request in [
@@ -200,6 +215,13 @@ async fn an_endpoint_behind_routes_answers_as_one_without() {
         Request::new("GET", "/mcp"),
         Request::new("DELETE", "/mcp"),
         Request::new("PUT", "/mcp"),
+        Request::new("POST", "/sse?sessionId=1"),
+        Request::new("PUT", "/servers/nobody/sse"),
+        Request::new("GET", "/mcp/server-card"),
+        Request::new("POST", "/mcp/server-card"),
+        Request::new("GET", "/servers/nobody/mcp/server-card"),
+        Request::new("GET", "/.well-known/mcp/catalog.json"),
+        Request::new("GET", "/.well-known/oauth-protected-resource/mcp"),
     ] {
         let (one, other) = (routed.send(request.clone()).await, direct.send(request).await);
         assert_eq!((one.status, &one.body), (other.status, &other.body));

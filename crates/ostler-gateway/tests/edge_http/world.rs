@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ostler_gateway::{Gateway, GatewayOptions, Limits, Site, serve};
+use ostler_gateway::{Gateway, GatewayOptions, HttpService, Limits, serve};
 use ostler_host::{Host, HostOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,24 +27,20 @@ impl World {
     }
 
     pub(crate) async fn with(options: GatewayOptions, limits: Limits) -> Self {
-        let site = |gateway: &Gateway| {
-            // As the daemon does it: whatever is true of routes must be true of endpoints without any.
-            Site::from(gateway.router()).with_endpoints(gateway.clone(), None)
-        };
-        Self::serving(options, limits, site).await
+        Self::serving(options, limits, |gateway| HttpService::new(gateway.clone())).await
     }
 
     pub(crate) async fn serving(
         options: GatewayOptions,
         limits: Limits,
-        site: impl FnOnce(&Gateway) -> Site,
+        service: impl FnOnce(&Gateway) -> HttpService,
     ) -> Self {
         let host = Host::new(HostOptions::default());
         let gateway = Gateway::new(host.clone(), options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(serve(listener, site(&gateway), limits, async {
+        let serving = tokio::spawn(serve(listener, service(&gateway), limits, async {
             let _ = stopped.await;
         }));
         Self { gateway, host, address, stop: Some(stop), serving }

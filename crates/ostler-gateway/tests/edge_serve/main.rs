@@ -7,11 +7,12 @@ mod world;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use ostler_gateway::{GatewayOptions, Limits, Privilege, Site};
+use ostler_gateway::{Activity, GatewayOptions, HttpService, Limits, Privilege};
 use ostler_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -108,17 +109,51 @@ async fn of_connections_that_idle_the_longest_idle_one_makes_room() {
     }
 }
 
+/// Whether nothing is under way.
+fn is_idle(activity: &Activity) -> bool {
+    let idle = std::pin::pin!(activity.idle_for(Duration::ZERO));
+    idle.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[tokio::test]
+async fn a_request_is_activity_until_the_last_byte_of_its_answer_unless_its_path_is_left_out() {
+    let activity = Activity::new();
+    let counted = Arc::clone(&activity);
+    let world = World::serving(GatewayOptions::default(), Limits::default(), |gateway| {
+        let seen = Arc::clone(&counted);
+        let look = get(move || {
+            let seen = Arc::clone(&seen);
+            async move { is_idle(&seen).to_string() }
+        });
+        let routes = Router::new().route("/look", look.clone()).route("/healthz", look);
+        HttpService::new(gateway.clone()).with_routes(routes).with_activity(counted, &["/healthz"])
+    })
+    .await;
+    let until_idle = || tokio::time::timeout(PATIENCE, activity.idle_for(Duration::ZERO));
+    assert_eq!(world.send(Request::new("GET", "/look")).await.body, "false");
+    until_idle().await.expect("the answer has left");
+    assert_eq!(world.send(Request::new("GET", "/healthz")).await.body, "true");
+    let session = world.send(Request::initialize("2025-11-25")).await.session();
+    until_idle().await.expect("the answer has left");
+    let mut streaming = world.connect().await;
+    streaming.start(Request::new("GET", "/mcp").in_session(&session)).await;
+    assert_eq!(streaming.head().await.status, 200);
+    assert!(!is_idle(&activity), "the stream lasts");
+    drop(streaming);
+    until_idle().await.expect("the stream is over");
+}
+
 #[tokio::test]
 async fn privileged_requests_are_answered_while_all_connections_work() {
     let limits = Limits { max_connections: 1, reserved_connections: 2, ..Limits::default() };
     let world = World::serving(GatewayOptions::default(), limits, |gateway| {
-        let routes = gateway.router().route("/admin", get(async || "ok"));
+        let routes = Router::new().route("/admin", get(async || "ok"));
         let privileged = |uri: &http::Uri, headers: &http::HeaderMap| match uri.path() {
             "/admin" if headers.contains_key("x-admin") => Privilege::Full,
             "/admin" => Privilege::Prelude,
             _ => Privilege::None,
         };
-        Site::from(routes).with_endpoints(gateway.clone(), None).with_privileged(Arc::new(privileged))
+        HttpService::new(gateway.clone()).with_routes(routes).with_privileged(Arc::new(privileged))
     })
     .await;
     let session = world.send(Request::initialize("2025-11-25")).await.session();

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use bytes::Bytes;
 use ostler_core::config::{self, Config};
-use ostler_gateway::{Admitted, Gateway, GatewayOptions, Limits, ResourceMetadata, Scope, Site};
+use ostler_gateway::{Admitted, Gateway, GatewayOptions, HttpService, Limits, ResourceMetadata, Scope};
 use ostler_host::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -51,11 +50,6 @@ pub(super) fn limits(config: &Config) -> Limits {
     }
 }
 
-/// The endpoints of MCP clients.
-pub(super) fn routes(gateway: &Gateway) -> Router {
-    gateway.router()
-}
-
 /// Speaks MCP with a client on a connection of bytes until either end closes
 /// it, or the client's credential is over.
 pub(super) async fn serve_stream(
@@ -79,9 +73,9 @@ pub(super) async fn serve_stream(
 /// Serves connections until the shutdown, and then what they have begun.
 pub(super) async fn serve(
     listener: TcpListener,
-    site: Site,
+    service: HttpService,
     limits: Limits,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    ostler_gateway::serve(listener, site, limits, shutdown).await;
+    ostler_gateway::serve(listener, service, limits, shutdown).await;
 }

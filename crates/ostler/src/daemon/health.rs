@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`: for whoever started the daemon.
+//! Health endpoints `/healthz` and `/readyz`, for supervisors and monitors.
 
 use std::sync::Arc;
 
@@ -11,9 +11,12 @@ use super::Daemon;
 use super::api::reply;
 use crate::api::{Confirmation, Readiness};
 
-/// Lets in whom the endpoints of clients let in: no stranger's page learns how
-/// the daemon is.
-pub(super) async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
+/// Checks Host and Origin as the endpoints of clients do: no foreign page learns how the daemon is.
+pub(super) async fn check_origin(
+    State(daemon): State<Arc<Daemon>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match daemon.gateway.admit(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => *refusal,

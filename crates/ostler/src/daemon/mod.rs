@@ -6,18 +6,18 @@
 //!                       │
 //!      edge.rs ◀── HTTP ┤ /mcp, /servers/NAME/mcp ──▶ ostler-gateway ──▶ host
 //!                       ├ /healthz, /readyz        ──▶ health.rs
-//!                       └ /api/v1/…                ──▶ api/: door, servers, tools, call, attach
+//!                       └ /api/v1/…                ──▶ api/: servers, tools, call, attach
 //!      relay.rs ── workers elsewhere, over a broker ──▶ ostler-relay ──▶ host
 //!      tokens.rs ── tokens that come, go and expire ──▶ auth/ ──▶ gateway
 //!      console/ ◀── what happens to servers, a line each on stderr
 //!      watch.rs ── an edit of the config ──▶ apply.rs ──▶ host
 //! ```
 
+mod admin_auth;
 mod api;
 mod apply;
-mod attendance;
+mod attached;
 mod console;
-mod door;
 mod edge;
 mod health;
 mod launch;
@@ -37,9 +37,9 @@ use ostler_gateway::Gateway;
 use ostler_host::{Caller, Host};
 use ostler_relay::service::Service;
 
-use self::attendance::Attendance;
+use self::admin_auth::AdminAuth;
+use self::attached::AttachedClients;
 use self::console::Console;
-use self::door::Door;
 pub(crate) use self::launch::Launch;
 use self::roster::Roster;
 pub(crate) use self::run::run;
@@ -62,12 +62,12 @@ pub(crate) struct Daemon {
     roster: Roster,
     /// Who the callers are.
     keeper: Arc<Keeper>,
-    /// Who may use the admin API.
-    door: Door,
+    /// Lets operators use the admin API.
+    admin_auth: AdminAuth,
     /// Tells on stderr what happens to servers.
     console: Arc<Console>,
-    /// Who is here.
-    attendance: Arc<Attendance>,
+    /// Clients that are attached through `ostler stdio`.
+    attached: Arc<AttachedClients>,
     /// What it says of itself, and since when it is up.
     note: Note,
     began: Instant,
@@ -89,7 +89,7 @@ const LOOK: Duration = Duration::from_millis(10);
 impl Daemon {
     /// Describes the daemon.
     fn about(&self) -> About {
-        About::new(&self.note, self.began.elapsed(), Some(self.attendance.attached()))
+        About::new(&self.note, self.began.elapsed(), Some(self.attached.count()))
     }
 
     /// Begins the end of the daemon; `run` does it.
@@ -117,7 +117,7 @@ impl Daemon {
 
     /// Waits until clients that were told to leave have left, and no call is in flight.
     async fn until_left(&self) {
-        self.attendance.until_told_left().await;
+        self.attached.until_told_left().await;
         while self.host.calls_in_flight() > 0 {
             tokio::time::sleep(LOOK).await;
         }

@@ -9,20 +9,21 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Router, middleware};
+use ostler_core::loopback::is_loopback;
 use ostler_core::pins::Pins;
-use ostler_gateway::Site;
+use ostler_gateway::{Activity, HttpService};
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::admin_auth::AdminAuth;
 use super::apply::Cause;
-use super::attendance::Attendance;
+use super::attached::AttachedClients;
 use super::console::Console;
-use super::door::Door;
 use super::launch::Launch;
 use super::roster::Roster;
-use super::{Daemon, api, attendance, edge, health, relay, tokens, watch};
+use super::{Daemon, api, edge, health, relay, tokens, watch};
 use crate::audit::{self, Audit, Stay};
 use crate::auth::Keeper;
 use crate::config_file;
@@ -37,6 +38,9 @@ const LAST_ANSWERS: Duration = Duration::from_millis(300);
 
 /// How long the last lines of the console may take to be written.
 const LAST_LINES: Duration = Duration::from_millis(200);
+
+/// Paths that do not keep a daemon alive: monitors ask for them for ever.
+const INACTIVE: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// Answer to a person who opens the address in a browser.
 const FRONT: &str = "Ostler: MCP clients connect to /mcp; `ostler status` shows the servers.\n";
@@ -84,6 +88,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     let relay = relay::prepare(chosen.config.relay.as_ref(), claim.spot()).await?;
     // The model reads it, and can tell the user.
     let notice = chosen.file.is_none().then(config_file::describe_missing);
+    let activity = Activity::new();
     let daemon = Arc::new(Daemon {
         gateway: edge::gateway(&host, &fitting, Arc::clone(&keeper), notice),
         host,
@@ -91,9 +96,9 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
         local: Caller::local(),
         roster: Roster::new(chosen),
         keeper,
-        door: Door::new(token),
+        admin_auth: AdminAuth::new(token),
         console,
-        attendance: Arc::new(Attendance::default()),
+        attached: AttachedClients::new(Arc::clone(&activity)),
         note,
         began: Instant::now(),
         end: tokio::sync::watch::Sender::new(None),
@@ -108,8 +113,8 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     }
 
     let (stop, stopped) = oneshot::channel::<()>();
-    let site = site(&daemon, linger.is_some());
-    let serving = tokio::spawn(edge::serve(listener, site, limits, async {
+    let service = service(&daemon, &activity);
+    let serving = tokio::spawn(edge::serve(listener, service, limits, async {
         let _ = stopped.await;
     }));
     announce(&claim, &daemon, address, port_file.as_deref())?;
@@ -121,7 +126,7 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
 
     let over = async {
         tokio::select! {
-            () = deserted(&daemon, linger) => {}
+            () = unused(&daemon, &activity, linger) => {}
             () = daemon.ending() => {}
         }
         Ok(())
@@ -145,11 +150,11 @@ pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
     ended
 }
 
-/// Waits until nobody needs a daemon that was started for somebody.
-async fn deserted(daemon: &Daemon, linger: Option<Duration>) {
+/// Waits until a daemon that was started for a client has not been used for long enough.
+async fn unused(daemon: &Daemon, activity: &Activity, linger: Option<Duration>) {
     match linger {
         // Workers come without being announced, so they would find nobody.
-        Some(linger) if daemon.relay.get().is_none() => daemon.attendance.deserted(linger).await,
+        Some(linger) if daemon.relay.get().is_none() => activity.idle_for(linger).await,
         _ => std::future::pending().await,
     }
 }
@@ -173,44 +178,32 @@ async fn end(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), Failure
     daemon.host.shutdown_within(calls.saturating_sub(began.elapsed())).await;
     let answered = async {
         let _ = (&mut serving).await;
-        daemon.attendance.until_told_left().await;
+        daemon.attached.until_told_left().await;
     };
     let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
     Ok(())
 }
 
-/// What is served. Where visitors are counted, the endpoints are routes like
-/// all others, for a layer counts.
-fn site(daemon: &Arc<Daemon>, is_counted: bool) -> Site {
+/// Makes the one service of all endpoints: those of MCP clients, the admin API and health.
+fn service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
     let operated = Arc::clone(daemon);
-    let site = Site::from(router(daemon, is_counted))
-        .with_privileged(Arc::new(move |uri, headers| operated.door.privilege_of(uri, headers)));
-    match is_counted {
-        true => site,
-        false => {
-            let on_refusal = daemon.audit.as_ref().map(audit::http::noting_refusals);
-            site.with_endpoints(daemon.gateway.clone(), on_refusal)
-        }
+    let service = HttpService::new(daemon.gateway.clone())
+        .with_routes(routes(daemon))
+        .with_activity(Arc::clone(activity), &INACTIVE)
+        .with_privileged(Arc::new(move |uri, headers| operated.admin_auth.privilege_of(uri, headers)));
+    match &daemon.audit {
+        Some(audit) => service.with_on_refusal(audit::http::noting_refusals(audit)),
+        None => service,
     }
 }
 
-fn router(daemon: &Arc<Daemon>, is_counted: bool) -> Router {
-    let app = edge::routes(&daemon.gateway).merge(api::router(daemon));
-    let app = match is_counted {
-        true => app.layer(middleware::from_fn_with_state(Arc::clone(&daemon.attendance), attendance::count)),
-        false => app,
-    };
-    let app = match &daemon.audit {
-        Some(audit) => {
-            app.layer(middleware::from_fn_with_state(Arc::clone(audit), audit::http::note_refusals))
-        }
-        None => app,
-    };
-    let app = app.route("/", get(async || (StatusCode::NOT_FOUND, FRONT)));
-    // Whoever asks whether the daemon is well does not keep it alive.
+/// Makes the routes beside the endpoints of MCP clients.
+fn routes(daemon: &Arc<Daemon>) -> Router {
+    let front = get(async || (StatusCode::NOT_FOUND, FRONT));
+    let checked = middleware::from_fn_with_state(Arc::clone(daemon), health::check_origin);
     let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
-    let guarded = middleware::from_fn_with_state(Arc::clone(daemon), health::let_in);
-    app.merge(health.layer(guarded).with_state(Arc::clone(daemon)))
+    let health = health.layer(checked).with_state(Arc::clone(daemon));
+    api::router(daemon).route("/", front).merge(health)
 }
 
 /// Says where the daemon is: to other commands, to scripts and to people.
@@ -229,7 +222,7 @@ fn announce(
     #[cfg(ostler_sabotage)]
     crate::sabotage::warn();
     daemon.tell_summary(&daemon.note.url);
-    if !address.ip().to_canonical().is_loopback() {
+    if !is_loopback(address.ip()) {
         tell(&describe_reach(daemon, address));
     }
     Ok(())

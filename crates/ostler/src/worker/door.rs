@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ostler_gateway::{Gateway, Limits, Scope, Site};
+use ostler_core::loopback::is_loopback;
+use ostler_gateway::{Gateway, HttpService, Limits, Scope};
 use ostler_host::Caller;
 use tokio::net::TcpListener;
 
@@ -31,9 +32,7 @@ impl Door {
     pub(crate) fn new(listen: Option<SocketAddr>, port_file: Option<PathBuf>) -> Result<Self, Failure> {
         match listen {
             None => Ok(Self::Pipes),
-            Some(address) if address.ip().to_canonical().is_loopback() => {
-                Ok(Self::Http { address, port_file })
-            }
+            Some(address) if is_loopback(address.ip()) => Ok(Self::Http { address, port_file }),
             Some(address) => Err(Failure::Usage {
                 what: format!(
                     "{address} can be reached from other machines, and a worker asks nobody who they are"
@@ -67,8 +66,8 @@ impl Door {
                 }
                 voice(&format!("listening at {}/mcp", spot::url_of(address)));
                 let limits = Limits::default();
-                let site = Site::from(gateway.router()).with_endpoints(gateway.clone(), None);
-                ostler_gateway::serve(listener, site, limits, std::future::pending()).await;
+                let service = HttpService::new(gateway.clone());
+                ostler_gateway::serve(listener, service, limits, std::future::pending()).await;
                 Ok(())
             }
         }

@@ -77,6 +77,7 @@ fn every_kind_of_thing_is_on_record() {
     assert_eq!(stopped["error"]["data"]["code"], "server-unavailable");
     http::ask(daemon.port, "POST /mcp", &["Origin: https://evil.example"], "{}");
     http::ask(daemon.port, "GET /api/v1/servers", &["Authorization: Bearer wrong"], "");
+    http::ask(daemon.port, "GET /healthz", &["Origin: https://evil.example"], "");
     home.write("ostler.toml", &config("[servers.more]\ncommand = \"cat\"\n"));
     until("the edit is applied", || daemon.ask("GET /api/v1/servers/more", "").status == 200);
     let (status, _, said) = daemon.end();
@@ -99,6 +100,7 @@ fn every_kind_of_thing_is_on_record() {
         "call tools/call fake echo server-unavailable",
         "refusal POST /mcp - - forbidden",
         "refusal GET /api/v1/servers - - unauthorized",
+        "refusal GET /healthz - - forbidden",
         "admin register more - ok",
         "admin config-applied - - ok",
         "admin daemon-ended - - ok",
@@ -112,6 +114,29 @@ fn every_kind_of_thing_is_on_record() {
     assert!(echo["tookMs"].as_f64().is_some_and(|took| took > 0.0) && echo["arguments"].is_null(), "{echo}");
     let lost = &events[words.iter().position(|word| word == "server lost fake - failed").unwrap()];
     assert!(lost["detail"].as_str().is_some_and(|detail| detail.contains('3')), "{lost}");
+}
+
+#[test]
+fn a_daemon_that_ends_by_itself_has_refusals_on_record_too() {
+    let home = home();
+    let daemon = Daemon::start_with(&home, &["--linger", "60s"]);
+    let evil = "Origin: https://evil.example";
+    for target in ["POST /mcp", "POST /servers/fake/mcp", "GET /mcp/server-card", "GET /readyz"] {
+        assert_eq!(http::ask(daemon.port, target, &[evil], "{}").status, 403, "{target}");
+    }
+    assert_eq!(http::ask(daemon.port, "GET /api/v1/servers", &[], "").status, 401);
+    let (status, _, said) = daemon.end();
+    assert!(status.success(), "{said}");
+    let refusals: Vec<String> =
+        words(&events(&home, &[])).into_iter().filter(|word| word.starts_with("refusal ")).collect();
+    let expected = [
+        "refusal POST /mcp - - forbidden",
+        "refusal POST /servers/fake/mcp - - forbidden",
+        "refusal GET /mcp/server-card - - forbidden",
+        "refusal GET /readyz - - forbidden",
+        "refusal GET /api/v1/servers - - unauthorized",
+    ];
+    assert_eq!(refusals, expected);
 }
 
 #[test]

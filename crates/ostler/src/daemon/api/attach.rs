@@ -44,7 +44,7 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
         Err(circle) => return refuse(StatusCode::LOOP_DETECTED, "loop", &circle.to_string()),
     };
     let leaves_when_told = request.headers().contains_key(FAREWELL_HEADER);
-    let attached = daemon.attendance.attach(leaves_when_told);
+    let attached = daemon.attached.attach(leaves_when_told);
     // Counted first: either it is waited for, or it finds out here that it would not be.
     if daemon.is_ending() {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "ending", "this daemon is ending");
@@ -69,7 +69,7 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
 /// Attaches a command of this program, whose caller is the one of all commands.
 async fn commands(daemon: Arc<Daemon>, mut request: Request) -> Response {
     let caller = workspace::caller_of(request.headers(), daemon.local.clone()).await;
-    let attached = daemon.attendance.attach(true);
+    let attached = daemon.attached.attach(true);
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgrade.await {

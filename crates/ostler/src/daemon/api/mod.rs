@@ -25,11 +25,11 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use ostler_core::error::CallError;
-use ostler_gateway::Refusal;
+use ostler_gateway::{OriginCheck, Refusal};
 use serde::Serialize;
 
 use self::query::Query;
-use super::{Daemon, door};
+use super::Daemon;
 use crate::api::{ErrorBody, ErrorResponse, OPENAPI, Version};
 use crate::proof;
 
@@ -78,11 +78,11 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
 /// Lets in requests with the admin token, and none of a web page. The proof is
 /// asked for before a command shows its token.
 async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
-    if !door::is_from_here(request.uri(), request.headers()) {
+    if OriginCheck::LOOPBACK.check(request.uri(), request.headers()).is_err() {
         let what = "the Host or Origin header names another machine";
         return refuse(StatusCode::FORBIDDEN, "foreign-origin", what);
     }
-    if request.uri().path() != proof::PATH && !daemon.door.knows(request.headers()) {
+    if request.uri().path() != proof::PATH && !daemon.admin_auth.knows(request.headers()) {
         let what = "the admin token is missing or wrong; it stands in the state directory";
         let mut response = refuse(StatusCode::UNAUTHORIZED, "unauthorized", what);
         let scheme = header::HeaderValue::from_static("Bearer");
@@ -100,7 +100,7 @@ async fn version(State(daemon): State<Arc<Daemon>>) -> Response {
 
 async fn prove(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
-    match Query(&query).get("nonce").and_then(|nonce| daemon.door.prove(nonce)) {
+    match Query(&query).get("nonce").and_then(|nonce| daemon.admin_auth.prove(nonce)) {
         Some(proof) => reply(StatusCode::OK, &proof),
         None => refuse(StatusCode::BAD_REQUEST, "invalid-argument", "`nonce` is 64 hexadecimal digits"),
     }

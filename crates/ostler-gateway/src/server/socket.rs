@@ -1,4 +1,4 @@
-//! A socket whose doings are noted at its seat.
+//! Metered socket: notes at its connection when bytes arrive, and when the client does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -8,39 +8,38 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::seat::Seat;
+use super::connection::Connection;
 
-/// A socket that tells its seat when it was heard, and when its client does
-/// not read.
-pub(super) struct Watched {
+/// A socket that notes at its connection what its client sends and takes.
+pub(super) struct MeteredSocket {
     stream: TcpStream,
-    seat: Arc<Seat>,
+    connection: Arc<Connection>,
 }
 
-impl Watched {
-    pub(super) fn new(stream: TcpStream, seat: Arc<Seat>) -> Self {
-        Self { stream, seat }
+impl MeteredSocket {
+    pub(super) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
+        Self { stream, connection }
     }
 
     fn note(&self, wrote: &Poll<io::Result<usize>>) {
         match wrote {
-            Poll::Pending => self.seat.wrote(None),
-            Poll::Ready(Ok(taken)) => self.seat.wrote(Some(*taken)),
+            Poll::Pending => self.connection.wrote(None),
+            Poll::Ready(Ok(taken)) => self.connection.wrote(Some(*taken)),
             Poll::Ready(Err(_)) => {}
         }
     }
 }
 
-impl Drop for Watched {
+impl Drop for MeteredSocket {
     fn drop(&mut self) {
         // What a client did not take would stay in the kernel until it does.
-        if self.seat.is_stalled() {
+        if self.connection.is_stalled() {
             let _ = self.stream.set_zero_linger();
         }
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for MeteredSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -49,13 +48,13 @@ impl AsyncRead for Watched {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() && buf.filled().len() > before {
-            self.seat.heard();
+            self.connection.heard();
         }
         read
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for MeteredSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.note(&wrote);
@@ -78,7 +77,7 @@ impl AsyncWrite for Watched {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Asked for once everything has been written.
-        self.seat.flushed();
+        self.connection.flushed();
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

@@ -1,4 +1,4 @@
-//! Reading the body of a request, within bounds.
+//! Body and media types of a request: what a client sends, within bounds, and what it can read.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -6,12 +6,59 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::payload::Response;
-use super::refuse::refuse;
+use super::response::{Response, refuse};
+
+/// What clients say that keep to the specification, most of them letter by letter.
+const USUAL: &str = "application/json, text/event-stream";
+
+/// What a client can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Accepts {
+    pub(super) json: bool,
+    pub(super) events: bool,
+}
+
+impl Accepts {
+    const ALL: Self = Self { json: true, events: true };
+
+    /// The specification wants clients to name both; one that names nothing
+    /// takes anything, and one that names a single form gets that.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let mut accepts = Self { json: false, events: false };
+        let mut is_named = false;
+        for value in headers.get_all(header::ACCEPT) {
+            is_named = true;
+            if value == USUAL {
+                return Self::ALL;
+            }
+            for range in value.to_str().unwrap_or_default().split(',') {
+                let range = range.split(';').next().unwrap_or_default().trim();
+                if range == "*/*" {
+                    return Self::ALL;
+                }
+                accepts.json |= is_one_of(range, &["application/json", "application/*"]);
+                accepts.events |= is_one_of(range, &["text/event-stream", "text/*"]);
+            }
+        }
+        if is_named { accepts } else { Self::ALL }
+    }
+}
+
+/// Whether the body is said to be JSON.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };
+    let said = value.to_str().unwrap_or_default();
+    value == "application/json"
+        || is_one_of(said.split(';').next().unwrap_or_default().trim(), &["application/json"])
+}
+
+fn is_one_of(said: &str, wanted: &[&str]) -> bool {
+    wanted.iter().any(|wanted| said.eq_ignore_ascii_case(wanted))
+}
 
 /// The whole body. More than `cap` bytes are never held, and after `time` the
 /// client is told that it is too slow.
@@ -88,4 +135,29 @@ where
 
 fn too_large(cap: usize) -> Box<Response> {
     Box::new(refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {cap} bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_read_is_told_by_all_accept_headers() {
+        let table = [
+            (&[][..], true, true),
+            (&["application/json, text/event-stream"], true, true),
+            (&["application/json", "Text/Event-Stream;q=0.5"], true, true),
+            (&["*/*"], true, true),
+            (&["application/json"], true, false),
+            (&["text/event-stream"], false, true),
+            (&["text/html"], false, false),
+        ];
+        for (values, json, events) in table {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::ACCEPT, value.parse().unwrap());
+            }
+            assert_eq!(Accepts::of(&headers), Accepts { json, events }, "{values:?}");
+        }
+    }
 }

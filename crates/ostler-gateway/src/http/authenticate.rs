@@ -1,16 +1,16 @@
-//! From the head of a request to its caller, before its body is read.
+//! Authentication: from the head of a request to its caller, before its body is read.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use ostler_core::name::ServerName;
 use ostler_host::{Circle, VIA_HEADER};
 
-use super::payload::Response;
-use super::refuse::refuse;
-use super::{Transport, gate, metadata};
+use super::origin::Foreign;
+use super::response::{Response, refuse};
+use super::{Transport, metadata, origin};
 use crate::auth::{Admitted, Check, Knock, Unauthorized};
 use crate::exchange::Reply;
 use crate::gateway::Gateway;
@@ -20,14 +20,15 @@ use crate::pass::Pass;
 /// fetched, which has a shorter limit of its own.
 const LONGEST_CHECK: Duration = Duration::from_secs(5);
 
-/// Whose request it is, or the answer to a stranger's and to one that this host has sent itself.
-pub(super) async fn enter(
+/// Returns the caller of a request. Refuses foreign pages, unknown credentials, and requests that this host has sent
+/// itself.
+pub(super) async fn authenticate(
     gateway: &Gateway,
     endpoint: (Option<&str>, Transport),
     peer: Option<SocketAddr>,
     parts: &Parts,
 ) -> Result<Admitted, Box<Response>> {
-    let admitted = authenticate(gateway, endpoint, peer, parts).await?;
+    let admitted = check(gateway, endpoint, peer, parts).await?;
     if let Some(via) = parts.headers.get(VIA_HEADER).and_then(|via| via.to_str().ok()) {
         let refused = |circle: Circle| Box::new(refuse(StatusCode::LOOP_DETECTED, &circle.to_string()));
         gateway.0.host.via().admit(via).map_err(refused)?;
@@ -35,15 +36,15 @@ pub(super) async fn enter(
     Ok(admitted)
 }
 
-async fn authenticate(
+async fn check(
     gateway: &Gateway,
     (server, transport): (Option<&str>, Transport),
     peer: Option<SocketAddr>,
     parts: &Parts,
 ) -> Result<Admitted, Box<Response>> {
-    gate::check(&gateway.0.options, &parts.uri, &parts.headers)?;
-    // The gate has seen that there is one, and that it is served.
-    let host = gate::host(&parts.uri, &parts.headers).unwrap_or_default();
+    check_origin(gateway, &parts.uri, &parts.headers)?;
+    // There is one, and it is served.
+    let host = origin::host(&parts.uri, &parts.headers).unwrap_or_default();
     let knock = Knock { headers: &parts.headers, peer, host };
     let checked = match gateway.0.options.authenticate.check(&knock) {
         Check::Admitted(admitted) => return Ok(admitted),
@@ -58,6 +59,12 @@ async fn authenticate(
         let address = metadata.map(|metadata| metadata::address(metadata, host, &path(server, transport)));
         Box::new(unauthorized(&why, address.as_deref()))
     })
+}
+
+/// Refuses what a foreign page may have sent.
+pub(super) fn check_origin(gateway: &Gateway, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    let refused = |foreign: Foreign| Box::new(refuse(StatusCode::FORBIDDEN, foreign.why()));
+    gateway.0.options.origin_check().check(uri, headers).map_err(refused)
 }
 
 /// The path of the endpoint, without anything that a client has made up.

@@ -1,14 +1,18 @@
-//! Answers that an HTTP request gets before it is a message.
+//! Responses of the endpoints: bodies, refusals before a request is a message, and statuses.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use http_body::{Frame, SizeHint};
 use ostler_core::error::CallError;
+use ostler_core::keyed_limit::Permit;
 use ostler_wire::{Id, code};
 
-use super::payload::{Payload, Response};
 use crate::exchange::Reply;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -41,14 +45,14 @@ pub(super) fn overloaded(what: &str, id: Option<&Id>) -> Response {
 const NO_CONNECTION: &str = "too many connections are open";
 
 /// Refuses a request on a connection that is reserved for others, and closes the connection.
-pub(super) fn no_connection() -> Response {
+pub(crate) fn no_connection() -> Response {
     let mut response = overloaded(NO_CONNECTION, None);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 /// What is said to a connection that finds no room, before it has asked anything.
-pub(super) fn full() -> Vec<u8> {
+pub(crate) fn full() -> Vec<u8> {
     let what = NO_CONNECTION.into();
     let error = CallError::Overloaded { what, retry_after: RETRY_AFTER };
     let body = Reply::of_table(&error).frame(None);
@@ -100,5 +104,75 @@ pub(super) fn modern_status(reply: &Reply) -> StatusCode {
             }
             _ => StatusCode::OK,
         },
+    }
+}
+
+/// A response of the endpoints.
+pub(crate) type Response = http::Response<Payload>;
+
+/// The body of a response. Most say one thing, for which nothing is allocated.
+pub(crate) struct Payload {
+    form: Form,
+    /// What the caller holds open, given back with the last byte.
+    permit: Option<Permit>,
+}
+
+enum Form {
+    Whole(Bytes),
+    Stream(Body),
+}
+
+impl Payload {
+    /// One text.
+    pub(crate) fn whole(text: impl Into<Bytes>) -> Self {
+        Self { form: Form::Whole(text.into()), permit: None }
+    }
+
+    /// Whatever comes, until it ends.
+    pub(crate) fn stream(body: Body) -> Self {
+        Self { form: Form::Stream(body), permit: None }
+    }
+
+    /// Keeps the permit until the body is over.
+    pub(super) fn holding(self, permit: Permit) -> Self {
+        Self { permit: Some(permit), ..self }
+    }
+
+    pub(super) fn into_body(self) -> Body {
+        match self {
+            Self { form: Form::Whole(text), permit: None } => Body::from(text),
+            Self { form: Form::Stream(body), permit: None } => body,
+            payload => Body::new(payload),
+        }
+    }
+}
+
+impl http_body::Body for Payload {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match &mut self.form {
+            Form::Whole(text) if text.is_empty() => Poll::Ready(None),
+            Form::Whole(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+            Form::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.form {
+            Form::Whole(text) => text.is_empty(),
+            Form::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.form {
+            Form::Whole(text) => SizeHint::with_exact(text.len() as u64),
+            Form::Stream(body) => body.size_hint(),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The body of a response, which keeps its connection busy.
+//! Tracked body: keeps its connection busy and the program active until its last byte.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,36 +8,50 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::sync::watch;
 
-use super::super::payload::Payload;
-use super::seat::Busy;
+use super::activity::Active;
+use super::connection::Busy;
+use crate::http::Payload;
 
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A body that keeps its connection busy, and that ends when the program
-/// shuts down if it would not end by itself.
-pub(super) struct Guarded {
+/// A body that ends when the program shuts down if it would not end by itself.
+pub(super) struct TrackedBody {
     body: Payload,
-    busy: Option<Busy>,
+    under_way: UnderWay,
     stop: Option<Stop>,
 }
 
-impl Guarded {
-    pub(super) fn new(body: Payload, busy: Option<Busy>, stop: Option<watch::Receiver<bool>>) -> Self {
+/// What a request holds until the last byte of its answer.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    busy: Option<Busy>,
+    _active: Option<Active>,
+}
+
+impl UnderWay {
+    pub(super) fn new(busy: Busy, active: Option<Active>) -> Self {
+        Self { busy: Some(busy), _active: active }
+    }
+}
+
+impl TrackedBody {
+    pub(super) fn new(body: Payload, under_way: UnderWay, stop: Option<watch::Receiver<bool>>) -> Self {
         let stop = stop.map(|mut stop| -> Stop {
             Box::pin(async move {
                 // A sender that is gone is a program that is gone.
                 let _ = stop.wait_for(|stop| *stop).await;
             })
         });
-        Self { body, busy, stop }
+        Self { body, under_way, stop }
     }
 
-    pub(super) fn empty() -> Self {
-        Self::new(Payload::whole(Bytes::new()), None, None)
+    /// A body that holds nothing.
+    pub(super) fn untracked(body: Payload) -> Self {
+        Self::new(body, UnderWay::default(), None)
     }
 }
 
-impl http_body::Body for Guarded {
+impl http_body::Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -52,7 +66,7 @@ impl http_body::Body for Guarded {
             self.stop = None;
         }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let (Poll::Ready(Some(Ok(frame))), Some(busy)) = (&frame, &self.busy)
+        if let (Poll::Ready(Some(Ok(frame))), Some(busy)) = (&frame, &self.under_way.busy)
             && let Some(part) = frame.data_ref()
         {
             busy.owes(part.len());

@@ -1,17 +1,19 @@
-//! The serve loop: connections in, bounded in number and in time.
+//! HTTP server: connections in, bounded in number and in time.
 //!
 //! ```text
-//! listener ─ accept ─ a seat, or the longest idle connection leaves, or a reserved seat, or 503
+//! listener ─ accept ─ a place, or the longest idle connection leaves, or a reserved place, or 503
 //!                       │
-//!                     task: hyper on a watched socket ─ door ─ router
+//!                     task: hyper on a metered socket ─ throttle ─ service
 //! sweep ─ connections that idle, dawdle or do not read leave
 //! ```
 
+mod activity;
 mod body;
-mod door;
-mod seat;
-mod site;
+mod connection;
+mod connections;
+mod service;
 mod socket;
+mod throttle;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -31,14 +33,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::body::Guarded;
-use self::door::Door;
-use self::seat::{Seat, Seats};
-use self::socket::Watched;
-use super::long::LongStream;
-use super::{Origin, refuse};
+use self::body::{TrackedBody, UnderWay};
+use self::connection::Connection;
+use self::connections::ConnectionTable;
+use self::socket::MeteredSocket;
+use self::throttle::Throttle;
+use crate::http::{LongStream, Payload, Peer, full, no_connection};
 
-pub use self::site::{OnRefusal, Privilege, Privileged, Site};
+pub use self::activity::{Active, Activity};
+pub use self::service::{HttpService, OnRefusal, Privilege, Privileged};
 
 /// Connections that are accepted in a row, before what is under way has its turn.
 const ACCEPTS: u32 = 16;
@@ -56,8 +59,8 @@ pub struct Limits {
     /// Connections at once. One more makes the longest idle one leave; if none
     /// idles it is refused with 503.
     pub max_connections: usize,
-    /// Connections beyond these, for requests that the site says are
-    /// [privileged](Site::with_privileged). Others get 503 on them.
+    /// Connections beyond these, for requests that the service says are
+    /// [privileged](HttpService::with_privileged). Others get 503 on them.
     pub reserved_connections: usize,
     /// How long the head of a request may take, from its first byte or from
     /// the beginning of the connection.
@@ -88,7 +91,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves a site over HTTP/1.1 until `shutdown`. Then nothing is accepted any
+/// Serves over HTTP/1.1 until `shutdown`. Then nothing is accepted any
 /// more, streams that last end at once, and requests under way get the time to
 /// finish that the limits allow.
 ///
@@ -97,17 +100,17 @@ impl Default for Limits {
 /// and is not waited for.
 pub async fn serve(
     listener: TcpListener,
-    site: impl Into<Site>,
+    service: impl Into<HttpService>,
     limits: Limits,
     shutdown: impl Future<Output = ()>,
 ) {
-    let seats = Arc::new(Seats::new(&limits));
+    let table = Arc::new(ConnectionTable::new(&limits));
     let (stopping, stop) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut sweep = tokio::time::interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
-    let site = Arc::new(site.into());
-    let door = Door::new();
-    let full = refuse::full();
+    let service = Arc::new(service.into());
+    let throttle = Throttle::new();
+    let full = full();
     let mut accepts = 0;
     let mut shutdown = pin!(shutdown);
     loop {
@@ -117,12 +120,12 @@ pub async fn serve(
         }
         tokio::select! {
             accepted = listener.accept() => match accepted.inspect(|_| accepts += 1) {
-                Ok((stream, peer)) => match seats.take() {
-                    Some(seat) => {
-                        let (site, door) = (Arc::clone(&site), Arc::clone(&door));
-                        let origin = Origin { peer: Some(peer), connection: Some(Arc::default()) };
-                        let connection = Connection { site, door, seat, origin, stop: stop.clone() };
-                        connections.spawn(connection.run(stream));
+                Ok((stream, address)) => match table.take() {
+                    Some(connection) => {
+                        let (service, throttle) = (Arc::clone(&service), Arc::clone(&throttle));
+                        let peer = Peer { address: Some(address), connection: Some(Arc::default()) };
+                        let task = Task { service, throttle, connection, peer, stop: stop.clone() };
+                        connections.spawn(task.run(stream));
                     }
                     None => turn_away(stream, &full),
                 },
@@ -131,7 +134,7 @@ pub async fn serve(
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
-            _ = sweep.tick() => seats.sweep(Instant::now(), &limits),
+            _ = sweep.tick() => table.sweep(Instant::now(), &limits),
             Some(_) = connections.join_next() => {}
             () = &mut shutdown => break,
         }
@@ -152,11 +155,12 @@ fn turn_away(stream: TcpStream, full: &[u8]) {
     }
 }
 
-struct Connection {
-    site: Arc<Site>,
-    door: Arc<Door>,
-    seat: Arc<Seat>,
-    origin: Origin,
+/// Serves one connection.
+struct Task {
+    service: Arc<HttpService>,
+    throttle: Arc<Throttle>,
+    connection: Arc<Connection>,
+    peer: Peer,
     stop: watch::Receiver<bool>,
 }
 
@@ -167,21 +171,21 @@ enum Leaving {
     InOrder,
 }
 
-impl Connection {
+impl Task {
     async fn run(self, stream: TcpStream) {
         // Answers are small and awaited: waiting for more to send only costs time.
         let _ = stream.set_nodelay(true);
-        let (seat, mut stop) = (Arc::clone(&self.seat), self.stop.clone());
-        let socket = TokioIo::new(Watched::new(stream, Arc::clone(&seat)));
-        let connection = Arc::new(self);
-        let service = service_fn(move |request| Arc::clone(&connection).respond(request));
+        let (connection, mut stop) = (Arc::clone(&self.connection), self.stop.clone());
+        let socket = TokioIo::new(MeteredSocket::new(stream, Arc::clone(&connection)));
+        let task = Arc::new(self);
+        let service = service_fn(move |request| Arc::clone(&task).respond(request));
         let served =
             http1::Builder::new().max_buf_size(HEAD).serve_connection(socket, service).with_upgrades();
         let mut served = pin!(served);
         let told = stop.clone();
         let mut leaving = pin!(async {
             tokio::select! {
-                () = seat.evicted() => Leaving::Now,
+                () = connection.evicted() => Leaving::Now,
                 _ = stop.wait_for(|stop| *stop) => Leaving::InOrder,
             }
         });
@@ -189,7 +193,7 @@ impl Connection {
         let leaving = poll_fn(|cx| {
             // Looked at once, before a busy client has used up this task's turn, so that it
             // wakes the task; then only if it has something to say.
-            let has_news = seat.is_evicted() || told.has_changed().unwrap_or(true);
+            let has_news = connection.is_evicted() || told.has_changed().unwrap_or(true);
             if (!is_awaited || has_news)
                 && let Poll::Ready(leaving) = leaving.as_mut().poll(cx)
             {
@@ -205,28 +209,33 @@ impl Connection {
         served.as_mut().graceful_shutdown();
         tokio::select! {
             _ = served => {}
-            () = seat.evicted() => {}
+            () = connection.evicted() => {}
         }
     }
 
-    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Guarded>, Infallible> {
-        let Some(guard) = self.seat.begin() else {
+    async fn respond(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<TrackedBody>, Infallible> {
+        let Some(busy) = self.connection.begin() else {
             // The connection was just told to leave.
-            let mut refusal = Response::new(Guarded::empty());
+            let mut refusal = Response::new(TrackedBody::untracked(Payload::whole("")));
             *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(refusal);
         };
-        if self.seat.is_reserved() && !self.seat.may_ask(self.site.privilege_of(&request)) {
+        if self.connection.is_reserved() && !self.connection.may_ask(self.service.privilege_of(&request)) {
             // Not counted as a user: a client that does not take it makes room for the next.
-            return Ok(refuse::no_connection().map(|body| Guarded::new(body, None, None)));
+            return Ok(no_connection().map(TrackedBody::untracked));
         }
-        self.door.pass().await;
-        let response = self.site.answer(self.origin.clone(), request).await;
+        self.throttle.pass().await;
+        let active = self.service.begin(&request);
+        let response = self.service.answer(self.peer.clone(), request).await;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            guard.stay();
-            return Ok(response.map(|body| Guarded::new(body, None, None)));
+            busy.stay();
+            return Ok(response.map(TrackedBody::untracked));
         }
         let stop = response.extensions().get::<LongStream>().map(|_| self.stop.clone());
-        Ok(response.map(|body| Guarded::new(body, Some(guard), stop)))
+        let under_way = UnderWay::new(busy, active);
+        Ok(response.map(|body| TrackedBody::new(body, under_way, stop)))
     }
 }

@@ -1,4 +1,4 @@
-//! The door: how many requests begin in one round of the runtime.
+//! Throttle: bounds the requests that begin in one round of the runtime.
 //!
 //! The runtime runs its tasks in turn. A call that is under way needs several
 //! turns: to reach its server, to be answered, to make room for the next. If
@@ -18,7 +18,7 @@ const PER_ROUND: usize = 16;
 
 /// Lets requests begin, some in each round.
 #[derive(Debug, Default)]
-pub(super) struct Door {
+pub(super) struct Throttle {
     state: Mutex<State>,
     /// Told when a round has had its share.
     shut: Arc<Notify>,
@@ -37,18 +37,18 @@ struct State {
 #[derive(Debug)]
 struct Turn(oneshot::Sender<()>);
 
-impl Door {
-    /// A door with the task that opens it, which ends when the door is dropped.
+impl Throttle {
+    /// Makes a throttle with the task that opens it, which ends when the throttle is dropped.
     pub(super) fn new() -> Arc<Self> {
-        let door = Arc::new(Self::default());
-        tokio::spawn(open(Arc::downgrade(&door)));
-        door
+        let throttle = Arc::new(Self::default());
+        tokio::spawn(open(Arc::downgrade(&throttle)));
+        throttle
     }
 
-    /// Waits until a request may begin. Who leaves is passed over.
+    /// Waits until a request may begin. A request whose client leaves is passed over.
     pub(super) async fn pass(&self) {
         let Some(turn) = self.enter() else { return };
-        // A door that is gone holds nobody back.
+        // A throttle that is gone holds nothing back.
         let _ = turn.await;
     }
 
@@ -74,7 +74,7 @@ impl Door {
         while state.begun < PER_ROUND
             && let Some(Turn(turn)) = state.waiting.pop_front()
         {
-            // One who has left takes nobody's place.
+            // A client that has left takes no place.
             state.begun += usize::from(turn.send(()).is_ok());
         }
         state.begun == PER_ROUND
@@ -85,23 +85,23 @@ impl Door {
     }
 }
 
-/// Opens the door once in every round, as long as anybody comes in.
-async fn open(door: Weak<Door>) {
+/// Opens the throttle once in every round, as long as requests come in.
+async fn open(throttle: Weak<Throttle>) {
     loop {
-        let Some(shut) = door.upgrade().map(|door| Arc::clone(&door.shut)) else { return };
+        let Some(shut) = throttle.upgrade().map(|throttle| Arc::clone(&throttle.shut)) else { return };
         shut.notified().await;
         loop {
             // Yielding lets everything else run that can, and looks for what has arrived.
             tokio::task::yield_now().await;
-            let Some(door) = door.upgrade() else { return };
-            if !door.begin_round() {
+            let Some(throttle) = throttle.upgrade() else { return };
+            if !throttle.begin_round() {
                 break;
             }
         }
     }
 }
 
-impl Drop for Door {
+impl Drop for Throttle {
     fn drop(&mut self) {
         self.shut.notify_one();
     }

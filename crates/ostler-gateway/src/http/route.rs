@@ -1,0 +1,194 @@
+//! Paths of the gateway: what each of them leads to, and the router that has them all.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, OriginalUri, Request, State};
+use axum::routing::any;
+use http::StatusCode;
+use ostler_core::card;
+use percent_encoding::percent_decode_str;
+
+use super::response::{Payload, refuse};
+use super::{ClientConnection, Peer, respond};
+use crate::gateway::Gateway;
+
+/// The catalog of server cards.
+pub(super) const CATALOG: &str = "/.well-known/mcp/catalog.json";
+
+/// Where tokens for the endpoints come from: RFC 9728, followed by the path of an endpoint.
+pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
+
+/// What a path leads to. Without a server it is that of all servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route<'a> {
+    /// An endpoint of MCP clients.
+    Mcp { server: Option<Cow<'a, str>>, transport: Transport },
+    /// The card of an endpoint.
+    Card { server: Option<Cow<'a, str>> },
+    /// The catalog of all cards.
+    Catalog,
+    /// The metadata of an endpoint, or of the whole host.
+    Metadata { path: &'a str },
+}
+
+/// The transport of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Streamable,
+    /// That of 2024-11-05.
+    Sse,
+}
+
+impl Transport {
+    /// Returns the path of an endpoint, without anything that a client has made up.
+    pub(super) fn path(self, server: Option<&str>) -> String {
+        let last = match self {
+            Self::Streamable => "mcp",
+            Self::Sse => "sse",
+        };
+        match server {
+            Some(server) => format!("/servers/{server}/{last}"),
+            None => format!("/{last}"),
+        }
+    }
+}
+
+impl<'a> Route<'a> {
+    /// Reads a path; `None` where it is none of the gateway's.
+    fn of(path: &'a str) -> Option<Self> {
+        // The usual one first.
+        if path == "/mcp" {
+            return Some(Self::Mcp { server: None, transport: Transport::Streamable });
+        }
+        if path == CATALOG {
+            return Some(Self::Catalog);
+        }
+        if let Some(path) = path.strip_prefix(METADATA) {
+            let is_known = path.is_empty() || matches!(Self::of_endpoint(path), Some(Self::Mcp { .. }));
+            return is_known.then_some(Self::Metadata { path });
+        }
+        Self::of_endpoint(path)
+    }
+
+    /// Reads the path of an endpoint or of its card.
+    fn of_endpoint(path: &'a str) -> Option<Self> {
+        let (server, rest) = match path.strip_prefix("/servers/") {
+            Some(path) => {
+                let (name, rest) = path.split_once('/')?;
+                (Some(decoded(name)?), rest)
+            }
+            None => (None, path.strip_prefix('/')?),
+        };
+        match rest {
+            "mcp" => Some(Self::Mcp { server, transport: Transport::Streamable }),
+            "sse" => Some(Self::Mcp { server, transport: Transport::Sse }),
+            rest if rest.strip_prefix("mcp/") == Some(card::PATH) => Some(Self::Card { server }),
+            _ => None,
+        }
+    }
+}
+
+/// Decodes the name in a path. One that is no text is that of no server, and stays as it is.
+fn decoded(name: &str) -> Option<Cow<'_, str>> {
+    let decoded = || percent_decode_str(name).decode_utf8().unwrap_or(Cow::Borrowed(name));
+    match name.contains('%') {
+        _ if name.is_empty() => None,
+        true => Some(decoded()),
+        false => Some(Cow::Borrowed(name)),
+    }
+}
+
+impl Gateway {
+    /// Returns what a path leads to; `None` where it is none of the gateway's, or has nothing to tell.
+    pub(crate) fn route<'a>(&self, path: &'a str) -> Option<Route<'a>> {
+        let has_metadata = self.0.options.resource_metadata.is_some();
+        Route::of(path).filter(|route| has_metadata || !matches!(route, Route::Metadata { .. }))
+    }
+
+    /// Makes a router of all paths, to be served alone or merged into another router: `/mcp` and
+    /// `/servers/{name}/mcp`, `sse` beside each for clients of 2024-11-05, the server cards of all with a catalog of
+    /// these, and what clients are told about tokens, if there is anything to tell.
+    pub fn router(&self) -> Router {
+        let endpoints = ["/mcp", "/servers/{name}/mcp", "/sse", "/servers/{name}/sse"];
+        let cards = ["/mcp", "/servers/{name}/mcp"].map(|path| format!("{path}/{}", card::PATH));
+        let mut paths: Vec<String> = endpoints.map(str::to_owned).into_iter().chain(cards).collect();
+        paths.push(CATALOG.to_owned());
+        if self.0.options.resource_metadata.is_some() {
+            paths.extend([""].iter().chain(&endpoints).map(|path| format!("{METADATA}{path}")));
+        }
+        let routes = paths.iter().fold(Router::new(), |routes, path| routes.route(path, any(routed)));
+        routes.with_state(self.clone())
+    }
+}
+
+/// Answers a request that has come through a router.
+async fn routed(
+    State(gateway): State<Gateway>,
+    OriginalUri(named): OriginalUri,
+    request: Request,
+) -> axum::response::Response {
+    let peer = Peer {
+        address: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
+        connection: request.extensions().get::<Arc<ClientConnection>>().cloned(),
+    };
+    let uri = request.uri().clone();
+    let response = match gateway.route(uri.path()) {
+        Some(route) => respond(gateway.clone(), (route, &named), peer, request).await,
+        None => refuse(StatusCode::NOT_FOUND, "there is no such path here"),
+    };
+    response.map(Payload::into_body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(path: &str) -> String {
+        match Route::of(path) {
+            Some(Route::Mcp { server, transport }) => transport.path(server.as_deref()),
+            Some(Route::Card { server }) => format!("card {}", server.unwrap_or_default()),
+            Some(Route::Catalog) => "catalog".into(),
+            Some(Route::Metadata { path }) => format!("metadata {path}"),
+            None => String::new(),
+        }
+    }
+
+    #[test]
+    fn paths_of_the_gateway_are_told_from_others() {
+        let table = [
+            ("/mcp", "/mcp"),
+            ("/sse", "/sse"),
+            ("/servers/time/mcp", "/servers/time/mcp"),
+            ("/servers/time/sse", "/servers/time/sse"),
+            ("/servers/%74ime/mcp", "/servers/time/mcp"),
+            ("/servers/..%2Fmcp/mcp", "/servers/../mcp/mcp"),
+            ("/servers/%ff/mcp", "/servers/%ff/mcp"),
+            ("/mcp/server-card", "card "),
+            ("/servers/time/mcp/server-card", "card time"),
+            ("/.well-known/mcp/catalog.json", "catalog"),
+            ("/.well-known/oauth-protected-resource", "metadata "),
+            ("/.well-known/oauth-protected-resource/mcp", "metadata /mcp"),
+            ("/.well-known/oauth-protected-resource/servers/time/sse", "metadata /servers/time/sse"),
+            ("/", ""),
+            ("", ""),
+            ("/mcp/", ""),
+            ("/MCP", ""),
+            ("//mcp", ""),
+            ("/servers//mcp", ""),
+            ("/servers/a/b/mcp", ""),
+            ("/servers/mcp", ""),
+            ("/sse/server-card", ""),
+            ("/servers/time/mcp/", ""),
+            ("/.well-known/oauth-protected-resource/nowhere", ""),
+            ("/.well-known/oauth-protected-resource/mcp/server-card", ""),
+            ("/.well-known/oauth-protected-resourcemcp", ""),
+            ("/api/v1/servers", ""),
+        ];
+        for (path, expected) in table {
+            assert_eq!(told(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Activity: requests under way, and since when there are none, for programs that end when they are not used.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Counts what is under way. That takes no clock and wakes no task, unless [`Activity::idle_for`] is awaited.
+#[derive(Debug)]
+pub struct Activity {
+    under_way: AtomicUsize,
+    /// Whether idleness is awaited.
+    is_awaited: AtomicBool,
+    /// When something ended last, while idleness is awaited.
+    last_end: Mutex<Instant>,
+    idle: Notify,
+}
+
+/// Something under way. Dropping it ends it.
+#[derive(Debug)]
+pub struct Active(Arc<Activity>);
+
+impl Activity {
+    /// Makes a count of nothing.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            under_way: AtomicUsize::new(0),
+            is_awaited: AtomicBool::new(false),
+            last_end: Mutex::new(Instant::now()),
+            idle: Notify::new(),
+        })
+    }
+
+    /// Begins something.
+    pub fn begin(self: &Arc<Self>) -> Active {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        Active(Arc::clone(self))
+    }
+
+    /// Waits until nothing has been under way for that long.
+    pub async fn idle_for(&self, period: Duration) {
+        self.set_last_end();
+        self.is_awaited.store(true, Ordering::SeqCst);
+        loop {
+            while self.under_way.load(Ordering::SeqCst) > 0 {
+                self.idle.notified().await;
+            }
+            let due = *self.last_end.lock().unwrap_or_else(PoisonError::into_inner) + period;
+            if Instant::now() >= due {
+                return;
+            }
+            tokio::time::sleep_until(due).await;
+        }
+    }
+
+    fn set_last_end(&self) {
+        *self.last_end.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let is_awaited = self.0.is_awaited.load(Ordering::SeqCst);
+        if is_awaited {
+            // Before the count: once that is zero, the time must be right.
+            self.0.set_last_end();
+        }
+        if self.0.under_way.fetch_sub(1, Ordering::SeqCst) == 1 && is_awaited {
+            self.0.idle.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn idleness_lasts_from_the_end_of_the_last() {
+        let activity = Activity::new();
+        let period = Duration::from_secs(600);
+        let began = Instant::now();
+        let first = activity.begin();
+        let stay = async {
+            tokio::time::sleep(Duration::from_secs(1_000)).await;
+            let second = activity.begin();
+            drop(first);
+            tokio::time::sleep(Duration::from_secs(1_000)).await;
+            drop(second);
+        };
+        tokio::join!(activity.idle_for(period), stay);
+        assert_eq!(began.elapsed(), Duration::from_secs(2_600));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_and_goes_meanwhile_begins_the_period_anew() {
+        let activity = Activity::new();
+        let period = Duration::from_secs(600);
+        let began = Instant::now();
+        let visits = async {
+            for _ in 0..10 {
+                tokio::time::sleep(Duration::from_secs(500)).await;
+                drop(activity.begin());
+            }
+        };
+        tokio::join!(activity.idle_for(period), visits);
+        assert_eq!(began.elapsed(), Duration::from_secs(5_600));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_begins_before_idleness_is_awaited_counts() {
+        let activity = Activity::new();
+        let before = activity.begin();
+        let began = Instant::now();
+        let end = async {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            drop(before);
+        };
+        tokio::join!(activity.idle_for(Duration::from_secs(10)), end);
+        assert_eq!(began.elapsed(), Duration::from_secs(60));
+    }
+}

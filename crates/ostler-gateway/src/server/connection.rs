@@ -1,0 +1,313 @@
+//! Connection: requests under way, what its client has taken, and whether it has to leave.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::connections::ConnectionTable;
+use super::{Limits, Privilege};
+
+/// What a client that has to be waited for must take at least, in bytes per second.
+const MIN_RATE: f64 = 8.0 * 1024.0;
+
+/// Parts of answers that are smaller fit what the kernel keeps for a client, and
+/// are not counted.
+const LARGE: usize = 64 * 1024;
+
+/// Time for which a reserved connection stays after a privileged request: enough for the next request of the same
+/// command. Only clients that know the secret have it, so that others can't fill the reserved connections with it.
+pub(super) const TENURE: Duration = Duration::from_secs(1);
+
+/// One connection. It lives as long as the socket does, also when that has
+/// been upgraded.
+#[derive(Debug)]
+pub(super) struct Connection {
+    table: Weak<ConnectionTable>,
+    number: u64,
+    is_reserved: bool,
+    state: Mutex<ConnectionState>,
+    /// Its part of the unread bytes of all.
+    unread: AtomicUsize,
+    evicted: Notify,
+}
+
+#[derive(Debug)]
+struct ConnectionState {
+    /// Requests being answered.
+    users: u32,
+    /// Since when it idles or sends the head of a request; means nothing
+    /// while it has users.
+    since: Instant,
+    is_sending_head: bool,
+    /// What the client has taken since it first had to be waited for.
+    stalled: Option<Stalled>,
+    is_evicted: bool,
+    /// Whether a request came that precedes a privileged one.
+    has_prelude: bool,
+    /// Whether a privileged request came.
+    is_privileged: bool,
+}
+
+/// A client that has to be waited for.
+#[derive(Debug, Clone, Copy)]
+struct Stalled {
+    since: Instant,
+    taken: usize,
+    /// When it last took anything.
+    last: Instant,
+}
+
+impl Stalled {
+    fn from(now: Instant) -> Self {
+        Self { since: now, taken: 0, last: now }
+    }
+}
+
+impl ConnectionState {
+    /// A client that connects is about to send the head of a request.
+    fn new() -> Self {
+        Self {
+            users: 0,
+            since: Instant::now(),
+            is_sending_head: true,
+            stalled: None,
+            is_evicted: false,
+            has_prelude: false,
+            is_privileged: false,
+        }
+    }
+
+    /// Whether the client takes too little; a new time begins when it has taken enough.
+    fn is_dawdling(&mut self, now: Instant, limits: &Limits) -> bool {
+        let Some(stalled) = &mut self.stalled else { return false };
+        if now < stalled.since + limits.write_timeout {
+            return false;
+        }
+        let least = MIN_RATE * limits.write_timeout.as_secs_f64();
+        let is_dawdling = (stalled.taken as f64) < least;
+        *stalled = Stalled { last: stalled.last, ..Stalled::from(now) };
+        is_dawdling
+    }
+
+    fn is_idle_for_too_long(&self, now: Instant, limits: &Limits) -> bool {
+        let patience = if self.is_sending_head { limits.header_timeout } else { limits.idle_timeout };
+        self.users == 0 && now >= self.since + patience
+    }
+}
+
+impl Connection {
+    pub(super) fn new(table: &Arc<ConnectionTable>, number: u64, is_reserved: bool) -> Self {
+        Self {
+            table: Arc::downgrade(table),
+            number,
+            is_reserved,
+            state: Mutex::new(ConnectionState::new()),
+            unread: AtomicUsize::new(0),
+            evicted: Notify::new(),
+        }
+    }
+
+    /// Returns its number in the table.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A request has arrived; `None` if the connection has to leave.
+    pub(super) fn begin(self: &Arc<Self>) -> Option<Busy> {
+        let mut state = self.state();
+        if state.is_evicted {
+            return None;
+        }
+        state.users += 1;
+        state.is_sending_head = false;
+        drop(state);
+        Some(Busy(Some(Arc::clone(self))))
+    }
+
+    /// Returns whether it is kept for privileged requests.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.is_reserved
+    }
+
+    /// Returns whether a request may be answered on a reserved connection. A
+    /// prelude may once: a client that repeats it does not hold the connection.
+    pub(super) fn may_ask(&self, privilege: Privilege) -> bool {
+        match privilege {
+            Privilege::None => false,
+            Privilege::Prelude => !std::mem::replace(&mut self.state().has_prelude, true),
+            Privilege::Full => {
+                self.state().is_privileged = true;
+                true
+            }
+        }
+    }
+
+    /// Bytes have arrived.
+    pub(super) fn heard(&self) {
+        let mut state = self.state();
+        if state.users == 0 && !state.is_sending_head {
+            state.is_sending_head = true;
+            state.since = Instant::now();
+        }
+    }
+
+    /// The client has taken so many bytes, or none for now.
+    pub(super) fn wrote(&self, taken: Option<usize>) {
+        let mut state = self.state();
+        match (taken, &mut state.stalled) {
+            (None, None) => state.stalled = Some(Stalled::from(Instant::now())),
+            (Some(taken), Some(stalled)) => {
+                stalled.taken += taken;
+                stalled.last = Instant::now();
+            }
+            _ => {}
+        }
+        drop(state);
+        self.take_unread(taken.unwrap_or(0));
+    }
+
+    /// The client has taken everything.
+    pub(super) fn flushed(&self) {
+        let mut state = self.state();
+        // Who had to be waited for idles only from now on.
+        if state.stalled.take().is_some() && state.users == 0 {
+            state.since = Instant::now();
+        }
+        drop(state);
+        self.take_unread(usize::MAX);
+    }
+
+    /// Whether the client has to be waited for.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.state().stalled.is_some()
+    }
+
+    /// So many bytes are to be written.
+    pub(super) fn owes(&self, bytes: usize) {
+        let Some(table) = self.table.upgrade() else { return };
+        // The sum first: it is never less than its parts.
+        table.unread.fetch_add(bytes, Ordering::Relaxed);
+        self.unread.fetch_add(bytes, Ordering::Relaxed);
+        table.bound_unread();
+    }
+
+    /// Up to so many bytes are not unread any more; how many that are.
+    fn take_unread(&self, bytes: usize) -> usize {
+        // Small answers were never counted, and need nothing here.
+        if bytes == 0 || self.unread.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let less = |unread: usize| Some(unread.saturating_sub(bytes));
+        let before = self.unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
+        let taken = before.min(bytes);
+        if let Some(table) = self.table.upgrade() {
+            table.unread.fetch_sub(taken, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Returns since when the client has taken nothing of large answers that it is owed.
+    pub(super) fn stalled_since(&self) -> Option<Instant> {
+        Some(self.state().stalled.filter(|_| self.has_unread())?.last)
+    }
+
+    /// Counts nothing of what it is owed any more, and returns how much that was.
+    pub(super) fn forgive(&self) -> usize {
+        self.take_unread(usize::MAX)
+    }
+
+    pub(super) fn is_over(&self, now: Instant, limits: &Limits) -> bool {
+        let has_unread = self.has_unread();
+        let mut state = self.state();
+        let is_served = has_unread || state.stalled.is_some();
+        state.is_dawdling(now, limits) || !is_served && state.is_idle_for_too_long(now, limits)
+    }
+
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let has_unread = self.has_unread();
+        let state = self.state();
+        let is_served = has_unread || state.stalled.is_some() || state.users > 0;
+        (!is_served && !state.is_evicted).then_some(state.since)
+    }
+
+    /// Returns whether the next request of an operator's command may be on its way.
+    pub(super) fn has_tenure(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.is_privileged && now < state.since + TENURE
+    }
+
+    fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed) > 0
+    }
+
+    /// Waits until the connection has to leave.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// Whether the connection has to leave.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.state().is_evicted
+    }
+
+    /// Makes the connection leave if nothing is being answered.
+    pub(super) fn evict(&self) -> bool {
+        let mut state = self.state();
+        if state.users > 0 {
+            return false;
+        }
+        state.is_evicted = true;
+        drop(state);
+        self.evicted.notify_one();
+        true
+    }
+
+    /// Makes the connection leave in any case.
+    pub(super) fn leave(&self) {
+        self.state().is_evicted = true;
+        self.evicted.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.take_unread(usize::MAX);
+        if let Some(table) = self.table.upgrade() {
+            table.remove(self.number);
+        }
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct Busy(Option<Arc<Connection>>);
+
+impl Busy {
+    /// A part of the answer is to be written.
+    pub(super) fn owes(&self, bytes: usize) {
+        if let Some(connection) = self.0.as_ref().filter(|_| bytes >= LARGE) {
+            connection.owes(bytes);
+        }
+    }
+
+    /// The connection is its handler's from now on, which never idles.
+    pub(super) fn stay(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let Some(connection) = &self.0 else { return };
+        let mut state = connection.state();
+        state.users -= 1;
+        state.since = Instant::now();
+    }
+}
