@@ -228,10 +228,10 @@ mod tests {
     #[test]
     fn a_refusal_takes_nothing() {
         let limit = KeyedLimit::per_key(1);
-        let held = limit.acquire("ada").unwrap();
+        let permit = limit.acquire("ada").unwrap();
         assert!(limit.acquire("ada").is_err());
         assert!(limit.acquire_wanted("bob", Wanted::marked(0)).is_err());
-        drop(held);
+        drop(permit);
         assert_eq!(held(&limit), (0, 0));
     }
 
