@@ -17,7 +17,7 @@ class Place:
     """Programs and folders of one run."""
 
     def __init__(self, programs, peers, scratch):
-        self.programs, self.peers, self.scratch = map(Path, (programs, peers, scratch))
+        self.programs, self.peers, self.scratch = (Path(path).resolve() for path in (programs, peers, scratch))
         names = ("ostler", "bench", "mcp-drive", "mcp-stub", "mcp-raw", "mcp-typed")
         self.ostler, self.bench, self.driver, self.stub, self.raw, self.typed = (self.programs / name for name in names)
 
