@@ -223,6 +223,8 @@ async fn an_endpoint_behind_routes_answers_as_one_without() {
         Request::new("GET", "/.well-known/mcp/catalog.json"),
         Request::new("GET", "/.well-known/oauth-protected-resource/mcp"),
     ] {
+        // Cards name the host that was asked for.
+        let request = request.with("Host", "localhost");
         let (one, other) = (routed.send(request.clone()).await, direct.send(request).await);
         assert_eq!((one.status, &one.body), (other.status, &other.body));
         for header in ["content-type", "content-length", "allow"] {
