@@ -98,17 +98,16 @@ impl Host {
     /// A server that replaces a running one is started first; if that fails, the one before stays. One that takes
     /// longer than ten seconds is replaced when it is up; the rest does not wait for it. A newer snapshot that is applied
     /// meanwhile ends that wait.
-    pub async fn apply(&self, wanted: Snapshot) -> Applied {
+    pub async fn apply(&self, mut wanted: Snapshot) -> Applied {
         let registry = &self.shared().registry;
         registry.applied.send_modify(|number| *number += 1);
         let mut newer = registry.applied.subscribe();
         let _applying = registry.applying.lock().await;
         let mut applied = Applied::default();
-        let rest = (wanted.rules, wanted.limits, wanted.pins);
         // In the order of the snapshot: of servers that list one resource, the first answers for it.
         let mut names = BTreeSet::new();
         let (specs, twice): (Vec<_>, Vec<_>) =
-            wanted.servers.into_iter().partition(|spec| names.insert(spec.name.clone()));
+            std::mem::take(&mut wanted.servers).into_iter().partition(|spec| names.insert(spec.name.clone()));
         applied.failed.extend(twice.into_iter().map(|spec| {
             let what = format!("server `{}` is there twice", spec.name);
             let hint = "give each server a name of its own".to_owned();
@@ -138,7 +137,7 @@ impl Host {
         }
         let removed: BTreeSet<ServerName> =
             touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
-        self.put_in_force(ready, (&removed, Some(rest)), &mut applied);
+        self.put_in_force(ready, (&removed, Some(wanted)), &mut applied);
         while !starting.is_empty() {
             let joined = tokio::select! {
                 biased;
@@ -172,10 +171,10 @@ impl Host {
     fn put_in_force(
         &self,
         ready: Vec<Change>,
-        (removed, rest): (&BTreeSet<ServerName>, Option<(Rules, Limits, Option<Pins>)>),
+        (removed, callers): (&BTreeSet<ServerName>, Option<Snapshot>),
         applied: &mut Applied,
     ) {
-        if ready.is_empty() && rest.is_none() {
+        if ready.is_empty() && callers.is_none() {
             return;
         }
         let (before, _) = self.change(|current| {
@@ -184,7 +183,7 @@ impl Host {
                 servers.retain(|name, _| !removed.contains(name));
                 servers.extend(ready.iter().map(|it| (it.server.spec.name.clone(), Arc::clone(&it.server))));
             }
-            if let Some((rules, limits, pins)) = rest {
+            if let Some(Snapshot { servers: _, rules, limits, pins }) = callers {
                 current.take(rules, limits, pins);
             }
         });

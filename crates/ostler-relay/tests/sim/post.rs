@@ -165,7 +165,7 @@ impl Running {
 fn rights(role: &str, worker: &str) -> Rights {
     let publish = [
         format!("ostler.t.manifest.{role}.{worker}"),
-        format!("ostler.t.call.{role}.{worker}.*.*"),
+        format!("ostler.t.call.{role}.{worker}"),
         format!("ostler.t.control.{worker}.*"),
     ];
     let subscribe = [
