@@ -274,7 +274,7 @@ impl Host {
     ) -> Result<(Allowed, String), CallError> {
         let caller = request.caller();
         if !is_name(exposed) {
-            self.record_nameless(request, "", kind, exposed);
+            self.record_missing(request, "", (exposed, unknown_item(kind, exposed).code()));
             return Err(self.unknown_name(caller, kind, exposed));
         }
         let look = || {
@@ -303,14 +303,17 @@ impl Host {
                     {
                         continue;
                     }
-                    _ => return Err(error),
+                    _ => {
+                        self.record_unfound(request, (kind, exposed), error.code());
+                        return Err(error);
+                    }
                 }
             }
             if !is_news {
                 break;
             }
         }
-        self.record_unfound(request, kind, exposed);
+        self.record_unfound(request, (kind, exposed), unknown_item(kind, exposed).code());
         Err(self.unknown_name(caller, kind, exposed))
     }
 
@@ -331,8 +334,9 @@ impl Host {
         CallError::unknown_tool(exposed, visible.map(|row| &*row.exposed))
     }
 
-    /// Records a name that was not found: because a rule hides it, or because nothing has that name.
-    fn record_unfound(&self, request: &Request<'_>, kind: Kind, exposed: &str) {
+    /// Records a name that was not found: because a rule hides it, because nothing has that name, or because its server
+    /// can't list.
+    fn record_unfound(&self, request: &Request<'_>, (kind, exposed): (Kind, &str), outcome: &'static str) {
         let tables = self.catalog().tables(self);
         if let Some((server, name)) = tables.named(kind).and_then(|table| table.resolve(exposed))
             && self.record_hidden(request, server, (kind, name))
@@ -355,12 +359,11 @@ impl Host {
                 Some((server, name)) => (server.as_str(), name.as_str()),
                 None => ("", exposed),
             };
-            self.record_nameless(request, server, kind, subject);
+            self.record_missing(request, server, (subject, outcome));
         }
     }
 
-    fn record_nameless(&self, request: &Request<'_>, server: &str, kind: Kind, subject: &str) {
-        let outcome = unknown_item(kind, subject).code();
+    fn record_missing(&self, request: &Request<'_>, server: &str, (subject, outcome): (&str, &'static str)) {
         self.record_unknown(request.caller(), Unknown { server, method: request.method(), subject, outcome });
     }
 

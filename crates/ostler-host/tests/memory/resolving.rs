@@ -1,8 +1,8 @@
 //! One list, one resolution: what a caller is shown is what it can use, and policy is asked once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
 use ostler_host::{Arguments, Caller, Kind, Request, Rules, Scope, ServerName};
@@ -196,4 +196,32 @@ async fn a_server_that_is_removed_between_resolving_and_sending_is_unknown() {
     let target = world.host.resolve(&Scope::All, request(&me, Kind::Tools, "a__echo")).await.unwrap();
     world.host.remove("a").await.unwrap();
     assert_eq!(world.host.send(target).await.unwrap_err().code(), "unknown-server");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_a_server_that_never_came_up_is_on_record() {
+    let broken = Script::echo().failing_starts(|_| true);
+    let world = World::new().server("a", Script::echo()).server("b", broken).open().await;
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&records);
+    world.host.set_recorder(Some(Arc::new(move |record| {
+        let is_denied = record.denied.is_some();
+        kept.lock().unwrap().push((
+            record.server.to_owned(),
+            record.subject.to_owned(),
+            record.outcome,
+            is_denied,
+        ));
+    })));
+    let role = Role { allow: vec!["b/ok".into()], deny: Vec::new(), budget: None, max_in_flight: None };
+    world.host.set_rules(Rules::of(&[("dev".to_owned(), role)].into())).await;
+    for (caller, tool) in [(Caller::new("ada", "dev"), "ok"), (Caller::new("ada", "dev"), "hidden")] {
+        let exposed = format!("b__{tool}");
+        world.host.resolve(&Scope::All, request(&caller, Kind::Tools, &exposed)).await.unwrap_err();
+    }
+    let expected = [
+        ("b".to_owned(), "ok".to_owned(), "server-unavailable", false),
+        ("b".to_owned(), "hidden".to_owned(), "unknown-tool", true),
+    ];
+    assert_eq!(*records.lock().unwrap(), expected);
 }
