@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! compare ─▶ prepare what is new ─▶ start what replaces a running server ─▶ replace ─▶ end what is gone
-//!                                     │ after PREPARE: those still starting stay out, and replace theirs when they are up
+//!                                     │ after PREPARE: those still starting replace theirs when they are up
 //! ```
 
 use std::collections::BTreeSet;
@@ -17,10 +17,10 @@ use ostler_core::pins::{Lock, Pins};
 use ostler_core::policy::Rules;
 use ostler_core::spec::ServerSpec;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use crate::happening::Act;
-use crate::host::Host;
+use crate::host::{Host, WeakHost};
 use crate::limits::Limits;
 use crate::operate::{Prepared, bring_up, check};
 use crate::pins::effective;
@@ -28,6 +28,7 @@ use crate::policy::Policy;
 use crate::registry::Current;
 use crate::server::Server;
 use crate::server::state::shutting_down;
+use crate::turns::Turn;
 
 /// The longest wait for servers that replace running ones before everything else is put in force: rules that take
 /// something away must not wait for a download.
@@ -69,8 +70,33 @@ pub struct Applied {
     pub removed: Vec<ServerName>,
     /// Servers that were there with the same spec.
     pub unchanged: Vec<ServerName>,
+    /// Servers that take long to start. Each takes the place of the one before when it is up.
+    pub starting: Vec<ServerName>,
     /// Servers that could not be taken, and why. What was there before under that name is still there.
     pub failed: Vec<(ServerName, CallError)>,
+}
+
+/// Servers that were not waited for, on their way to take the place of others. Ends what has not come up when it is
+/// dropped.
+struct Replacing {
+    host: WeakHost,
+    starting: JoinSet<Result<Change, (ServerName, CallError)>>,
+    /// Nobody else changes these servers meanwhile.
+    _turns: Vec<Turn>,
+}
+
+impl Replacing {
+    async fn run(mut self) {
+        while let Some(joined) = self.starting.join_next().await {
+            let Some(host) = self.host.upgrade() else { return };
+            let (mut applied, mut ready) = (Applied::default(), Vec::new());
+            applied.settle(joined, &mut ready);
+            host.put_in_force(ready, (&BTreeSet::new(), None), &mut applied);
+            for (server, error) in applied.failed {
+                tracing::warn!(%server, %error, "a changed server did not start, so the one before stays");
+            }
+        }
+    }
 }
 
 /// A server that takes the place of another, or of none.
@@ -96,11 +122,15 @@ impl Host {
     /// meets those of one snapshot.
     ///
     /// A server that replaces a running one is started first; if that fails, the one before stays. One that takes
-    /// longer than ten seconds is replaced when it is up; the rest does not wait for it. A newer snapshot that is applied
-    /// meanwhile ends that wait.
+    /// longer than ten seconds replaces it when it is up, unless a newer snapshot is applied before; the rest does not
+    /// wait for it.
     pub async fn apply(&self, mut wanted: Snapshot) -> Applied {
         let registry = &self.shared().registry;
-        registry.applied.send_modify(|number| *number += 1);
+        let mut mine = 0;
+        registry.applied.send_modify(|number| {
+            *number += 1;
+            mine = *number;
+        });
         let mut newer = registry.applied.subscribe();
         let _applying = registry.applying.lock().await;
         let mut applied = Applied::default();
@@ -132,25 +162,28 @@ impl Host {
             }
         }
         let until = Instant::now() + PREPARE;
-        while let Ok(Some(joined)) = timeout_at(until, starting.join_next()).await {
-            applied.settle(joined, &mut ready);
+        while !starting.is_empty() {
+            tokio::select! {
+                biased;
+                Some(joined) = starting.join_next() => applied.settle(joined, &mut ready),
+                _ = newer.wait_for(|number| *number != mine) => break,
+                () = sleep_until(until) => break,
+            }
         }
         let removed: BTreeSet<ServerName> =
             touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
         self.put_in_force(ready, (&removed, Some(wanted)), &mut applied);
-        while !starting.is_empty() {
-            let joined = tokio::select! {
-                biased;
-                joined = starting.join_next() => joined,
-                _ = newer.changed() => break,
-            };
-            let mut ready = Vec::new();
-            if let Some(joined) = joined {
-                applied.settle(joined, &mut ready);
-            }
-            self.put_in_force(ready, (&BTreeSet::new(), None), &mut applied);
-        }
         applied.tell_rest(&specs, &self.current());
+        if !starting.is_empty() {
+            let replacing = Replacing { host: self.downgrade(), starting, _turns: turns };
+            tokio::spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = replacing.run() => {}
+                    _ = newer.wait_for(|number| *number != mine) => {}
+                }
+            });
+        }
         applied
     }
 
@@ -245,8 +278,7 @@ impl Current {
 }
 
 impl Applied {
-    /// Tells of the servers that nothing was told of yet: those that are as before, and those whose start was not waited
-    /// for because a newer snapshot came.
+    /// Tells of the servers that nothing was told of yet: those that are as before, and those that are still starting.
     fn tell_rest(&mut self, specs: &[ServerSpec], current: &Current) {
         let is_told = |name: &ServerName| {
             let has_failed = || self.failed.iter().any(|(failed, _)| failed == name);
@@ -254,14 +286,8 @@ impl Applied {
         };
         let rest: Vec<&ServerSpec> = specs.iter().filter(|spec| !is_told(&spec.name)).collect();
         for spec in rest {
-            let name = spec.name.clone();
-            if current.runs(spec) {
-                self.unchanged.push(name);
-            } else {
-                let what = format!("server `{name}` had not started when another config was applied");
-                let hint = "`ostler status` shows what runs".to_owned();
-                self.failed.push((name, CallError::Invalid { what, hint }));
-            }
+            let list = if current.runs(spec) { &mut self.unchanged } else { &mut self.starting };
+            list.push(spec.name.clone());
         }
     }
 

@@ -47,25 +47,29 @@ impl Host {
         recording.denied(rule);
         self.shared().telemetry.record_room().await;
         let mut result = self.walk(&server, &slot, &request, &mut recording).await;
+        let mut judged_anew = None;
         if self.is_for_next(&server, &request, &result) {
-            result = Box::pin(self.walk_on(&request, server, &mut recording)).await;
+            let (judged, outcome) = Box::pin(self.walk_on(&request, server, &mut recording)).await;
+            (judged_anew, result) = (Some(judged), outcome);
         }
+        let request = judged_anew.as_ref().unwrap_or(&request);
         let result = result
-            .map(|answer| self.seal_answer(&request, answer))
-            .map_err(|error| self.hide_missing(&request, error));
+            .map(|answer| self.seal_answer(request, answer))
+            .map_err(|error| self.hide_missing(request, error));
         recording.end(&result);
         result
-            .map(|answer| self.without_advice(&request, answer))
-            .map_err(|error| self.current_of(&request).without_details(request.caller(), error))
+            .map(|answer| self.without_advice(request, answer))
+            .map_err(|error| self.current_of(request).without_details(request.caller(), error))
     }
 
-    /// Sends a request to the server that has taken the place of its own. No byte of it has left.
-    async fn walk_on(
+    /// Sends a request to the server that has taken the place of its own. No byte of it has left. Returns it as it was
+    /// judged last.
+    async fn walk_on<'a>(
         &self,
-        request: &Request<'_>,
+        request: &Request<'a>,
         mut before: Arc<Server>,
         recording: &mut Recording<'_, '_>,
-    ) -> Result<Answer, CallError> {
+    ) -> (Request<'a>, Result<Answer, CallError>) {
         let mut replacement = 0;
         loop {
             replacement += 1;
@@ -74,16 +78,14 @@ impl Host {
                 Ok(judged) => judged,
                 Err((error, rule)) => {
                     recording.denied(rule);
-                    return Err(error);
+                    return (request, Err(error));
                 }
             };
             recording.denied(rule);
             let result = self.walk(&server, &slot, &request, recording).await;
-            if Arc::ptr_eq(&before, &server)
-                || replacement >= MAX_REPLACEMENTS
-                || !self.is_for_next(&server, &request, &result)
-            {
-                return result;
+            let is_same = Arc::ptr_eq(&before, &server);
+            if is_same || replacement >= MAX_REPLACEMENTS || !self.is_for_next(&server, &request, &result) {
+                return (request, result);
             }
             before = server;
         }

@@ -118,7 +118,11 @@ impl Host {
             Scope::Server(name) => match self.visible_server(caller, name.as_str()) {
                 Ok(server) => {
                     let fetched = self.fetch_of(caller, server, kind, (patience, Reach::One)).await;
-                    vec![self.current().filter(caller, kind, &fetched)]
+                    // What was applied meanwhile may have hidden the server.
+                    match self.visible_server(caller, name.as_str()) {
+                        Ok(_) => vec![self.current().filter(caller, kind, &fetched)],
+                        Err(error) => vec![nothing(name, Some(error))],
+                    }
                 }
                 Err(error) => {
                     let refused = Refused { server: name.as_str(), method: kind.method(), item: None };
@@ -416,6 +420,8 @@ impl Current {
     /// Filters a list by the rules and pins of calls.
     fn filter(&self, caller: &Caller, kind: Kind, fetched: &Fetched) -> ServerListing {
         let Fetched { server, known, error } = fetched;
+        // Its spec may be another one by now.
+        let server = self.server(server.spec.name.as_str()).unwrap_or(server);
         let error = error.clone().map(|error| self.without_details(caller, error));
         let Some(known) = known else { return nothing(&server.spec.name, error) };
         let usable = self.approved(server, kind, known).filter(|item| {

@@ -99,7 +99,10 @@ impl Daemon {
         let snapshot = self.roster.snapshot();
         let lazy: HashSet<ServerName> =
             snapshot.servers.iter().filter(|spec| spec.lazy).map(|spec| spec.name.clone()).collect();
-        let Applied { added, failed, .. } = self.host.apply(snapshot).await;
+        let Applied { added, failed, starting, .. } = self.host.apply(snapshot).await;
+        for server in starting {
+            tell(&format!("`{server}` takes long to start; the one before serves until it is up"));
+        }
         let hosted = self.host.snapshot().servers;
         for (server, error) in &failed {
             // One whose change failed is still the one from before.

@@ -201,9 +201,9 @@ fn service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
 fn routes(daemon: &Arc<Daemon>) -> Router {
     let front = get(async || (StatusCode::NOT_FOUND, FRONT));
     let checked = middleware::from_fn_with_state(Arc::clone(daemon), health::check_origin);
-    let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
-    let health = health.layer(checked).with_state(Arc::clone(daemon));
-    api::router(daemon).route("/", front).merge(health)
+    let open = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
+    let open = open.route("/", front).layer(checked).with_state(Arc::clone(daemon));
+    api::router(daemon).merge(open)
 }
 
 /// Says where the daemon is: to other commands, to scripts and to people.
