@@ -19,13 +19,14 @@ PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 HELLO = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}'
 
 
-def send(world, *pieces, is_over=True):
-    """Sends bytes over a connection of its own and reads what comes, for a while."""
+def send(world, *pieces, is_over=True, is_half_closed=True):
+    """Sends bytes over a connection of its own and reads what comes, for a while. A client that has closed its half may
+    be taken for one that has left, so where an answer is a must the other half stays open."""
     with socket.create_connection(world.address, timeout=PATIENCE) as connection:
         try:
             for piece in pieces:
                 connection.sendall(piece)
-            if is_over:
+            if is_over and is_half_closed:
                 connection.shutdown(socket.SHUT_WR)
         except OSError:
             # It hung up in the middle; what it said before can still be read.
@@ -232,7 +233,8 @@ def tokens(world, count, rng):
     for at in range(count // 20):
         good = token if at % 2 else jwt
         wrong = hostile_bytes.mutated(good, rng).replace(b"\n", b"").replace(b"\r", b"").strip()
-        heard = send(world, HEAD + b"Connection: close\r\nAuthorization: Bearer " + wrong + b"\r\nContent-Length: %d\r\n\r\n" % len(HELLO) + HELLO)
+        request = HEAD + b"Connection: close\r\nAuthorization: Bearer " + wrong + b"\r\nContent-Length: %d\r\n\r\n" % len(HELLO) + HELLO
+        heard = send(world, request, is_half_closed=False)
         if (wrong == token) != (b" 200 " in heard.split(b"\r\n")[0]):
             raise Broken(f"{wrong!r} beside {token!r} brought {heard[:300]!r}")
 

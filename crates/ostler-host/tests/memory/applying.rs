@@ -94,6 +94,7 @@ async fn call(host: &Host, caller: &Caller, scope: &Scope, tool: &str) -> Result
 /// that name. Rules of one snapshot beside pins or servers of another would come to an answer of another variant, or to
 /// a definition that nobody has approved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[expect(clippy::print_stdout, reason = "the seed is for whoever repeats a run that failed")]
 async fn every_call_meets_rules_pins_and_servers_of_one_snapshot() {
     let seed = std::env::var("OSTLER_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));

@@ -65,7 +65,8 @@ async fn another_spec_replaces_and_the_old_server_finishes_its_calls() {
 async fn a_spec_that_can_not_work_is_refused_by_the_name_of_its_key() {
     const NO_TIME: &str = "`start_timeout`, `fetch_timeout` and `call_timeout` must be above zero";
     const ENDLESS: &str = "no time may be longer than a century";
-    let cases: [(fn(&mut ServerSpec), &str); 9] = [
+    type Spoil = fn(&mut ServerSpec);
+    let cases: [(Spoil, &str); 9] = [
         (|spec| spec.max_in_flight = 0, "`max_in_flight` must be at least 1"),
         (|spec| spec.max_in_flight = usize::MAX, "`max_in_flight` is too large"),
         (|spec| spec.max_line = 0, "`max_line` must be at least 1 byte"),
