@@ -15,7 +15,7 @@ use super::pages::Pages;
 use crate::answer::Answer;
 use crate::host::Host;
 use crate::request::Request;
-use crate::server::known::Known;
+use crate::server::known::{Known, list_owner};
 use crate::server::shelf::LastRound;
 use crate::server::slot::Slot;
 
@@ -209,7 +209,7 @@ impl Host {
             if is_last? {
                 let known = pages.finish(slot.is_announced(kind));
                 let is_private = slot.is_private(&known);
-                return Ok(if is_private { known.owned_by(caller.principal()) } else { known });
+                return Ok(if is_private { known.owned_by(&*list_owner(caller)) } else { known });
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What a server offers, as far as is known.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -65,6 +66,15 @@ pub(crate) struct Known {
 /// The SHA-256 of a definition's text.
 pub(crate) type DefinitionHash = [u8; 32];
 
+/// Returns whose private lists a caller is shown. The operator uses the process of callers on this machine, and what it
+/// has asked for is known to them.
+pub(crate) fn list_owner(caller: &Caller) -> Cow<'_, str> {
+    match caller.is_operator() {
+        true => Caller::local().principal().to_owned().into(),
+        false => caller.principal().into(),
+    }
+}
+
 impl Known {
     /// A list that was just received.
     pub(crate) fn fresh(items: Vec<Item>, ttl: Duration, generation: u64, is_announced: bool) -> Self {
@@ -105,7 +115,7 @@ impl Known {
 
     /// Whether it may be shown to a caller, as far as its server says.
     pub(crate) fn is_for(&self, caller: &Caller) -> bool {
-        self.owner().is_none_or(|owner| owner == caller.principal())
+        self.owner().is_none_or(|owner| owner == list_owner(caller))
     }
 
     /// Whether the list need not be asked for again.
