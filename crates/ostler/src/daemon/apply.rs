@@ -71,7 +71,7 @@ impl Daemon {
         }
         match config {
             Some(config) if trust::standing(self.roster.origin, &file, &config) != Standing::Trusted => {
-                self.apply_pins().await;
+                self.apply_config().await;
                 self.untrusted(file)
             }
             Some(config) => {
@@ -88,14 +88,15 @@ impl Daemon {
                 self.concluded(plan, failed.collect(), lock)
             }
             None => {
-                self.apply_pins().await;
+                self.apply_config().await;
                 self.broken(problems)
             }
         }
     }
 
-    /// Makes the host what the config says. Returns what it did not take.
-    async fn apply_config(self: &Arc<Self>) -> Vec<(ServerName, CallError)> {
+    /// Makes the host what the config that was adopted and the lock that was taken up say, servers that are still starting
+    /// included. Returns what it did not take.
+    pub(super) async fn apply_config(self: &Arc<Self>) -> Vec<(ServerName, CallError)> {
         let snapshot = self.roster.snapshot();
         let lazy: HashSet<ServerName> =
             snapshot.servers.iter().filter(|spec| spec.lazy).map(|spec| spec.name.clone()).collect();

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use ostler_host::Snapshot;
-
 use super::Daemon;
 use crate::api::LockChange;
 use crate::failure::Failure;
@@ -31,7 +29,7 @@ impl Daemon {
             return Ok(false);
         }
         self.take_lock(locked);
-        self.apply_pins().await;
+        self.apply_config().await;
         outcome
     }
 
@@ -67,11 +65,5 @@ impl Daemon {
             tell("warning: the lock file is gone, so no tool is pinned any more");
         }
         change
-    }
-
-    /// Puts the lock that was taken up in force, beside all that is.
-    pub(super) async fn apply_pins(&self) {
-        let snapshot = Snapshot { pins: self.roster.snapshot().pins, ..self.host.snapshot() };
-        self.host.apply(snapshot).await;
     }
 }
