@@ -67,8 +67,9 @@ pub(crate) struct Registry {
     writing: Mutex<()>,
     /// Held by whoever changes a server of that name; never on the path of a call.
     pub(crate) turns: Turns,
-    /// Counts applied snapshots, so that one which waits for servers gives way to a newer one.
-    pub(crate) applied: watch::Sender<u64>,
+    /// Counts applied snapshots, so that one which waits for servers gives way to a newer one. Raised while `writing` is
+    /// held.
+    snapshots: watch::Sender<u64>,
     /// Held while a snapshot is applied.
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Every slot with anything left of it, registered or not.
@@ -84,7 +85,7 @@ impl Registry {
             current: ArcSwap::from_pointee(current),
             writing: Mutex::default(),
             turns: Turns::default(),
-            applied: watch::Sender::new(0),
+            snapshots: watch::Sender::new(0),
             applying: tokio::sync::Mutex::default(),
             ledger: Arc::default(),
             room,
@@ -106,6 +107,23 @@ impl Registry {
         let after = Arc::new(after);
         self.current.store(Arc::clone(&after));
         (before, after)
+    }
+
+    /// Returns the number of the next snapshot, and tells of newer ones. A change by an older one is either in force by
+    /// now, or finds that it is not [the newest](Self::is_newest).
+    pub(crate) fn next_snapshot(&self) -> (u64, watch::Receiver<u64>) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = 0;
+        self.snapshots.send_modify(|number| {
+            *number += 1;
+            next = *number;
+        });
+        (next, self.snapshots.subscribe())
+    }
+
+    /// Returns whether no newer snapshot is being applied; within [`change`](Self::change) that holds until its end.
+    pub(crate) fn is_newest(&self, snapshot: u64) -> bool {
+        *self.snapshots.borrow() == snapshot
     }
 
     /// Returns the number of the next registration.
