@@ -253,11 +253,7 @@ impl Host {
     /// Keeps a server up until the binding is dropped, starting it if needed.
     pub async fn bind(&self, caller: &Caller, name: &str) -> Result<Binding, CallError> {
         let server = self.visible_server(caller, name)?;
-        let slot = server.slot(caller)?;
-        // The binding itself is the wish for a session; a stop stands.
-        let binding = Binding::new(Arc::clone(&slot));
-        settled(&slot).await?;
-        Ok(binding)
+        Binding::hold(&server.slot(caller)?).await
     }
 
     /// Ends every server and waits for it, but not for ever. True if nothing is
