@@ -377,9 +377,13 @@ impl Host {
         (before, after)
     }
 
+    /// Ends a server that has lost its place. Where none has taken it, nothing of the name is kept.
     pub(crate) fn forget(&self, server: &Arc<Server>) {
         server.remove();
         self.purge(server);
+        if self.current().server(server.spec.name.as_str()).is_none() {
+            self.cache().forget_server(&server.spec.name);
+        }
     }
 
     fn purge(&self, server: &Server) {
