@@ -131,3 +131,53 @@ impl Registry {
         self.registrations.fetch_add(1, Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::policy::Verdict;
+
+    use super::*;
+
+    fn registry() -> Registry {
+        Registry::new(Current::default(), Room::new(1))
+    }
+
+    #[test]
+    fn a_snapshot_is_the_newest_until_another_one_begins() {
+        let registry = registry();
+        let (first, newer) = registry.next_snapshot();
+        assert!(registry.is_newest(first) && !newer.has_changed().unwrap());
+        let (second, _) = registry.next_snapshot();
+        assert!(!registry.is_newest(first) && registry.is_newest(second));
+        assert!(newer.has_changed().unwrap());
+    }
+
+    #[test]
+    fn writers_do_not_undo_each_other() {
+        let registry = registry();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let registry = &registry;
+                scope.spawn(move || {
+                    for number in 0..100 {
+                        registry.change(|current| {
+                            let role = format!("{thread}-{number}");
+                            Arc::make_mut(&mut current.limits).roles.insert(role, Default::default());
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(registry.current().limits.roles.len(), 400);
+    }
+
+    #[test]
+    fn what_a_reader_holds_does_not_change() {
+        let registry = registry();
+        let held = Arc::clone(&registry.current());
+        let (before, after) =
+            registry.change(|current| current.hook = Some(Arc::new(|_, _, _| Verdict::Allow)));
+        assert!(Arc::ptr_eq(&held, &before) && Arc::ptr_eq(&registry.current(), &after));
+        assert!(held.hook.is_none() && !after.has_policy_of(&held));
+    }
+}
