@@ -80,6 +80,8 @@ pub struct Applied {
 /// dropped.
 struct Replacing {
     host: WeakHost,
+    /// The number of their snapshot; they come too late once there is a newer one.
+    snapshot: u64,
     starting: JoinSet<Result<Change, (ServerName, CallError)>>,
     /// Nobody else changes these servers meanwhile.
     _turns: Vec<Turn>,
@@ -91,12 +93,20 @@ impl Replacing {
             let Some(host) = self.host.upgrade() else { return };
             let (mut applied, mut ready) = (Applied::default(), Vec::new());
             applied.settle(joined, &mut ready);
-            host.put_in_force(ready, (&BTreeSet::new(), None), &mut applied);
+            host.put_in_force(ready, Part::Late(self.snapshot), &mut applied);
             for (server, error) in applied.failed {
                 tracing::warn!(%server, %error, "a changed server did not start, so the one before stays");
             }
         }
     }
+}
+
+/// What is put in force of a snapshot.
+enum Part {
+    /// All but the servers that are still starting.
+    Snapshot { removed: BTreeSet<ServerName>, callers: Snapshot },
+    /// Servers of the snapshot of that number which were not waited for.
+    Late(u64),
 }
 
 /// A server that takes the place of another, or of none.
@@ -126,12 +136,7 @@ impl Host {
     /// wait for it.
     pub async fn apply(&self, mut wanted: Snapshot) -> Applied {
         let registry = &self.shared().registry;
-        let mut mine = 0;
-        registry.applied.send_modify(|number| {
-            *number += 1;
-            mine = *number;
-        });
-        let mut newer = registry.applied.subscribe();
+        let (mine, mut newer) = registry.next_snapshot();
         let _applying = registry.applying.lock().await;
         let mut applied = Applied::default();
         // In the order of the snapshot: of servers that list one resource, the first answers for it.
@@ -172,15 +177,14 @@ impl Host {
         }
         let removed: BTreeSet<ServerName> =
             touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
-        self.put_in_force(ready, (&removed, Some(wanted)), &mut applied);
+        self.put_in_force(ready, Part::Snapshot { removed, callers: wanted }, &mut applied);
         applied.tell_rest(&specs, &self.current());
         if !starting.is_empty() {
-            let replacing = Replacing { host: self.downgrade(), starting, _turns: turns };
+            let replacing = Replacing { host: self.downgrade(), snapshot: mine, starting, _turns: turns };
             tokio::spawn(async move {
                 tokio::select! {
-                    biased;
-                    () = replacing.run() => {}
                     _ = newer.wait_for(|number| *number != mine) => {}
+                    () = replacing.run() => {}
                 }
             });
         }
@@ -201,16 +205,19 @@ impl Host {
     }
 
     /// Replaces what is in force, then ends what has lost its place.
-    fn put_in_force(
-        &self,
-        ready: Vec<Change>,
-        (removed, callers): (&BTreeSet<ServerName>, Option<Snapshot>),
-        applied: &mut Applied,
-    ) {
-        if ready.is_empty() && callers.is_none() {
-            return;
-        }
+    fn put_in_force(&self, ready: Vec<Change>, part: Part, applied: &mut Applied) {
+        let registry = &self.shared().registry;
+        let (removed, callers, snapshot) = match part {
+            Part::Late(_) if ready.is_empty() => return,
+            Part::Late(snapshot) => (BTreeSet::new(), None, Some(snapshot)),
+            Part::Snapshot { removed, callers } => (removed, Some(callers), None),
+        };
+        let mut is_late = false;
         let (before, _) = self.change(|current| {
+            is_late = snapshot.is_some_and(|snapshot| !registry.is_newest(snapshot));
+            if is_late {
+                return;
+            }
             if !(ready.is_empty() && removed.is_empty()) {
                 let servers = Arc::make_mut(&mut current.servers);
                 servers.retain(|name, _| !removed.contains(name));
@@ -220,6 +227,9 @@ impl Host {
                 current.take(rules, limits, pins);
             }
         });
+        if is_late {
+            return;
+        }
         for server in removed.iter().filter_map(|name| before.server(name.as_str())) {
             self.forget(server);
             self.operated(server.spec.name.as_str(), Act::Remove, None);
@@ -227,7 +237,7 @@ impl Host {
         }
         let operator = Caller::operator();
         // Asked after the change: a shutdown that comes later finds the servers.
-        let is_closed = self.shared().registry.ledger.is_closed();
+        let is_closed = registry.ledger.is_closed();
         if is_closed {
             self.change(|current| current.servers = Arc::default());
         }

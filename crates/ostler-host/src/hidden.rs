@@ -15,29 +15,11 @@ use ostler_wire::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Naming, RES
 use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
-use crate::policy::Access;
 use crate::request::{Request, Wanted};
 use crate::server::Server;
 use crate::server::slot::Slot;
 
 impl Host {
-    /// Returns the rule that hides what a request wants of a server that its caller may see. A request that can't be
-    /// understood is an error, and so is a name that nothing can have.
-    pub(crate) fn admit_request(
-        &self,
-        request: &Request<'_>,
-        server: &Server,
-    ) -> Result<Option<String>, CallError> {
-        let wanted = request.wanted()?;
-        if !wanted.is_possible() {
-            return Err(self.no_such(request, server, &wanted));
-        }
-        Ok(match self.current_of(request).access(request.caller(), server, wanted.as_subject()) {
-            Access::Allowed => None,
-            Access::ItemHidden(rule) | Access::ServerHidden(rule) => Some(rule),
-        })
-    }
-
     pub(crate) fn no_such(&self, request: &Request<'_>, server: &Server, wanted: &Wanted<'_>) -> CallError {
         match wanted {
             Wanted::Item(Kind::Tools, _) => self.unknown(request, server, None),

@@ -253,11 +253,7 @@ impl Host {
     /// Keeps a server up until the binding is dropped, starting it if needed.
     pub async fn bind(&self, caller: &Caller, name: &str) -> Result<Binding, CallError> {
         let server = self.visible_server(caller, name)?;
-        let slot = server.slot(caller)?;
-        // The binding itself is the wish for a session; a stop stands.
-        let binding = Binding::new(Arc::clone(&slot));
-        settled(&slot).await?;
-        Ok(binding)
+        Binding::hold(&server.slot(caller)?).await
     }
 
     /// Ends every server and waits for it, but not for ever. True if nothing is
@@ -381,9 +377,13 @@ impl Host {
         (before, after)
     }
 
+    /// Ends a server that has lost its place. Where none has taken it, nothing of the name is kept.
     pub(crate) fn forget(&self, server: &Arc<Server>) {
         server.remove();
         self.purge(server);
+        if self.current().server(server.spec.name.as_str()).is_none() {
+            self.cache().forget_server(&server.spec.name);
+        }
     }
 
     fn purge(&self, server: &Server) {

@@ -246,7 +246,7 @@ impl Host {
     /// It is asked about every [form](uri_forms) of a resource's URI, and must
     /// allow all of them; a URI without forms is denied.
     pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
-        self.shared().registry.change(|current| current.hook = hook.map(Arc::from));
+        self.change(|current| current.hook = hook.map(Arc::from));
     }
 
     /// Returns whether there are rules for a role, or none for anybody.

@@ -67,8 +67,9 @@ pub(crate) struct Registry {
     writing: Mutex<()>,
     /// Held by whoever changes a server of that name; never on the path of a call.
     pub(crate) turns: Turns,
-    /// Counts applied snapshots, so that one which waits for servers gives way to a newer one.
-    pub(crate) applied: watch::Sender<u64>,
+    /// Counts applied snapshots, so that one which waits for servers gives way to a newer one. Raised while `writing` is
+    /// held.
+    snapshots: watch::Sender<u64>,
     /// Held while a snapshot is applied.
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Every slot with anything left of it, registered or not.
@@ -84,7 +85,7 @@ impl Registry {
             current: ArcSwap::from_pointee(current),
             writing: Mutex::default(),
             turns: Turns::default(),
-            applied: watch::Sender::new(0),
+            snapshots: watch::Sender::new(0),
             applying: tokio::sync::Mutex::default(),
             ledger: Arc::default(),
             room,
@@ -108,8 +109,75 @@ impl Registry {
         (before, after)
     }
 
+    /// Returns the number of the next snapshot, and tells of newer ones. A change by an older one is either in force by
+    /// now, or finds that it is not [the newest](Self::is_newest).
+    pub(crate) fn next_snapshot(&self) -> (u64, watch::Receiver<u64>) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = 0;
+        self.snapshots.send_modify(|number| {
+            *number += 1;
+            next = *number;
+        });
+        (next, self.snapshots.subscribe())
+    }
+
+    /// Returns whether no newer snapshot is being applied; within [`change`](Self::change) that holds until its end.
+    pub(crate) fn is_newest(&self, snapshot: u64) -> bool {
+        *self.snapshots.borrow() == snapshot
+    }
+
     /// Returns the number of the next registration.
     pub(crate) fn next_registration(&self) -> u64 {
         self.registrations.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::policy::Verdict;
+
+    use super::*;
+
+    fn registry() -> Registry {
+        Registry::new(Current::default(), Room::new(1))
+    }
+
+    #[test]
+    fn a_snapshot_is_the_newest_until_another_one_begins() {
+        let registry = registry();
+        let (first, newer) = registry.next_snapshot();
+        assert!(registry.is_newest(first) && !newer.has_changed().unwrap());
+        let (second, _) = registry.next_snapshot();
+        assert!(!registry.is_newest(first) && registry.is_newest(second));
+        assert!(newer.has_changed().unwrap());
+    }
+
+    #[test]
+    fn writers_do_not_undo_each_other() {
+        let registry = registry();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let registry = &registry;
+                scope.spawn(move || {
+                    for number in 0..100 {
+                        registry.change(|current| {
+                            let role = format!("{thread}-{number}");
+                            Arc::make_mut(&mut current.limits).roles.insert(role, Default::default());
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(registry.current().limits.roles.len(), 400);
+    }
+
+    #[test]
+    fn what_a_reader_holds_does_not_change() {
+        let registry = registry();
+        let held = Arc::clone(&registry.current());
+        let (before, after) =
+            registry.change(|current| current.hook = Some(Arc::new(|_, _, _| Verdict::Allow)));
+        assert!(Arc::ptr_eq(&held, &before) && Arc::ptr_eq(&registry.current(), &after));
+        assert!(held.hook.is_none() && !after.has_policy_of(&held));
     }
 }

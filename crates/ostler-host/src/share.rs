@@ -18,10 +18,30 @@ use crate::recall::cache_key;
 use crate::request::Request;
 use crate::server::slot::Slot;
 
-/// One read under way: the same for everyone who asks while it lasts. Readers
-/// with different [owners](Slot::owner) never share, for the answer may be
-/// private, nor does one that the item is hidden from with one that may read it.
-type Reading = (Key, Arc<str>, bool);
+/// One read under way: the same for everyone who asks while it lasts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Reading {
+    key: Key,
+    /// Readers with different [owners](Slot::owner) never share: the answer may be private.
+    owner: Arc<str>,
+    /// One reader's verdict decides about sending, so all of them have the same: of one role, by one snapshot (the
+    /// address of a value that the read holds), and about an item that is hidden from all or from none.
+    role: Arc<str>,
+    judged_by: usize,
+    is_hidden: bool,
+}
+
+impl Reading {
+    fn new(key: Key, slot: &Slot, request: &Request<'_>) -> Self {
+        Self {
+            key,
+            owner: slot.owner(request.caller()).into(),
+            role: request.caller().role().into(),
+            judged_by: request.judged_by.as_ref().map_or(0, |judged_by| Arc::as_ptr(judged_by).addr()),
+            is_hidden: request.is_hidden,
+        }
+    }
+}
 
 /// What came of a read, as soon as something did.
 #[derive(Debug, Default)]
@@ -77,7 +97,7 @@ impl Host {
             return self.perform_and_remember(slot, request).await;
         };
         let mut in_flight = Some(in_flight);
-        let reading = (key, slot.owner(request.caller()).into(), request.is_hidden);
+        let reading = Reading::new(key, slot, request);
         let shared = self.join_or_begin(reading, slot, request, &mut in_flight);
         match request.deadline {
             Some(deadline) => match timeout_at(deadline, shared.result()).await {
@@ -155,5 +175,6 @@ impl Drop for Ending {
 fn in_the_hosts_name(slot: &Slot, request: &Request<'_>) -> Request<'static> {
     let mut own = Request::new(request.caller(), request.method(), request.params.clone());
     own.is_hidden = request.is_hidden;
+    own.judged_by.clone_from(&request.judged_by);
     own.at(slot.key.server.clone()).into_owned()
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
+use ostler_core::name::ServerName;
 use ostler_wire::{Era, Params};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
-use crate::record::Refused;
+use crate::record::Aside;
 use crate::request::Request;
 use crate::server::Binding;
 use crate::server::interest::{Full, Held, MAX_RESOURCES};
@@ -43,21 +44,22 @@ impl Host {
         server: &str,
         uri: &str,
     ) -> Result<Subscription, CallError> {
-        let name = server;
-        let (method, item) = ("resources/subscribe", Some((Kind::Resources, uri)));
-        let refused = Refused { server: name, method, item };
-        let server = self.visible_server(caller, name).inspect_err(|_| {
-            self.record_refusal(caller, refused);
-        })?;
-        let mut request = Request::new(caller, "resources/subscribe", Params::resource_read(uri));
-        request = request.at(server.spec.name.clone());
-        request.is_hidden = self.admit_request(&request, &server)?.is_some();
-        if request.is_hidden {
-            self.record_refusal(caller, refused);
+        let (current, method) = (Arc::clone(&self.current()), "resources/subscribe");
+        let name = ServerName::new(server).map_err(|_| current.unknown_server(Some(caller), server))?;
+        let mut request =
+            Request::new(caller, method, Params::resource_read(uri)).judged_by(&current).at(name);
+        let (judged, rule) = match self.judge_opened(&mut request) {
+            Ok((_, slot, rule)) => (Ok(slot), rule),
+            Err((error, rule)) => (Err(error), rule),
+        };
+        if rule.is_some() {
+            let outcome = unknown_item(Kind::Resources, uri).code();
+            let rule = rule.as_deref();
+            self.record_aside(caller, Aside { server, method, subject: uri, outcome, rule });
         }
-        let binding = self.bind(caller, name).await?;
-        let slot = server.slot(caller)?;
-        if self.current().is_restricted(caller) && !self.lists_resource(&slot, &request, uri).await? {
+        let slot = judged?;
+        let binding = Binding::hold(&slot).await?;
+        if current.is_restricted(caller) && !self.lists_resource(&slot, &request, uri).await? {
             return Err(unknown_item(Kind::Resources, uri));
         }
         let until = Instant::now() + slot.spec.call_timeout;

@@ -73,14 +73,16 @@ impl Catalog {
     /// Asks each server that the caller may see once for resources and templates that it has not listed yet: until
     /// then a URI that it owns would be another one's. A server that does not answer is not waited for again.
     async fn complete(&self, host: &Host, caller: &Caller, patience: Duration) {
-        let tables = self.tables(host);
-        let mut servers = host.servers(caller);
-        servers.retain(|server| !tables.resources.has_listed(server));
-        if servers.is_empty() {
-            return;
-        }
+        let (tables, current) = (self.tables(host), Arc::clone(&host.current()));
         let completed = || self.completed.lock().unwrap_or_else(PoisonError::into_inner);
-        if servers.iter().all(|server| completed().contains(server)) {
+        let is_missing = |server: &ServerName| {
+            !tables.resources.has_listed(server)
+                && !completed().contains(server)
+                && current.may_see(caller, server)
+        };
+        let servers: Vec<ServerName> =
+            current.servers.keys().filter(|server| is_missing(server)).cloned().collect();
+        if servers.is_empty() {
             return;
         }
         // Callers that come meanwhile wait for the same lists.

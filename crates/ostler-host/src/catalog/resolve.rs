@@ -168,7 +168,13 @@ impl Host {
 
     fn judged(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
         self.open_request(request).map_err(|error| (error, None))?;
-        self.judge_opened(request)
+        match self.judge_opened(request) {
+            // Also with parameters that such a request can't have.
+            Ok(_) | Err((CallError::Invalid { .. }, _)) if changes_session(request.method()) => {
+                Err((CallError::UnknownMethod { method: request.method().to_owned() }, None))
+            }
+            judged => judged,
+        }
     }
 
     /// Brings a target up to what is in force now: rules, pins and limits of one moment decide about it. Policy is asked
@@ -206,8 +212,7 @@ impl Host {
             Access::ServerHidden(rule) => return Err((unknown(), Some(rule))),
         };
         // A list of tasks would show the tasks of every caller.
-        let lists_all = request.method() == "tasks/list" && server.is_shared();
-        if lists_all || changes_session(request.method()) {
+        if request.method() == "tasks/list" && server.is_shared() {
             return Err(plain(CallError::UnknownMethod { method: request.method().to_owned() }));
         }
         let wanted = wanted.map_err(plain)?;
@@ -256,7 +261,12 @@ impl Host {
     fn place<'a>(&self, request: Request<'a>, found: Allowed) -> Result<Target<'a>, CallError> {
         let Allowed { server, by } = found;
         let mut request = request.judged_by(&by).at(server.spec.name.clone()).through_all();
-        let opened = self.open_request(&mut request).and_then(|()| server.slot(request.caller()));
+        let is_possible = request.wanted().map(|wanted| wanted.is_possible());
+        let opened = match is_possible {
+            Ok(true) => self.open_request(&mut request).and_then(|()| server.slot(request.caller())),
+            Ok(false) => request.wanted().and_then(|wanted| Err(self.no_such(&request, &server, &wanted))),
+            Err(error) => Err(error),
+        };
         match opened {
             Ok(slot) => Ok(Target { request, server, slot, rule: None }),
             Err(error) => Err(self.refuse(&request, error, None)),
@@ -508,16 +518,18 @@ impl Host {
             return Err(refused("`ref` names neither a prompt nor a resource"));
         };
         let caller = request.caller();
-        let may = |server: &ServerName| self.may_use(caller, server.as_str(), Kind::Templates, &uri);
         self.catalog().complete(self, caller, request.patience).await;
-        let template = self.catalog().tables(self).resources.owner_of_template(&uri, may).cloned();
+        let template = {
+            let by = Arc::clone(&self.current());
+            let may =
+                |server: &ServerName| by.allows(caller, server, Kind::Templates.subject(&uri)).is_some();
+            let tables = self.catalog().tables(self);
+            let server = tables.resources.owner_of_template(&uri, may);
+            server.and_then(|server| by.server(server.as_str()).cloned()).map(|server| Allowed { server, by })
+        };
         let owner = match template {
-            Some(server) => Some(Owner::Unjudged(server)),
-            // The rules are asked about the template, and not about a URI.
-            None => match self.find_owner(caller, request.method(), &uri, request.patience).await {
-                Some(Owner::Judged(found)) => Some(Owner::Unjudged(found.server.spec.name.clone())),
-                other => other,
-            },
+            Some(found) => Some(Owner::Judged(found)),
+            None => self.find_owner(caller, request.method(), &uri, request.patience).await,
         };
         self.place_at(request, owner, &uri)
     }

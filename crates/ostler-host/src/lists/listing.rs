@@ -10,6 +10,7 @@ use ostler_core::catalog::Claimed;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::sabotage;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -30,6 +31,9 @@ const KNOWN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The time that one server has to list, its start not counted, where all are waited for until they have.
 const LIST_TIME: Duration = Duration::from_secs(30);
+
+/// Servers that one listing asks at once.
+const ASKED_AT_ONCE: usize = 16;
 
 /// Items of all servers above which their names are matched on a thread of its own: calls share the runtime's threads.
 const MANY_ITEMS: usize = 4_096;
@@ -150,15 +154,7 @@ impl Host {
     }
 
     async fn list_all(&self, caller: &Caller, kind: Kind, patience: Patience) -> Vec<ServerListing> {
-        let mut asking = JoinSet::new();
-        for server in self.visible_servers(caller) {
-            let (host, caller) = (self.clone(), caller.clone());
-            asking.spawn(async move { host.fetch_of(&caller, server, kind, (patience, Reach::All)).await });
-        }
-        let mut fetched: Vec<Fetched> = Vec::new();
-        while let Some(joined) = asking.join_next().await {
-            fetched.extend(joined);
-        }
+        let mut fetched = self.fetch_each(caller, self.visible_servers(caller), kind, patience).await;
         if let Patience::AtMost(time) = patience {
             self.fetch_late(caller, kind, time, &mut fetched).await;
         }
@@ -186,20 +182,38 @@ impl Host {
     /// Asks servers again that came up while others were waited for: they have something newer to list.
     async fn fetch_late(&self, caller: &Caller, kind: Kind, patience: Duration, fetched: &mut Vec<Fetched>) {
         let is_late = |fetched: &&Fetched| fetched.error.as_ref().is_some_and(CallError::is_start_under_way);
-        let mut again = JoinSet::new();
-        for Fetched { server, .. } in fetched.iter().filter(is_late) {
-            if server.existing_slot(caller).is_some_and(|slot| slot.live().is_some()) {
-                let (host, caller, server) = (self.clone(), caller.clone(), Arc::clone(server));
-                let patience = Patience::AtMost(patience.min(AGAIN));
-                again
-                    .spawn(async move { host.fetch_of(&caller, server, kind, (patience, Reach::All)).await });
-            }
-        }
-        while let Some(joined) = again.join_next().await {
-            let Some(newer) = joined.ok().filter(|newer| newer.error.is_none()) else { continue };
+        let late = fetched.iter().filter(is_late).map(|fetched| Arc::clone(&fetched.server));
+        let up = late.filter(|server| server.is_up(caller)).collect();
+        let again = self.fetch_each(caller, up, kind, Patience::AtMost(patience.min(AGAIN))).await;
+        for newer in again.into_iter().filter(|newer| newer.error.is_none()) {
             fetched.retain(|older| !Arc::ptr_eq(&older.server, &newer.server));
             fetched.push(newer);
         }
+    }
+
+    /// Asks several servers, [so many](ASKED_AT_ONCE) at once. The patience with each begins with its turn. A server that
+    /// is still to be started takes none: starts have turns of their own, and take long.
+    async fn fetch_each(
+        &self,
+        caller: &Caller,
+        servers: Vec<Arc<Server>>,
+        kind: Kind,
+        patience: Patience,
+    ) -> Vec<Fetched> {
+        let turns = Arc::new(Semaphore::new(ASKED_AT_ONCE));
+        let mut asking = JoinSet::new();
+        for server in servers {
+            let (host, caller, turns) = (self.clone(), caller.clone(), Arc::clone(&turns));
+            asking.spawn(async move {
+                let _turn = if server.is_up(&caller) { turns.acquire().await.ok() } else { None };
+                host.fetch_of(&caller, server, kind, (patience, Reach::All)).await
+            });
+        }
+        let mut fetched = Vec::new();
+        while let Some(joined) = asking.join_next().await {
+            fetched.extend(joined);
+        }
+        fetched
     }
 
     async fn fetch_of(

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use ostler_core::error::CallError;
 use tokio::time::Instant;
 
 use super::slot::Slot;
+use crate::operate::settled;
 
 /// Keeps a server up: while it is held the server is started when it is not
 /// running and is neither ended for idleness nor evicted. Dropping it starts
@@ -13,9 +15,12 @@ use super::slot::Slot;
 pub struct Binding(Arc<Slot>);
 
 impl Binding {
-    pub(crate) fn new(slot: Arc<Slot>) -> Self {
+    /// Keeps a session up, and waits until it is. The binding itself is the wish for one; a stop stands.
+    pub(crate) async fn hold(slot: &Arc<Slot>) -> Result<Self, CallError> {
         slot.change(|desk| desk.supervisor.on_bind());
-        Self(slot)
+        let binding = Self(Arc::clone(slot));
+        settled(slot).await?;
+        Ok(binding)
     }
 }
 

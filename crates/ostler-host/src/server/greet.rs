@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::slot::{Live, Slot};
 use crate::lists::Kind;
-use crate::upstream::{Ask, ClientMeta};
+use crate::upstream::Ask;
 
 /// How long lists are left alone after a start: whoever waited for the session
 /// goes first.
@@ -133,19 +133,7 @@ impl Slot {
         }
         let Ok(params) = Params::parse(Bytes::from(params)) else { return };
         let until = Instant::now() + self.spec.call_timeout;
-        let ask = Ask {
-            method,
-            params: &params,
-            idempotency_key: None,
-            until,
-            at_most: until,
-            client: ClientMeta::Host,
-            voice: None,
-            has_others: None,
-            headers: &[],
-            is_fit: None,
-        };
-        let why = match live.session.request(ask).await {
+        let why = match live.session.request(Ask::own(method, &params, until)).await {
             Ok(Outcome::Result(_)) => return,
             Ok(Outcome::Error(error)) => error.message,
             Err(fault) => fault.to_string(),

@@ -176,6 +176,11 @@ impl Server {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).get(&*self.partition(caller)).cloned()
     }
 
+    /// Returns whether a caller's session is up.
+    pub(crate) fn is_up(&self, caller: &Caller) -> bool {
+        self.existing_slot(caller).is_some_and(|slot| slot.live().is_some())
+    }
+
     /// What is known of a list over all session places and callers, each name once.
     pub(crate) fn known_items(&self, kind: Kind) -> Vec<Item> {
         self.known_list(kind).unwrap_or_default()

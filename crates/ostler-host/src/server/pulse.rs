@@ -9,7 +9,7 @@ use ostler_wire::{Era, Params};
 use tokio::time::Instant;
 
 use super::slot::{Live, Slot};
-use crate::upstream::{Ask, BoxFuture, ClientMeta, Session};
+use crate::upstream::{Ask, BoxFuture, Session};
 
 /// The probe that is out, if one is.
 #[derive(Default)]
@@ -72,19 +72,7 @@ async fn is_alive(session: Arc<dyn Session>) -> bool {
     let until = Instant::now() + PATIENCE;
     let params = Params::empty();
     let (heard, _) = session.signs();
-    let ask = Ask {
-        method,
-        params: &params,
-        idempotency_key: None,
-        until,
-        at_most: until,
-        client: ClientMeta::Host,
-        voice: None,
-        has_others: None,
-        headers: &[],
-        is_fit: None,
-    };
-    match session.request(ask).await {
+    match session.request(Ask::own(method, &params, until)).await {
         Ok(_) => true,
         Err(fault) => fault.delivery == ostler_core::fault::Delivery::Answered || session.signs().0 > heard,
     }

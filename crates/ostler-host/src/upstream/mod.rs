@@ -184,7 +184,23 @@ pub struct Ask<'a> {
     pub is_fit: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
-impl Ask<'_> {
+impl<'a> Ask<'a> {
+    /// Makes a request of the host itself, which no caller waits for.
+    pub(crate) fn own(method: &'a str, params: &'a Params, until: Instant) -> Self {
+        Self {
+            method,
+            params,
+            idempotency_key: None,
+            until,
+            client: ClientMeta::Host,
+            voice: None,
+            at_most: until,
+            has_others: None,
+            headers: &[],
+            is_fit: None,
+        }
+    }
+
     /// Whether nothing has come up that speaks against sending it.
     pub(crate) fn is_fit(&self) -> bool {
         self.is_fit.is_none_or(|is_fit| is_fit())

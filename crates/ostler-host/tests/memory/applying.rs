@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ostler_core::config::{PinMode, Role};
-use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
+use ostler_core::pins::{Lock, LockedServer, Pin, Pins, Section};
 use ostler_host::upstream::Connector;
 use ostler_host::{
-    Applied, Arguments, CallError, Caller, Connectors, Host, HostOptions, Kind, Limits, Request, Rules,
-    Scope, ServerName, ServerSpec, Snapshot, Transport,
+    Applied, Arguments, CacheRule, CallError, Caller, Connectors, Host, HostOptions, Kind, Limits, Request,
+    Rules, Scope, ServerName, ServerSpec, Snapshot, ToolRules, Transport,
 };
 use ostler_testkit::{Reply, Script, Stage, settle};
+use ostler_wire::Params;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -26,34 +27,73 @@ fn definition(tool: &str, variant: &str) -> Value {
     json!({"name": tool, "description": format!("as {variant} has it"), "inputSchema": {"type": "object"}})
 }
 
+/// A prompt or a resource as a variant of a server defines it.
+fn other_definition(kind: Kind, item: &str, variant: &str) -> Value {
+    let key = if kind == Kind::Prompts { "name" } else { "uri" };
+    json!({key: own_name(kind, item), "name": item, "description": format!("as {variant} has it")})
+}
+
+/// The name or URI of an item at its server.
+fn own_name(kind: Kind, item: &str) -> String {
+    if kind == Kind::Resources { format!("t://{item}") } else { item.to_owned() }
+}
+
 fn script(variant: &str) -> Script {
-    let mut script = Script::new();
+    let list = |member: &str, kind| {
+        let items = TOOLS.map(|item| other_definition(kind, item, variant));
+        Reply::result(json!({member: items}).to_string())
+    };
+    let replies = [
+        ("prompts/list", list("prompts", Kind::Prompts)),
+        ("resources/list", list("resources", Kind::Resources)),
+        ("resources/templates/list", Reply::result(r#"{"resourceTemplates":[]}"#)),
+        ("prompts/get", Reply::result(json!({"messages": [], "content": [text(variant)]}).to_string())),
+        ("resources/read", Reply::result(json!({"contents": [], "content": [text(variant)]}).to_string())),
+    ];
+    let mut script = Script::new().capabilities(r#"{"tools":{},"prompts":{},"resources":{}}"#);
     for tool in TOOLS {
         let reply = Reply::text(variant);
         script = script.definition(definition(tool, variant)).on(tool, move |_| reply.clone());
     }
+    for (method, reply) in replies {
+        script = script.on(method, move |_| reply.clone());
+    }
     script
+}
+
+/// A part of an answer, in the place where answers of tools have it.
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
 }
 
 fn name(text: &str) -> ServerName {
     ServerName::new(text).unwrap()
 }
 
-fn role(allow: &str) -> Role {
-    Role { allow: vec![allow.into()], deny: Vec::new(), budget: None, max_in_flight: None }
+/// Rules by which the role `dev` may use the items of one name.
+fn rules(item: &str) -> Rules {
+    let allow = ["", "prompt:", "resource:t://"].map(|kind| format!("s/{kind}{item}"));
+    let role = Role { allow: allow.into(), deny: Vec::new(), budget: None, max_in_flight: None };
+    Rules::of(&BTreeMap::from([("dev".to_owned(), role)]))
 }
 
-/// The server `s` in a variant, of which the role `dev` may use the tool of the same name as it is defined there.
+/// The server `s` in a variant, of which the role `dev` may use the items of the same name as they are defined there.
+/// Answers of one tool are remembered.
 fn snapshot(variant: &str, is_lazy: bool) -> Snapshot {
-    let spec = ServerSpec::stdio(name("s"), "in-memory").args([variant]);
-    let pins = TOOLS.map(|tool| {
-        let definition = definition(tool, variant).to_string();
-        (tool.to_owned(), Pin::of(definition.as_bytes()).unwrap())
-    });
-    let locked = LockedServer::of_tools("", pins.into());
+    let mut spec = ServerSpec::stdio(name("s"), "in-memory").args([variant]);
+    spec.tool.insert("c".into(), ToolRules { cache: CacheRule::For(secs(60)), ..ToolRules::default() });
+    let pin = |definition: Value| Pin::of(definition.to_string().as_bytes()).unwrap();
+    let mut locked = LockedServer::of_tools(
+        "",
+        TOOLS.map(|tool| (tool.to_owned(), pin(definition(tool, variant)))).into(),
+    );
+    for (section, kind) in [(Section::Prompts, Kind::Prompts), (Section::Resources, Kind::Resources)] {
+        let pins = TOOLS.map(|item| (own_name(kind, item), pin(other_definition(kind, item, variant))));
+        locked.sections.insert(section, pins.into());
+    }
     Snapshot {
         servers: vec![if is_lazy { spec.lazy() } else { spec }],
-        rules: Rules::of(&BTreeMap::from([("dev".to_owned(), role(&format!("s/{variant}")))])),
+        rules: rules(variant),
         limits: Limits::default(),
         pins: Some(Pins::new(PinMode::Enforce, Lock { servers: [(name("s"), locked)].into() })),
     }
@@ -84,13 +124,30 @@ fn failed(applied: &Applied) -> Vec<(&str, &'static str)> {
 }
 
 async fn call(host: &Host, caller: &Caller, scope: &Scope, tool: &str) -> Result<String, CallError> {
-    let exposed = if *scope == Scope::All { format!("s__{tool}") } else { tool.to_owned() };
-    let request = Request::tool(caller, &exposed, Arguments::none())?;
+    ask(host, caller, scope, (Kind::Tools, tool)).await
+}
+
+async fn ask(
+    host: &Host,
+    caller: &Caller,
+    scope: &Scope,
+    (kind, item): (Kind, &str),
+) -> Result<String, CallError> {
+    let exposed = if *scope == Scope::All { format!("s__{item}") } else { item.to_owned() };
+    let request = match kind {
+        Kind::Tools => Request::tool(caller, &exposed, Arguments::none())?,
+        Kind::Prompts => Request::new(caller, "prompts/get", Params::prompt_get(&exposed, None).unwrap()),
+        _ => Request::new(caller, "resources/read", Params::resource_read(&own_name(kind, item))),
+    };
     let target = host.resolve(scope, request).await?;
     Ok(host.send(target).await?.text())
 }
 
-/// What a call may come to while snapshots change: an answer of the variant that its tool is allowed in, or no tool of
+/// Kinds of items that are asked for, and what a caller that may not use one is told.
+const KINDS: [(Kind, &str); 3] =
+    [(Kind::Tools, "unknown-tool"), (Kind::Prompts, "unknown-prompt"), (Kind::Resources, "unknown-resource")];
+
+/// What a call may come to while snapshots change: an answer of the variant that its item is allowed in, or no item of
 /// that name. Rules of one snapshot beside pins or servers of another would come to an answer of another variant, or to
 /// a definition that nobody has approved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -122,12 +179,13 @@ async fn every_call_meets_rules_pins_and_servers_of_one_snapshot() {
                     }
                     continue;
                 }
-                match call(&host, &caller, scope, tool).await {
+                let (kind, unknown) = KINDS[rng.usize(..KINDS.len())];
+                match ask(&host, &caller, scope, (kind, tool)).await {
                     Ok(answer) => {
                         assert_eq!(answer, tool, "a server of another snapshot answered");
                         answered.fetch_add(1, Ordering::Relaxed);
                     }
-                    Err(error) => assert_eq!(error.code(), "unknown-tool", "{error:?}"),
+                    Err(error) => assert_eq!(error.code(), unknown, "{error:?}"),
                 }
                 tokio::task::yield_now().await;
             }
@@ -232,6 +290,73 @@ async fn a_newer_snapshot_does_not_wait_for_the_servers_of_an_older_one() {
     tokio::time::sleep(secs(60)).await;
     let caller = Caller::new("ada", "dev");
     assert_eq!(call(&host, &caller, &Scope::All, "c").await.unwrap(), "c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_start_is_not_sent_once_the_rules_have_taken_it_away() {
+    for (kind, unknown) in KINDS {
+        let (connectors, stages) = connectors(|variant| script(variant).start_after(secs(20)));
+        let host = Host::new(HostOptions { connectors: Some(connectors), ..HostOptions::default() });
+        let only = Snapshot { pins: None, ..snapshot("c", true) };
+        host.apply(only.clone()).await;
+        let asking = tokio::spawn({
+            let host = host.clone();
+            let (caller, scope) = (Caller::new("ada", "dev"), Scope::Server(name("s")));
+            async move { ask(&host, &caller, &scope, (kind, "c")).await }
+        });
+        settle().await;
+        host.apply(Snapshot { rules: rules("a"), ..only }).await;
+        assert_eq!(asking.await.unwrap().unwrap_err().code(), unknown, "{kind:?}");
+        let stage = stages.lock().unwrap()[0].clone();
+        let sent = stage.asked().into_iter().filter(|asked| !asked.method.ends_with("/list"));
+        assert_eq!(sent.map(|asked| asked.method).collect::<Vec<_>>(), [""; 0]);
+    }
+}
+
+/// The rollback finds the server of the older snapshot in each state between starting and ready: it is applied as many
+/// rounds of the scheduler after the moment at which that server comes up as there are.
+#[tokio::test(start_paused = true)]
+async fn a_rollback_stands_also_while_the_server_that_it_takes_back_becomes_ready() {
+    const ROUNDS: u32 = 40;
+    let host = host(|variant| match variant {
+        "slow" => script("b").start_after(secs(40)),
+        variant => script(variant),
+    });
+    let caller = Caller::new("ada", "dev");
+    for rounds in 0..ROUNDS {
+        host.apply(snapshot("a", false)).await;
+        let up = tokio::time::Instant::now() + secs(40);
+        let slow = ServerSpec::stdio(name("s"), "in-memory").args(["slow"]);
+        let applied = host.apply(Snapshot { servers: vec![slow], ..host.snapshot() }).await;
+        assert_eq!(applied.starting, [name("s")]);
+        let rollback = tokio::spawn({
+            let host = host.clone();
+            async move {
+                tokio::time::sleep_until(up).await;
+                for _ in 0..rounds {
+                    pass().await;
+                }
+                host.apply(snapshot("a", false)).await
+            }
+        });
+        rollback.await.unwrap();
+        settle().await;
+        assert_eq!(host.snapshot().servers, snapshot("a", false).servers, "after {rounds} rounds");
+        assert_eq!(call(&host, &caller, &Scope::All, "a").await.unwrap(), "a", "after {rounds} rounds");
+    }
+}
+
+/// Lets every other task that is ready run once.
+async fn pass() {
+    let mut has_passed = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut has_passed, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -415,3 +415,16 @@ async fn every_miss_is_counted_also_before_anything_is_remembered() {
     assert_eq!(counts(), (1, 3));
     assert_eq!(world.host.cache_stats().misses, 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_a_removed_server_no_counts_are_kept() {
+    let mut world = World::new().server("a", facts("public")).open().await;
+    for _ in 0..2 {
+        world.call("a", "fact").await.unwrap();
+    }
+    assert_eq!(world.status("a").cache.hits, 1);
+    world.host.remove("a").await.unwrap();
+    world.spawn(World::spec("a").lazy(), facts("public")).await.unwrap();
+    assert_eq!(world.status("a").cache.hits, 0);
+    assert_eq!(world.status("a").cache.misses, 0);
+}

@@ -105,6 +105,22 @@ async fn the_version_of_lists_rises_when_servers_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_policy_hook_is_told_of_as_a_change_of_all_lists() {
+    let world = World::new().server("a", Script::echo()).open().await;
+    let mut events = world.host.events();
+    let hook = |_: &Caller, _: &str, _: Option<&str>| ostler_host::Verdict::Allow;
+    let lists = [Event::ToolsChanged, Event::PromptsChanged, Event::ResourcesChanged];
+    for hook in [Some(Box::new(hook) as _), None] {
+        let version = world.host.lists_version();
+        world.host.set_policy_hook(hook);
+        assert_eq!(heard(&mut events), lists);
+        assert!(world.host.lists_version() > version);
+    }
+    world.host.set_policy_hook(None);
+    assert!(heard(&mut events).is_empty(), "there was no hook before either");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_callers_own_session_says_is_told_to_nobody_else() {
     use ostler_core::spec::Isolation;
     let own = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Caller;

@@ -1,8 +1,8 @@
 //! Lists: all pages, filtered, cached, and never spoilt by one bad server.
 
 use ostler_core::error::CallError;
-use ostler_host::Kind;
 use ostler_host::upstream::Event;
+use ostler_host::{Kind, Scope};
 use ostler_testkit::{Reply, Script, World, settle};
 use serde_json::json;
 
@@ -27,6 +27,28 @@ async fn all_pages_are_followed_in_order() {
     });
     let world = World::new().server("a", script).open().await;
     assert_eq!(names(&world, "a").await, ["a", "b", "c", "d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixteen_servers_are_asked_at_once_and_each_has_the_time_from_its_turn_on() {
+    let names: Vec<String> = (0..40).map(|number| format!("s{number}")).collect();
+    let slow = || Script::new().on("tools/list", |_| page(&["t"], None).after(ms(1_500)));
+    let opening = names
+        .iter()
+        .fold(World::new(), |opening, name| opening.server_with(name, slow(), |spec| spec.lazy = false));
+    let world = opening.open().await;
+    settle().await;
+    let (host, me) = (world.host.clone(), world.me.clone());
+    let listing = tokio::spawn(async move { host.list(&me, &Scope::All, Kind::Tools, secs(2)).await });
+    for asked in [16, 32, 40] {
+        settle().await;
+        let counts = names.iter().map(|name| world.stage(name).count("tools/list"));
+        assert_eq!(counts.sum::<usize>(), asked);
+        tokio::time::sleep(ms(1_500)).await;
+    }
+    let listings = listing.await.unwrap();
+    assert!(listings.iter().all(|listing| listing.error.is_none()), "{listings:?}");
+    assert_eq!(listings.iter().map(|listing| listing.items.len()).sum::<usize>(), 40);
 }
 
 #[tokio::test(start_paused = true)]

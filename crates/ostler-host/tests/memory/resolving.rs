@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
-use ostler_host::{Arguments, Caller, Kind, Request, Rules, Scope, ServerName};
+use ostler_host::{Arguments, Caller, Kind, Request, Rules, Scope, ServerName, Verdict};
 use ostler_testkit::{Asked, Reconfigure, Reply, Script, World};
 use ostler_wire::Params;
 use proptest::prelude::*;
@@ -224,4 +224,65 @@ async fn a_call_of_a_server_that_never_came_up_is_on_record() {
         ("b".to_owned(), "hidden".to_owned(), "unknown-tool", true),
     ];
     assert_eq!(*records.lock().unwrap(), expected);
+}
+
+/// What a policy hook is asked about by the caller `ada`, the server itself as an empty text.
+fn book(world: &World) -> Arc<Mutex<Vec<String>>> {
+    let book = Arc::new(Mutex::new(Vec::new()));
+    let asked = Arc::clone(&book);
+    world.host.set_policy_hook(Some(Box::new(move |caller, _, subject| {
+        if caller.principal() == "ada" {
+            asked.lock().unwrap().push(subject.unwrap_or_default().to_owned());
+        }
+        Verdict::Allow
+    })));
+    book
+}
+
+fn completion(reference: &serde_json::Value) -> Params {
+    let argument = json!({"name": "n", "value": ""});
+    Params::parse(json!({"ref": reference, "argument": argument}).to_string().into()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_hook_is_asked_once_for_the_server_and_once_for_what_is_wanted_of_it() {
+    let templates = r#"{"resourceTemplates":[{"uriTemplate":"v://{n}","name":"v"}]}"#;
+    let script = script()
+        .capabilities(r#"{"tools":{},"prompts":{},"resources":{},"completions":{}}"#)
+        .on("resources/templates/list", move |_| Reply::result(templates))
+        .on("prompts/get", |_| Reply::result("{}"))
+        .on("resources/read", |_| Reply::result("{}"))
+        .on("completion/complete", |_| Reply::result(r#"{"completion":{"values":[]}}"#));
+    let world = World::new().server("a", script).server("b", Script::echo()).open().await;
+    let book = book(&world);
+    let (ada, all) = (Caller::new("ada", "local"), Scope::All);
+    let complete = |reference| Request::new(&ada, "completion/complete", completion(&reference));
+    let requests = [
+        (request(&ada, Kind::Tools, "a__x"), "x"),
+        (request(&ada, Kind::Prompts, "a__x"), "prompt:x"),
+        (request(&ada, Kind::Resources, "t://x"), "resource:t://x"),
+        (complete(json!({"type": "ref/prompt", "name": "a__x"})), "prompt:x"),
+        (complete(json!({"type": "ref/resource", "uri": "v://{n}"})), "resource:v://{n}"),
+        (complete(json!({"type": "ref/resource", "uri": "t://x"})), "resource:t://x"),
+    ];
+    for (request, wanted) in requests {
+        // The first one fetches the lists, which are filtered by the same hook.
+        for _ in 0..2 {
+            book.lock().unwrap().clear();
+            let target = world.host.resolve(&all, request.clone()).await.unwrap();
+            world.host.send(target).await.unwrap();
+        }
+        assert_eq!(*book.lock().unwrap(), ["", wanted], "{request:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_servers_could_read_differently_goes_to_none_under_exposed_names_either() {
+    let world = World::new().server("a", script()).server("b", Script::echo()).open().await;
+    for scope in [Scope::All, Scope::Server(ServerName::new("a").unwrap())] {
+        let exposed = if scope == Scope::All { "a__x" } else { "x" };
+        let odd = completion(&json!({"type": "ref/prompt", "name": exposed, "Name": "y"}));
+        let resolved = world.host.resolve(&scope, Request::new(&world.me, "completion/complete", odd)).await;
+        assert_eq!(resolved.unwrap_err().code(), "invalid-argument", "{scope:?}");
+    }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::marks::Marks;
 use super::session::HttpSession;
-use crate::upstream::{Ask, ClientMeta, Event};
+use crate::upstream::{Ask, Event};
 
 /// Pages that are looked through.
 const MAX_PAGES: usize = 100;
@@ -33,19 +33,7 @@ impl HttpSession {
         let mut cursor: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let params = Params::list(cursor.as_deref());
-            let until = Instant::now() + PATIENCE;
-            let ask = Ask {
-                method: "tools/list",
-                params: &params,
-                idempotency_key: None,
-                until,
-                at_most: until,
-                client: ClientMeta::Host,
-                voice: None,
-                has_others: None,
-                headers: &[],
-                is_fit: None,
-            };
+            let ask = Ask::own("tools/list", &params, Instant::now() + PATIENCE);
             let id = self.link.calls.number();
             let Ok(Outcome::Result(list)) = self.say(&ask, id, &[]).await else { return None };
             let page = ListPage::open(&list, "tools", "name", MAX_TOOLS).ok()?;
