@@ -210,10 +210,8 @@ def admin(world, count, rng):
     """the admin API: damaged requests with its token"""
     token = world.admin_token().encode()
     head = HEAD + b"Authorization: Bearer " + token + b"\r\n"
-    call = b'{"server":"quiet","tool":"echo","arguments":{"text":"x"}}'
-    each(world, [hostile_bytes.mutated(call, rng) for _ in range(count // 10)], path=b"/api/v1/call", head=head)
-    each(world, [case for _, case in hostile_bytes.suite()], path=b"/api/v1/call", head=head)
-    paths = [b"/api/v1/servers/quiet", b"/api/v1/servers/quiet/logs?since=0&follow=false", b"/api/v1/audit?since=1h&role=x&limit=5", b"/api/v1/tools?server=quiet&full=true", b"/api/v1/tools?q=x"]
+    each(world, [case for _, case in hostile_bytes.suite()], path=b"/api/v1/config/reload", head=head)
+    paths = [b"/api/v1/servers/quiet", b"/api/v1/servers/quiet/logs?since=0&follow=false", b"/api/v1/audit?since=1h&role=x&limit=5", b"/api/v1/definitions?server=quiet", b"/api/v1/definitions?q=x"]
     for _ in range(count // 40):
         path = hostile_bytes.mutated(rng.choice(paths), rng).replace(b"\n", b"").replace(b"\r", b"")
         heard = send(world, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer " + token + b"\r\n\r\n")

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
-use ostler_core::config::Config;
+use ostler_core::config::{Config, Disabled};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Lock, Pins};
@@ -25,7 +25,7 @@ use crate::limits::Limits;
 use crate::operate::{Prepared, bring_up, check};
 use crate::pins::effective;
 use crate::policy::Policy;
-use crate::registry::Current;
+use crate::registry::{Current, Unusable};
 use crate::server::Server;
 use crate::server::state::shutting_down;
 use crate::turns::Turn;
@@ -39,6 +39,8 @@ const PREPARE: Duration = Duration::from_secs(10);
 pub struct Snapshot {
     /// The servers. One that a host has already with an equal spec stays as it is, however it is reached.
     pub servers: Vec<ServerSpec>,
+    /// Servers that are not run. They have a status, and what is asked of them is told why.
+    pub disabled: Vec<Disabled>,
     /// What roles may use.
     pub rules: Rules,
     /// How much the callers of each role may use. Calls that were charged stay charged, also to a budget of another size.
@@ -52,6 +54,7 @@ impl Snapshot {
     pub fn of(config: &Config, lock: Option<&Lock>) -> Self {
         Self {
             servers: config.servers.clone(),
+            disabled: config.disabled.clone(),
             rules: Rules::of(&config.roles),
             limits: Limits::of_config(config),
             pins: Pins::of(config, lock),
@@ -102,9 +105,9 @@ impl Replacing {
 }
 
 /// What is put in force of a snapshot.
-enum Part {
-    /// All but the servers that are still starting.
-    Snapshot { removed: BTreeSet<ServerName>, callers: Snapshot },
+enum Part<'a> {
+    /// All but the servers that are still starting, and the specs of all.
+    Snapshot { removed: BTreeSet<ServerName>, callers: Snapshot, specs: &'a [ServerSpec] },
     /// Servers of the snapshot of that number which were not waited for.
     Late(u64),
 }
@@ -117,11 +120,20 @@ struct Change {
 }
 
 impl Host {
-    /// Returns what is in force, to be changed and [applied](Self::apply).
+    /// Returns what is in force, servers that could not be taken included, to be changed and [applied](Self::apply).
     pub fn snapshot(&self) -> Snapshot {
         let current = self.current();
+        let (mut servers, mut disabled) = (Vec::new(), Vec::new());
+        servers.extend(current.servers.values().map(|server| ServerSpec::clone(&server.spec)));
+        for unusable in current.unusable.values() {
+            match unusable {
+                Unusable::Disabled(it) => disabled.push(it.clone()),
+                Unusable::Refused(spec, _) => servers.push(spec.clone()),
+            }
+        }
         Snapshot {
-            servers: current.servers.values().map(|server| ServerSpec::clone(&server.spec)).collect(),
+            servers,
+            disabled,
             rules: current.policy.rules().clone(),
             limits: Limits::clone(&current.limits),
             pins: current.pins.as_deref().cloned(),
@@ -134,7 +146,13 @@ impl Host {
     /// A server that replaces a running one is started first; if that fails, the one before stays. One that takes
     /// longer than ten seconds replaces it when it is up, unless a newer snapshot is applied before; the rest does not
     /// wait for it.
-    pub async fn apply(&self, mut wanted: Snapshot) -> Applied {
+    pub async fn apply(&self, wanted: Snapshot) -> Applied {
+        self.apply_with(wanted, || ()).await
+    }
+
+    /// The same, with something done as soon as the snapshot is in force and before anything else is waited for: what
+    /// goes with the rules, such as the roles of credentials, must not be ahead of them.
+    pub async fn apply_with(&self, mut wanted: Snapshot, in_force: impl FnOnce() + Send) -> Applied {
         let registry = &self.shared().registry;
         let (mine, mut newer) = registry.next_snapshot();
         let _applying = registry.applying.lock().await;
@@ -177,7 +195,8 @@ impl Host {
         }
         let removed: BTreeSet<ServerName> =
             touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
-        self.put_in_force(ready, Part::Snapshot { removed, callers: wanted }, &mut applied);
+        self.put_in_force(ready, Part::Snapshot { removed, callers: wanted, specs: &specs }, &mut applied);
+        in_force();
         applied.tell_rest(&specs, &self.current());
         if !starting.is_empty() {
             let replacing = Replacing { host: self.downgrade(), snapshot: mine, starting, _turns: turns };
@@ -205,12 +224,12 @@ impl Host {
     }
 
     /// Replaces what is in force, then ends what has lost its place.
-    fn put_in_force(&self, ready: Vec<Change>, part: Part, applied: &mut Applied) {
+    fn put_in_force(&self, ready: Vec<Change>, part: Part<'_>, applied: &mut Applied) {
         let registry = &self.shared().registry;
         let (removed, callers, snapshot) = match part {
             Part::Late(_) if ready.is_empty() => return,
             Part::Late(snapshot) => (BTreeSet::new(), None, Some(snapshot)),
-            Part::Snapshot { removed, callers } => (removed, Some(callers), None),
+            Part::Snapshot { removed, callers, specs } => (removed, Some((callers, specs)), None),
         };
         let mut is_late = false;
         let (before, _) = self.change(|current| {
@@ -223,8 +242,14 @@ impl Host {
                 servers.retain(|name, _| !removed.contains(name));
                 servers.extend(ready.iter().map(|it| (it.server.spec.name.clone(), Arc::clone(&it.server))));
             }
-            if let Some(Snapshot { servers: _, rules, limits, pins }) = callers {
+            if let Some((Snapshot { servers: _, disabled, rules, limits, pins }, specs)) = callers {
                 current.take(rules, limits, pins);
+                let failed = applied.failed.iter().filter_map(|(name, error)| {
+                    let spec = specs.iter().find(|spec| spec.name == *name)?;
+                    Some(Unusable::Refused(spec.clone(), error.clone()))
+                });
+                let unusable = failed.chain(disabled.into_iter().map(Unusable::Disabled));
+                current.unusable = Arc::new(unusable.map(|it| (it.spec().name.clone(), it)).collect());
             }
         });
         if is_late {

@@ -11,7 +11,7 @@ use ostler_core::card::{self, CardReport, ServerCard};
 use ostler_core::config::hide_in_address;
 use ostler_core::error::CallError;
 use ostler_core::fault::Span;
-use ostler_core::spec::{Isolation, Transport};
+use ostler_core::spec::{Isolation, ServerSpec, Transport};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -148,9 +148,15 @@ impl Host {
         fetched.map_err(|kind| veil.over(kind).to_string())
     }
 
-    /// Returns the last card that was read, without reading one.
+    /// Returns the last card that was read. One in a file is read if none was yet; nothing is fetched.
     pub(crate) fn known_card(&self, server: &Server) -> Option<CardReport> {
-        let kept = server.card.lock().last.clone()?;
+        let last = server.card.lock().last.clone();
+        let kept = last.or_else(|| {
+            let CardReport { source, card, .. } = card_in_file(&server.spec)?;
+            let kept = Kept::new(card, &source, Duration::ZERO);
+            server.card.lock().last = Some(kept.clone());
+            Some(kept)
+        })?;
         Some(report(server, &kept))
     }
 }
@@ -175,6 +181,14 @@ async fn read_card_file(server: &Server, file: &str) -> Result<(Kept, bool), Cal
     };
     let card = ServerCard::read(text.as_bytes()).map_err(|error| fail(&error.to_string()))?;
     Ok((Kept::new(card, file, Duration::ZERO), true))
+}
+
+/// Reads the card of a server whose `card` is a file. Nothing is fetched, and the server is not started.
+pub fn card_in_file(spec: &ServerSpec) -> Option<CardReport> {
+    let source = spec.card.as_deref().filter(|at| !is_address(at))?.to_owned();
+    let card = ServerCard::read(read_file(Path::new(&source)).ok()?.as_bytes()).ok()?;
+    let (server, differences) = (spec.name.clone(), Vec::new());
+    Some(CardReport { server, source, seconds_ago: 0, compared: false, differences, card })
 }
 
 fn is_address(text: &str) -> bool {

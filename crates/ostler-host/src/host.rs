@@ -6,6 +6,7 @@ use arc_swap::Guard;
 use ostler_core::cache::{Bounds, Cache, Stats};
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
+use ostler_core::name::ServerName;
 
 use crate::admission::Admission;
 use crate::bus::Bus;
@@ -186,13 +187,9 @@ impl Host {
         self.0.keys.next()
     }
 
-    /// Returns the server, unless it does not exist or the caller may not see it.
+    /// Returns the server, unless it does not exist, the caller may not see it or it can't be used.
     pub(crate) fn visible_server(&self, caller: &Caller, name: &str) -> Result<Arc<Server>, CallError> {
-        let current = self.current();
-        match current.server(name) {
-            Some(server) if current.may_see(caller, &server.spec.name) => Ok(Arc::clone(server)),
-            _ => Err(current.unknown_server(Some(caller), name)),
-        }
+        self.current().find(Some(caller), name).cloned()
     }
 
     /// Returns all servers that the caller may see, by name.
@@ -210,11 +207,9 @@ impl Host {
 impl Current {
     /// Returns the error for a server that a caller can't see, with the nearest name among those that it can.
     pub(crate) fn unknown_server(&self, caller: Option<&Caller>, name: &str) -> CallError {
-        let visible = self
-            .servers
-            .values()
-            .filter(|server| caller.is_none_or(|caller| self.may_see(caller, &server.spec.name)));
-        CallError::unknown_server(name, visible.map(|server| server.spec.name.as_str()))
+        let names = self.servers.keys().chain(self.unusable.keys());
+        let visible = names.filter(|name| caller.is_none_or(|caller| self.may_see(caller, name)));
+        CallError::unknown_server(name, visible.map(ServerName::as_str))
     }
 }
 

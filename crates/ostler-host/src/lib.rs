@@ -74,6 +74,7 @@ pub use answer::Answer;
 pub use apply::{Applied, Snapshot};
 pub use budgets::BudgetStatus;
 pub use bus::ServerEvent;
+pub use card::card_in_file;
 pub use catalog::{Scope, Target};
 pub use happening::{Act, Happening, Observer, What};
 pub use host::Host;

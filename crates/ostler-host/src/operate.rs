@@ -280,8 +280,7 @@ impl Host {
     }
 
     pub(crate) fn server(&self, name: &str) -> Result<Arc<Server>, CallError> {
-        let current = self.current();
-        current.server(name).cloned().ok_or_else(|| current.unknown_server(None, name))
+        self.current().find(None, name).cloned()
     }
 
     pub(crate) fn connector_of(&self, spec: &ServerSpec) -> Result<Arc<dyn Connector>, CallError> {
@@ -356,7 +355,13 @@ impl Host {
     /// Replaces what is in force, and tells whoever listens which lists may be others now: servers have come, gone or
     /// been replaced, or rules or pins have changed.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Current)) -> (Arc<Current>, Arc<Current>) {
-        let (before, after) = self.shared().registry.change(change);
+        let (before, after) = self.shared().registry.change(|current| {
+            change(current);
+            if current.unusable.keys().any(|name| current.servers.contains_key(name)) {
+                let servers = Arc::clone(&current.servers);
+                Arc::make_mut(&mut current.unusable).retain(|name, _| !servers.contains_key(name));
+            }
+        });
         if before.lists_as(&after) {
             return (before, after);
         }

@@ -6,9 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
+use ostler_core::caller::Caller;
+use ostler_core::config::Disabled;
+use ostler_core::error::{CallError, Unavailable, UnavailableState};
 use ostler_core::name::ServerName;
 use ostler_core::pins::Pins;
 use ostler_core::policy::Hook;
+use ostler_core::spec::ServerSpec;
+use ostler_core::status::ServerStatus;
 use tokio::sync::watch;
 
 use crate::ledger::Ledger;
@@ -21,10 +26,50 @@ use crate::turns::Turns;
 /// The registered servers by name.
 pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
 
+/// A server that has a name and can't be used.
+#[derive(Debug, Clone)]
+pub(crate) enum Unusable {
+    /// The config says that it is not to be run.
+    Disabled(Disabled),
+    /// Its spec could not be taken.
+    Refused(ServerSpec, CallError),
+}
+
+impl Unusable {
+    pub(crate) fn spec(&self) -> &ServerSpec {
+        match self {
+            Self::Disabled(disabled) => &disabled.spec,
+            Self::Refused(spec, _) => spec,
+        }
+    }
+
+    /// Returns why it can't be used, with all details.
+    pub(crate) fn error(&self) -> CallError {
+        match self {
+            Self::Disabled(disabled) => disabled.error(),
+            Self::Refused(_, error) => error.clone(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> ServerStatus {
+        match self {
+            Self::Disabled(disabled) => ServerStatus::disabled(disabled),
+            Self::Refused(spec, _) => ServerStatus::registered(spec),
+        }
+    }
+
+    /// Returns whether it is told of among all servers: a server that is meant to be off is no failure.
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self, Self::Refused(..))
+    }
+}
+
 /// What is in force at one moment.
 #[derive(Clone, Default)]
 pub(crate) struct Current {
     pub(crate) servers: Arc<Servers>,
+    /// Servers that can't be used. None of them has the name of a registered one.
+    pub(crate) unusable: Arc<BTreeMap<ServerName, Unusable>>,
     /// Rules of roles, with the verdicts that were found by them.
     pub(crate) policy: Arc<Policy>,
     /// The embedding program's own rule.
@@ -37,6 +82,38 @@ pub(crate) struct Current {
 impl Current {
     pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
         self.servers.get(name)
+    }
+
+    /// Returns a server, or why it can't be used: a server that the caller may not see does not exist for it. Without
+    /// a caller, everything is seen.
+    pub(crate) fn find(&self, caller: Option<&Caller>, name: &str) -> Result<&Arc<Server>, CallError> {
+        let may_see = |name: &ServerName| caller.is_none_or(|caller| self.may_see(caller, name));
+        if let Some(server) = self.server(name).filter(|server| may_see(&server.spec.name)) {
+            return Ok(server);
+        }
+        match self.unusable.get(name).filter(|it| may_see(&it.spec().name)) {
+            Some(unusable) => Err(self.refusal(caller, unusable)),
+            None => Err(self.unknown_server(caller, name)),
+        }
+    }
+
+    /// Returns why a server can't be used, as far as a caller may read it.
+    pub(crate) fn refusal(&self, caller: Option<&Caller>, unusable: &Unusable) -> CallError {
+        let name = &unusable.spec().name;
+        let is_restricted = caller.is_some_and(|caller| self.is_restricted_at(caller, name.as_str()));
+        match (caller, unusable) {
+            (Some(_), Unusable::Refused(..)) if is_restricted => {
+                let state = UnavailableState::CannotStart;
+                CallError::Unavailable(Unavailable::new(name.clone(), state, String::new(), None))
+            }
+            (Some(caller), _) => self.without_details(caller, unusable.error()),
+            (None, _) => unusable.error(),
+        }
+    }
+
+    /// Returns the servers that can't be used and that a caller may see, by name.
+    pub(crate) fn unusable_to<'a>(&'a self, caller: &'a Caller) -> impl Iterator<Item = &'a Unusable> {
+        self.unusable.values().filter(|it| self.may_see(caller, &it.spec().name))
     }
 
     /// Returns whether a server is registered, and not only one of its name.

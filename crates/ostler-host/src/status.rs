@@ -13,13 +13,16 @@ use tokio::time::Instant;
 
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::registry::Unusable;
 use crate::server::Server;
 use crate::server::slot::Slot;
 
 impl Host {
     /// Every server, by name.
     pub fn status(&self) -> Vec<ServerStatus> {
-        self.current().servers.values().map(|server| self.describe(server)).collect()
+        let current = self.current();
+        let servers = current.servers.values().map(|server| self.describe(server));
+        by_name(servers.chain(current.unusable.values().map(Unusable::status)).collect())
     }
 
     /// Describes the servers that a caller may see: failures and definitions only where the caller may use all of the
@@ -35,12 +38,26 @@ impl Host {
             }
             status
         };
-        self.visible_servers(caller).iter().map(describe).collect()
+        let unusable = |it: &Unusable| match self.is_restricted_at(caller, it.spec().name.as_str()) {
+            true => ServerStatus { last_error: None, ..it.status() },
+            false => it.status(),
+        };
+        let current = self.current();
+        let servers = self.visible_servers(caller);
+        by_name(servers.iter().map(describe).chain(current.unusable_to(caller).map(unusable)).collect())
     }
 
     /// One server.
     pub fn status_of(&self, name: &str) -> Result<ServerStatus, CallError> {
-        Ok(self.describe(&self.server(name)?))
+        match self.current().unusable.get(name) {
+            Some(unusable) => Ok(unusable.status()),
+            None => Ok(self.describe(&self.server(name)?)),
+        }
+    }
+
+    /// Returns why a server that has a status can't be used at all: it is disabled, or its spec could not be taken.
+    pub fn refusal(&self, name: &str) -> Option<CallError> {
+        self.current().unusable.get(name).map(Unusable::error)
     }
 
     /// How long a call of a server may take without a sign of progress, and at most.
@@ -70,6 +87,11 @@ impl Host {
         whole.cache = self.cache().stats_of(&server.spec.name);
         whole
     }
+}
+
+fn by_name(mut statuses: Vec<ServerStatus>) -> Vec<ServerStatus> {
+    statuses.sort_by(|a, b| a.name.cmp(&b.name));
+    statuses
 }
 
 /// Describes a process by who uses it. The name of a session lets whoever knows it speak in it, and stays out.

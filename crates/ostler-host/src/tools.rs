@@ -48,17 +48,27 @@ pub struct Discovered {
     pub tools: Result<Vec<ListedTool>, CallError>,
 }
 
-fn tools_of(listing: ServerListing) -> Result<Vec<ListedTool>, CallError> {
-    let ServerListing { server, items, error, .. } = listing;
-    if let Some(error) = error {
-        return Err(error);
+impl Host {
+    /// Returns the name under which an item of a server is known among those of all servers. One that is in no list is
+    /// named as it would be if it had its name alone.
+    pub fn exposed_name(&self, server: &ServerName, kind: Kind, name: &str) -> Arc<str> {
+        let tables = self.catalog().tables(self);
+        let Some(table) = tables.named(kind) else { return name.into() };
+        table.exposed(server, name).cloned().unwrap_or_else(|| exposed_name(server, name).into())
     }
-    let tools = items.into_iter().map(|ListedItem { item, .. }| ListedTool {
-        exposed: exposed_name(&server, &item.name),
-        server: server.clone(),
-        tool: Tool { name: item.name.to_string(), definition: item.definition },
-    });
-    Ok(tools.collect())
+}
+
+impl From<ServerListing> for Discovered {
+    fn from(listing: ServerListing) -> Self {
+        let ServerListing { server, items, error, .. } = listing;
+        let tool = |ListedItem { exposed, item }| ListedTool {
+            exposed: String::from(&*exposed),
+            server: server.clone(),
+            tool: Tool { name: item.name.to_string(), definition: item.definition },
+        };
+        let tools = error.map_or_else(|| Ok(items.into_iter().map(tool).collect()), Err);
+        Self { server, tools }
+    }
 }
 
 impl Host {
@@ -67,7 +77,12 @@ impl Host {
         let Ok(name) = ServerName::new(server) else { return Err(self.unknown_server(Some(caller), server)) };
         let mut listings = self.list(caller, &Scope::Server(name), Kind::Tools, Patience::UntilListed).await;
         match listings.pop() {
-            Some(listing) => tools_of(listing),
+            Some(mut listing) => {
+                for listed in &mut listing.items {
+                    listed.exposed = self.exposed_name(&listing.server, Kind::Tools, &listed.item.name);
+                }
+                Discovered::from(listing).tools
+            }
             None => Err(self.unknown_server(Some(caller), server)),
         }
     }
@@ -76,10 +91,7 @@ impl Host {
     /// are known. One that has to be started is waited for. A sick one is told of in its place and spoils nothing.
     pub async fn discover(&self, caller: &Caller) -> Vec<Discovered> {
         let listings = self.list(caller, &Scope::All, Kind::Tools, Patience::UntilListed).await;
-        listings
-            .into_iter()
-            .map(|listing| Discovered { server: listing.server.clone(), tools: tools_of(listing) })
-            .collect()
+        listings.into_iter().map(Discovered::from).collect()
     }
 
     /// Whether a caller may be told the name of a tool that it did not ask for
@@ -102,7 +114,7 @@ impl Host {
         visible
             .map(|tool| ListedTool {
                 server: name.clone(),
-                exposed: exposed_name(name, &tool.name),
+                exposed: self.exposed_name(name, Kind::Tools, &tool.name).to_string(),
                 tool: Tool { name: tool.name.to_string(), definition: tool.definition.clone() },
             })
             .collect()

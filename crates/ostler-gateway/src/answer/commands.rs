@@ -8,6 +8,8 @@
 //! | `dev.ostler/server` | the server, whose own names the request uses; all servers without it, for lists alone |
 //! | `dev.ostler/timeoutMs` | the time that the request has |
 //! | `dev.ostler/elicitation` | whether a person can be asked |
+//!
+//! The method `dev.ostler/owner` names the server that answers for a `uri`, as all servers together decide it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -26,9 +28,11 @@ use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
 
 const SERVER: &str = "dev.ostler/server";
+/// The method that names the server which answers for a URI.
+const OWNER: &str = "dev.ostler/owner";
 const TIMEOUT: &str = "dev.ostler/timeoutMs";
 const ELICITATION: &str = "dev.ostler/elicitation";
-/// Where a list tells its servers, each with the number of its items and its error.
+/// Where a list tells its servers, each with the number of its items, their names among those of all servers, and its error.
 const SERVERS: &str = "dev.ostler/servers";
 /// Where the text of a result stands that is not on one line.
 const TEXT: &str = "dev.ostler/text";
@@ -42,11 +46,12 @@ pub(crate) async fn answer(
     let params = std::mem::take(&mut exchange.params);
     let result = match exchange.method.as_str() {
         "tools/call" | "prompts/get" | "resources/read" => {
-            send(gateway, exchange, &**commands, params).await.map(|answer| answer.body)
+            send(gateway, exchange, params).await.map(|answer| answer.body)
         }
         "tools/list" => list(gateway, exchange, &**commands, (Kind::Tools, &params)).await,
         "prompts/list" => list(gateway, exchange, &**commands, (Kind::Prompts, &params)).await,
         "resources/list" => list(gateway, exchange, &**commands, (Kind::Resources, &params)).await,
+        OWNER => owner(gateway, exchange, &**commands, &params).await,
         "resources/templates/list" => list(gateway, exchange, &**commands, (Kind::Templates, &params)).await,
         _ => {
             exchange.params = params;
@@ -59,19 +64,11 @@ pub(crate) async fn answer(
     })
 }
 
-async fn send(
-    gateway: &Gateway,
-    exchange: &Exchange,
-    commands: &dyn Commands,
-    params: Params,
-) -> Result<Answer, CallError> {
+async fn send(gateway: &Gateway, exchange: &Exchange, params: Params) -> Result<Answer, CallError> {
     let server = meta(&params, SERVER).and_then(text).ok_or_else(|| CallError::Invalid {
         what: format!("`_meta` does not name a server in `{SERVER}`"),
         hint: "commands of the same version as the daemon name one".into(),
     })?;
-    if let Some(error) = commands.refusal(&server) {
-        return Err(error);
-    }
     let timeout = meta(&params, TIMEOUT).and_then(|raw| serde_json::from_slice(raw).ok());
     let can_answer = meta(&params, ELICITATION).is_some_and(|raw| raw == b"true");
     let voice = params.progress_token().and_then(|_| ClientVoice::of_command(exchange, &params, can_answer));
@@ -86,41 +83,49 @@ async fn send(
     gateway.0.host.ask(&server, request).await
 }
 
+async fn owner(
+    gateway: &Gateway,
+    exchange: &Exchange,
+    commands: &dyn Commands,
+    params: &Params,
+) -> Result<Bytes, CallError> {
+    let uri = params.uri().unwrap_or_default();
+    let owner =
+        gateway.0.host.owner_of(&exchange.caller, "resources/read", &uri, commands.list_patience()).await;
+    match owner {
+        Some(server) => Ok(format!("{{\"server\":\"{server}\"}}").into()),
+        None => Err(CallError::UnknownResource { uri: uri.into_owned() }),
+    }
+}
+
 async fn list(
     gateway: &Gateway,
     exchange: &Exchange,
     commands: &dyn Commands,
     (kind, params): (Kind, &Params),
 ) -> Result<Bytes, CallError> {
-    let named = match meta(params, SERVER).and_then(text) {
-        None => None,
-        Some(name) => Some(commands.server(&exchange.caller, &name)?),
+    let host = &gateway.0.host;
+    let scope = match meta(params, SERVER).and_then(text) {
+        None => Scope::All,
+        Some(name) => Scope::Server(
+            ServerName::new(&name).map_err(|_| CallError::unknown_server(&name, [].into_iter()))?,
+        ),
     };
-    let mut listings = match &named {
-        Some(server) if commands.refusal(server.as_str()).is_some() => Vec::new(),
-        _ => {
-            let scope = named.clone().map_or(Scope::All, Scope::Server);
-            let patience = match kind {
-                Kind::Tools => Patience::UntilListed,
-                _ => Patience::AtMost(commands.list_patience()),
-            };
-            gateway.0.host.list(&exchange.caller, &scope, kind, patience).await
-        }
+    let patience = match kind {
+        Kind::Tools => Patience::UntilListed,
+        _ => Patience::AtMost(commands.list_patience()),
     };
-    let refused = named.map_or_else(|| commands.servers(), |server| vec![server]);
-    for server in refused {
-        if let Some(error) = commands.refusal(server.as_str()) {
-            listings.retain(|listing| listing.server != server);
-            listings.push(failed(server, error));
+    let mut listings = host.list(&exchange.caller, &scope, kind, patience).await;
+    if let [ServerListing { error: Some(error @ CallError::UnknownServer { .. }), .. }] = listings.as_slice()
+    {
+        return Err(error.clone());
+    }
+    for ServerListing { server, items, .. } in &mut listings {
+        for listed in items.iter_mut().filter(|_| scope != Scope::All) {
+            listed.exposed = host.exposed_name(server, kind, &listed.item.name);
         }
     }
-    listings.sort_by(|a, b| a.server.cmp(&b.server));
     Ok(page(kind, &listings, commands).into())
-}
-
-fn failed(server: ServerName, error: CallError) -> ServerListing {
-    let (items, shadowed, ttl) = (Vec::new(), Vec::new(), Duration::ZERO);
-    ServerListing { server, items, shadowed, error: Some(error), is_known: false, ttl, is_public: false }
 }
 
 /// Writes the items of all servers, one server after the other, and whose they are.
@@ -144,7 +149,14 @@ fn page(kind: Kind, listings: &[ServerListing], commands: &dyn Commands) -> Vec<
         }
         out.extend_from_slice(b"{\"server\":");
         ostler_wire::push_text(&mut out, listing.server.as_str());
-        out.extend_from_slice(format!(",\"items\":{}", listing.items.len()).as_bytes());
+        out.extend_from_slice(format!(",\"items\":{},\"names\":[", listing.items.len()).as_bytes());
+        for (at, listed) in listing.items.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            ostler_wire::push_text(&mut out, &listed.exposed);
+        }
+        out.push(b']');
         if let Some(error) = &listing.error {
             out.extend_from_slice(b",\"error\":");
             out.extend_from_slice(&commands.error_data(error));

@@ -116,9 +116,9 @@ fn catalog_at(visit: &Visit, base: &str, uri: &Uri) -> (Value, HeaderValue) {
             "url": format!("{base}{prefix}{endpoint}/{PATH}"),
         })
     };
-    let seen = visit.gateway.0.host.visible_status(&visit.caller);
-    let servers = seen.iter().map(|status| {
-        let name = status.name.as_str();
+    let seen = visit.gateway.0.host.servers(&visit.caller);
+    let servers = seen.iter().map(|server| {
+        let name = server.as_str();
         entry(name, name, Transport::Streamable.path(Some(name)))
     });
     let entries: Vec<Value> =

@@ -116,7 +116,9 @@ impl Catalog {
             is_news |= refreshed.is_news;
             error = error.or(refreshed.error);
         }
-        (is_news, error)
+        let current = host.current();
+        let mut unusable = current.unusable_to(caller).filter(|it| may_be_of(&it.spec().name, exposed));
+        (is_news, error.or_else(|| Some(current.refusal(Some(caller), unusable.next()?))))
     }
 }
 

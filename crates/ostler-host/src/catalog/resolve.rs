@@ -203,7 +203,11 @@ impl Host {
         let plain = |error: CallError| (error, None);
         let current = self.current_of(request);
         let unknown = || current.unknown_server(Some(request.caller()), request.server());
-        let server = current.server(request.server()).cloned().ok_or_else(|| plain(unknown()))?;
+        let Some(server) = current.server(request.server()).cloned() else {
+            return Err(plain(
+                current.find(Some(request.caller()), request.server()).err().unwrap_or_else(unknown),
+            ));
+        };
         let wanted = request.wanted();
         let subject = wanted.as_ref().ok().filter(|wanted| wanted.is_possible()).and_then(Wanted::as_subject);
         let rule = match current.access(request.caller(), &server, subject) {

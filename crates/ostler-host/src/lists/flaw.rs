@@ -49,7 +49,7 @@ impl Form {
 
 impl Item {
     /// Judges a definition once, when it is learnt.
-    pub(crate) fn new(kind: Kind, name: impl Into<Arc<str>>, definition: Bytes) -> Self {
+    pub fn new(kind: Kind, name: impl Into<Arc<str>>, definition: Bytes) -> Self {
         // What the legacy era allows is allowed in both.
         let flaw = match Form::of(kind, &definition, Era::Legacy) {
             (legacy, Some(problem)) => {

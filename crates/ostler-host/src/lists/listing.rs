@@ -166,6 +166,12 @@ impl Host {
         });
         let mut listings: Vec<ServerListing> =
             fetched.iter().map(|fetched| current.filter(caller, kind, fetched)).collect();
+        let unusable = current.unusable_to(caller).filter(|unusable| unusable.is_failure());
+        listings.extend(
+            unusable.map(|unusable| {
+                nothing(&unusable.spec().name, Some(current.refusal(Some(caller), unusable)))
+            }),
+        );
         listings.sort_by(|a, b| a.server.cmp(&b.server));
         let is_long = listings.iter().map(|listing| listing.items.len()).sum::<usize>() > MANY_ITEMS;
         let host = self.clone();

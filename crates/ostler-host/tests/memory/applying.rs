@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ostler_core::config::{PinMode, Role};
+use ostler_core::config::{Disabled, PinMode, Role};
 use ostler_core::pins::{Lock, LockedServer, Pin, Pins, Section};
+use ostler_core::status::State;
 use ostler_host::upstream::Connector;
 use ostler_host::{
     Applied, Arguments, CacheRule, CallError, Caller, Connectors, Host, HostOptions, Kind, Limits, Request,
@@ -16,6 +17,7 @@ use ostler_testkit::{Reply, Script, Stage, settle};
 use ostler_wire::Params;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::secs;
 
@@ -92,6 +94,7 @@ fn snapshot(variant: &str, is_lazy: bool) -> Snapshot {
         locked.sections.insert(section, pins.into());
     }
     Snapshot {
+        disabled: Vec::new(),
         servers: vec![if is_lazy { spec.lazy() } else { spec }],
         rules: rules(variant),
         limits: Limits::default(),
@@ -239,7 +242,28 @@ async fn a_snapshot_tells_what_became_of_each_server() {
     let me = Caller::local();
     let answer = host.call(&me, "stays", "a", Arguments::none()).await.unwrap();
     assert_eq!(answer.text(), "a", "the server from before was taken away");
-    assert_eq!(host.snapshot().servers.len(), 4);
+    assert_eq!(host.servers(&Caller::operator()).len(), 4);
+    assert_eq!(
+        host.snapshot().servers.len(),
+        5,
+        "what could not be taken is tried again with the next snapshot"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_with_the_rules_of_a_snapshot_is_done_once_they_are_in_force_and_not_before() {
+    let host = host(|variant| match variant {
+        "slow" => script("b").start_after(secs(40)),
+        variant => script(variant),
+    });
+    host.apply(snapshot("a", false)).await;
+    let slow = ServerSpec::stdio(name("s"), "in-memory").args(["slow"]);
+    let wanted = Snapshot { servers: vec![slow], ..snapshot("b", false) };
+    let (began, mut done) = (Instant::now(), None);
+    host.apply_with(wanted.clone(), || done = Some((began.elapsed(), host.snapshot().rules == wanted.rules)))
+        .await;
+    let (after, is_in_force) = done.unwrap();
+    assert!(is_in_force && after >= secs(10), "{after:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,4 +399,61 @@ async fn an_applied_snapshot_that_is_dropped_leaves_no_server_behind() {
     let open: Vec<usize> = stages.lock().unwrap().iter().map(Stage::open_sessions).collect();
     assert_eq!(open, [1, 0], "the server that was being prepared is still there");
     assert_eq!(call(&host, &Caller::new("ada", "dev"), &Scope::All, "a").await.unwrap(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_can_not_be_used_says_why_to_callers_that_may_see_it() {
+    let (connectors, _) = connectors(script);
+    let host = Host::new(HostOptions { connectors: Some(connectors), ..HostOptions::default() });
+    let spec = |server: &str| ServerSpec::stdio(name(server), "in-memory").args(["a"]).lazy();
+    let off = Disabled { spec: spec("off"), cause: "secret".into(), remedy: "enable it".into() };
+    let bad = ServerSpec { max_in_flight: 0, ..spec("bad") };
+    let rules =
+        Rules::of(&BTreeMap::from([("dev".to_owned(), role("s/*")), ("ops".to_owned(), role("*/a"))]));
+    let wanted =
+        Snapshot { servers: vec![spec("s"), bad], disabled: vec![off], rules, ..snapshot("a", true) };
+    let applied = host.apply(Snapshot { pins: None, ..wanted.clone() }).await;
+    assert_eq!(applied.failed.len(), 1);
+
+    let operator = Caller::operator();
+    let names: Vec<_> = host.status().into_iter().map(|status| status.name.to_string()).collect();
+    assert_eq!(names, ["bad", "off", "s"]);
+    assert_eq!(host.status_of("off").unwrap().state, State::Disabled);
+    assert_eq!(host.refusal("bad").unwrap().code(), "invalid-argument");
+    let listed = host.list(&operator, &Scope::All, Kind::Tools, secs(1)).await;
+    let listed: Vec<_> = listed.iter().map(|one| (one.server.as_str(), one.error.is_some())).collect();
+    assert_eq!(listed, [("bad", true), ("s", false)], "what is meant to be off is no failure");
+
+    let ask = async |caller: &Caller, scope: Scope, tool: &str| {
+        let request = Request::new(caller, "tools/call", Params::tool_call(tool, None).unwrap());
+        host.resolve(&scope, request).await.unwrap_err()
+    };
+    let one = |server: &str| Scope::Server(name(server));
+    for error in [
+        ask(&operator, one("off"), "a").await,
+        ask(&operator, Scope::All, "off__a").await,
+        host.tools(&operator, "off").await.unwrap_err(),
+        host.card("off").await.unwrap_err(),
+        host.start("off").await.unwrap_err(),
+    ] {
+        assert_eq!(error.code(), "server-unavailable");
+        assert!(error.render().contains("secret"), "{}", error.render());
+    }
+    let ops = Caller::new("ada", "ops");
+    for server in ["off", "bad"] {
+        let error = ask(&ops, one(server), "a").await;
+        assert_eq!(error.code(), "server-unavailable");
+        assert!(!error.render().contains("secret") && !error.render().contains("max_in_flight"));
+    }
+    let dev = Caller::new("ann", "dev");
+    for server in ["off", "bad"] {
+        assert_eq!(ask(&dev, one(server), "a").await.code(), "unknown-server");
+        assert_eq!(ask(&dev, Scope::All, &format!("{server}__a")).await.code(), "unknown-tool");
+    }
+    assert_eq!(host.visible_status(&dev).len(), 1);
+
+    let servers = vec![spec("s"), spec("off"), spec("bad")];
+    host.apply(Snapshot { servers, disabled: Vec::new(), ..host.snapshot() }).await;
+    assert!(host.refusal("off").is_none() && host.refusal("bad").is_none());
+    assert_eq!(host.tools(&operator, "off").await.unwrap().len(), TOOLS.len());
 }

@@ -2,8 +2,9 @@
 
 use ostler_core::error::CallError;
 use ostler_host::upstream::Event;
-use ostler_host::{Kind, Scope};
+use ostler_host::{Kind, Request, Scope};
 use ostler_testkit::{Reply, Script, World, settle};
+use ostler_wire::Params;
 use serde_json::json;
 
 use crate::{ms, secs};
@@ -218,4 +219,24 @@ async fn a_server_that_came_up_while_others_were_waited_for_is_asked_again() {
     let quick = offers.iter().find(|offer| offer.server.as_str() == "quick").unwrap();
     let names: Vec<&str> = quick.items.iter().map(|item| &*item.item.name).collect();
     assert_eq!((names, quick.error.as_ref().map(ToString::to_string)), (vec!["new"], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_of_two_servers_with_one_plain_name_are_listed_under_names_that_resolve() {
+    let (a, b) = (Script::new().tool("_b"), Script::new().tool("b"));
+    let world = World::new().server("a", a).server("a_", b).open().await;
+    let mut listed = Vec::new();
+    for found in world.host.discover(&world.me).await {
+        listed.extend(found.tools.unwrap());
+    }
+    for server in ["a", "a_"] {
+        listed.extend(world.host.tools(&world.me, server).await.unwrap());
+    }
+    assert_eq!(listed.len(), 4);
+    for tool in listed {
+        let params = Params::tool_call(&tool.exposed, None).unwrap();
+        let request = Request::new(&world.me, "tools/call", params);
+        let target = world.host.resolve(&Scope::All, request).await.unwrap();
+        assert_eq!(*target.server(), tool.server, "{}", tool.exposed);
+    }
 }

@@ -1,6 +1,6 @@
 //! What workers may use: told when they ask, and pushed when it changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,12 +122,11 @@ async fn build(service: &Shared, caller: &Caller, patience: Duration) -> Result<
         });
     }
     let listings = service.host.list(caller, &Scope::All, Kind::Tools, patience).await;
-    let ranked = service.host.ranked_servers();
-    let rank = |listing: &ServerListing| {
-        ranked.iter().position(|server| *server == listing.server).unwrap_or(ranked.len())
-    };
-    let servers =
-        listings.iter().map(|listing| listed(service, listing, rank(listing))).collect::<Result<_, _>>();
+    let ranks: HashMap<ServerName, usize> =
+        service.host.ranked_servers().into_iter().enumerate().map(|(rank, server)| (server, rank)).collect();
+    // One without a rank is gone since it was listed, or can't be used here at all.
+    let ranked = listings.iter().filter_map(|listing| Some((listing, *ranks.get(&listing.server)?)));
+    let servers = ranked.map(|(listing, rank)| listed(service, listing, rank)).collect::<Result<_, _>>();
     let servers = servers.map_err(|error| unwritable(&error))?;
     Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
 }

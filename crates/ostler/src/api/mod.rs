@@ -3,13 +3,11 @@
 //! Every shape is written once, here or in the crate that owns the value. `openapi.json` is made from these types; a
 //! test compares the file with them, and a daemon serves the file.
 
-mod call;
 mod error;
 #[cfg(test)]
 mod openapi;
 mod types;
 
-pub(crate) use self::call::{CallRequest, CallResponse};
 pub(crate) use self::error::{ErrorBody, ErrorResponse};
 pub(crate) use self::types::*;
 

@@ -33,14 +33,13 @@ struct Operation {
     path: &'static str,
     summary: &'static str,
     queries: Vec<Value>,
-    body: Option<SchemaOf>,
     responses: Vec<(u16, &'static str, Content)>,
     /// Whether it asks for no token.
     is_open: bool,
 }
 
 fn get(path: &'static str, summary: &'static str) -> Operation {
-    Operation { method: "get", path, summary, queries: vec![], body: None, responses: vec![], is_open: false }
+    Operation { method: "get", path, summary, queries: vec![], responses: vec![], is_open: false }
 }
 
 fn post(path: &'static str, summary: &'static str) -> Operation {
@@ -60,10 +59,6 @@ impl Operation {
         }
         self.queries.push(query);
         self
-    }
-
-    fn takes<T: JsonSchema>(self) -> Self {
-        Self { body: Some(schema_of::<T>), ..self }
     }
 
     fn answers<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
@@ -109,7 +104,7 @@ impl Operation {
         }
     }
 
-    fn describe(self, answers: &mut SchemaGenerator, requests: &mut SchemaGenerator) -> Value {
+    fn describe(self, answers: &mut SchemaGenerator) -> Value {
         let mut responses = Map::new();
         for (status, description, content) in self.responses {
             let mut response = json!({ "description": description });
@@ -133,10 +128,6 @@ impl Operation {
         let mut described = json!({ "summary": self.summary, "responses": responses });
         if !parameters.is_empty() {
             described["parameters"] = parameters.into();
-        }
-        if let Some(schema) = self.body {
-            let content = json!({ "application/json": { "schema": schema(requests) } });
-            described["requestBody"] = json!({ "required": true, "content": content });
         }
         if self.is_open {
             described["security"] = json!([]);
@@ -205,11 +196,6 @@ fn operations() -> Vec<Operation> {
             .lines::<LogLine>(200, "The lines, each with its server and the time at which it began. With `follow` the answer does not end.")
             .refuses(400, "The host does not take the server.")
             .refuses(404, "There is no such server, or no such tool."),
-        get("/api/v1/tools", "What can be called. A sleeping server whose tools are known is not started, unless it is named.")
-            .query("server", "Only this server, asked now.", text())
-            .query("full", "With each definition as its server wrote it.", switch())
-            .answers::<Tools>(200, "The tools, and the servers that could not tell.")
-            .refuses(404, "There is no such server, or no such tool."),
         get("/api/v1/definitions", "Every tool as its server defines it, asked for now. Neither roles nor pins leave any out.")
             .query("server", "Only this server.", text())
             .answers::<Definitions>(200, "The definitions, and the servers that could not tell.")
@@ -221,30 +207,6 @@ fn operations() -> Vec<Operation> {
             .answers::<Confirmation>(200, "It is in force.")
             .refuses(422, "It can't be used, so the one before stays in force.")
             .refuses(409, "The lock file is another one."),
-        get("/api/v1/prompts", "The prompts of all servers, or of one, each definition as its server wrote it.")
-            .query("server", "Only this server, asked now.", text())
-            .answers::<Offers>(200, "The items, and the servers that could not tell.")
-            .refuses(404, "There is no such server, or no such tool."),
-        get("/api/v1/resources", "The resources of all servers, or of one, each definition as its server wrote it.")
-            .query("server", "Only this server, asked now.", text())
-            .answers::<Offers>(200, "The items, and the servers that could not tell.")
-            .refuses(404, "There is no such server, or no such tool."),
-        get("/api/v1/resource-templates", "The templates of resources of all servers, or of one, each definition as its server wrote it.")
-            .query("server", "Only this server, asked now.", text())
-            .answers::<Offers>(200, "The items, and the servers that could not tell.")
-            .refuses(404, "There is no such server, or no such tool."),
-        post("/api/v1/call", "Calls a tool, gets a prompt or reads a resource: the body names one of them. Closing the connection cancels it.")
-            .answers::<CallResponse<'_>>(200, "The tool's result; `isError` in it says whether the tool failed.")
-            .refuses(400, "The body is not a call.")
-            .refuses(404, "There is no such server, or no such tool.")
-            .refuses(408, "The body did not arrive in time.")
-            .refuses(409, "The tool's definition is not the approved one.")
-            .refuses(413, "The body is too long.")
-            .refuses(429, "The call budget is used up.")
-            .refuses(502, "The server answered with an error, outside the protocol, or not at all.")
-            .refuses(503, "The server can't be used now; `state` says what keeps it.")
-            .refuses(504, "A deadline has passed.")
-            .takes::<CallRequest>(),
         get("/api/v1/budgets", "How much of each budget is used.")
             .answers::<Budgets>(200, "The budgets of roles, and of tokens that have made calls lately."),
         get("/api/v1/relay", "How workers elsewhere are served.")
@@ -287,23 +249,19 @@ fn operations() -> Vec<Operation> {
 }
 
 fn description() -> Value {
-    let settings = |contract: Contract| {
-        SchemaSettings::draft2020_12().with(|settings| {
-            settings.definitions_path = SCHEMAS.into();
-            settings.contract = contract;
-            settings.meta_schema = None;
-        })
-    };
-    let mut answers = settings(Contract::Serialize).into_generator();
-    let mut requests = settings(Contract::Deserialize).into_generator();
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = SCHEMAS.into();
+        settings.contract = Contract::Serialize;
+        settings.meta_schema = None;
+    });
+    let mut answers = settings.into_generator();
     let mut paths = Map::new();
     for operation in operations() {
         let (path, method) = (operation.path, operation.method);
-        let described = operation.checked().describe(&mut answers, &mut requests);
+        let described = operation.checked().describe(&mut answers);
         paths.entry(path).or_insert_with(|| json!({}))[method] = described;
     }
-    let mut schemas = requests.take_definitions(true);
-    schemas.append(&mut answers.take_definitions(true));
+    let schemas = answers.take_definitions(true);
     json!({
         "openapi": "3.1.0",
         "info": {

@@ -92,54 +92,6 @@ pub(crate) struct ServerError {
     pub(crate) error: ErrorBody,
 }
 
-/// Tools of all servers, or of one.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Tools {
-    /// Every server that was asked.
-    pub(crate) servers: Vec<ServerName>,
-    pub(crate) tools: Vec<Tool>,
-    pub(crate) errors: Vec<ServerError>,
-}
-
-/// One tool.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Tool {
-    /// As clients of all servers see it.
-    pub(crate) name: String,
-    pub(crate) server: ServerName,
-    /// As the server calls it.
-    pub(crate) tool: String,
-    /// As the server wrote it; only with `full`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
-    pub(crate) definition: Option<Box<RawValue>>,
-}
-
-/// Prompts, resources or templates of resources of all servers, or of one.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Offers {
-    /// Every server that was asked.
-    pub(crate) servers: Vec<ServerName>,
-    pub(crate) items: Vec<Offer>,
-    pub(crate) errors: Vec<ServerError>,
-}
-
-/// A prompt, a resource or a template of resources.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Offer {
-    pub(crate) server: ServerName,
-    /// The server's own name for it, or its URI.
-    pub(crate) name: String,
-    /// As the server wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
-    pub(crate) definition: Option<Box<RawValue>>,
-}
-
 /// Everything that servers define, asked for now.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]

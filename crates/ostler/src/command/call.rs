@@ -11,14 +11,13 @@ use ostler_wire::{ResultHead, ResultKind};
 use serde_json::value::RawValue;
 
 use super::names;
-use crate::api::CallRequest;
 use crate::arguments::{self, Given};
 use crate::call_events::ELICITATION;
 use crate::cli;
 use crate::content;
 use crate::failure::Failure;
 use crate::output::{self, tell};
-use crate::reach::{self, Deadline, Reach, Trouble};
+use crate::reach::{self, CallRequest, Deadline, Reach, Trouble};
 use crate::table::cut;
 use crate::terminal::Terminal;
 

@@ -6,6 +6,7 @@ use ostler_core::card::CardStatus;
 use ostler_core::config::{Config, hide_in_address, hide_in_args};
 use ostler_core::name::ServerName;
 use ostler_core::spec::{ServerSpec, Transport};
+use ostler_host::card_in_file;
 use serde::{Deserialize, Serialize};
 
 use crate::api::AppliedConfig;
@@ -21,8 +22,8 @@ pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure
             if !typed.json {
                 setting.tell_standing();
             }
-            // A card is known to a host that has read it.
-            entries(&setting.config, |_| None)
+            // A card at an address is known to a host that has read it.
+            entries(&setting.config, |spec| card_in_file(spec).map(Into::into))
         }
         Way::There(there) => reach::run(Way::There(there), async |reach| {
             reach.tell_refused_change().await;
@@ -54,8 +55,8 @@ pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure
 }
 
 /// The servers of a config, in its order, with the cards that are known; those that are disabled at the end.
-pub(crate) fn entries(config: &Config, card: impl Fn(&str) -> Option<CardStatus>) -> Vec<Entry> {
-    let entry = |spec: &ServerSpec| Entry { card: card(spec.name.as_str()), ..Entry::of(config, spec) };
+pub(crate) fn entries(config: &Config, card: impl Fn(&ServerSpec) -> Option<CardStatus>) -> Vec<Entry> {
+    let entry = |spec: &ServerSpec| Entry { card: card(spec), ..Entry::of(config, spec) };
     let run = config.servers.iter().map(entry);
     let disabled = config.disabled.iter().map(|server| Entry {
         disabled: Some(format!("{}; {}", server.cause, server.remedy)),
@@ -93,7 +94,7 @@ pub(crate) struct Entry {
     /// Why it is not run, where that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<String>,
-    /// Its card, if a daemon has read it.
+    /// Its card, if it is a file or a daemon has read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     card: Option<CardStatus>,
     file: Option<PathBuf>,

@@ -3,7 +3,7 @@
 //! `wx__forecast` is the name of a tool. `wx.forecast`, `wx/forecast`, `wx:forecast` and `wx forecast` mean the
 //! same, and so does `forecast` where one server alone has it. A name that fits two things means neither.
 
-use ostler_core::catalog::{Table, exposed_name, nearest};
+use ostler_core::catalog::{exposed_name, nearest};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_host::{Discovered, ListedTool};
@@ -37,32 +37,49 @@ pub(super) fn server_part(text: &str) -> Option<&str> {
     Some(&text[..first]).filter(|server| !server.is_empty())
 }
 
-/// Finds the row that a name means. The name of a server in front of it decides before a bare name does.
+/// Something that a server lists, by all its names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    /// Its name among those of all servers, as the host tells it.
+    pub(super) exposed: &'a str,
+    pub(super) server: &'a ServerName,
+    /// The server's own name for it.
+    pub(super) item: &'a str,
+}
+
+impl<'a> From<&'a ListedTool> for Named<'a> {
+    fn from(listed: &'a ListedTool) -> Self {
+        Self { exposed: &listed.exposed, server: &listed.server, item: &listed.tool.name }
+    }
+}
+
+/// Finds the place of the item that a name means. The name of a server in front of it decides before a bare name does.
 ///
 /// # Errors
 ///
 /// Fails if the name fits several rows, and says which.
-pub(super) fn find<'t>(
-    table: &'t Table,
-    servers: &[ServerName],
-    text: &str,
-) -> Result<Option<(&'t ServerName, &'t str)>, Failure> {
-    if let Some(found) = table.resolve(text) {
+pub(super) fn find(rows: &[Named<'_>], servers: &[ServerName], text: &str) -> Result<Option<usize>, Failure> {
+    if let Some(found) = rows.iter().position(|row| row.exposed == text) {
         return Ok(Some(found));
     }
     let readings = readings(servers, text);
-    let is_read = |server: &ServerName, item: &str| readings.contains(&(server, item));
-    let named = table.iter().filter(|row| is_read(&row.server, &row.tool));
-    let bare = table.iter().filter(|row| &*row.tool == text);
-    for fitting in [named.collect::<Vec<_>>(), bare.collect()] {
+    let at = |fits: &dyn Fn(&Named<'_>) -> bool| -> Vec<usize> {
+        rows.iter().enumerate().filter(|(_, row)| fits(row)).map(|(at, _)| at).collect()
+    };
+    let named = at(&|row| readings.contains(&(row.server, row.item)));
+    let bare = at(&|row| row.item == text);
+    for fitting in [named, bare] {
         match fitting.as_slice() {
             [] => {}
-            [only] => return Ok(Some((&only.server, &only.tool))),
+            [only] => return Ok(Some(*only)),
             several => {
-                let names = output::names(several.iter().map(|row| &*row.exposed));
+                let names = output::names(several.iter().map(|at| rows[*at].exposed));
                 return Err(Failure::Usage {
                     what: format!("`{}` can mean {names}", clean(text)),
-                    hint: Some(format!("write the whole name, such as `{}`", clean(&several[0].exposed))),
+                    hint: Some(format!(
+                        "write the whole name, such as `{}`",
+                        clean(rows[several[0]].exposed)
+                    )),
                 });
             }
         }
@@ -70,13 +87,13 @@ pub(super) fn find<'t>(
     Ok(None)
 }
 
-/// Returns the error of a name that nothing has, with what was probably meant of what the table holds.
-pub(super) fn unknown(table: &Table, text: &str) -> CallError {
+/// Returns the error of a name that nothing has, with what was probably meant of these items.
+pub(super) fn unknown(rows: &[Named<'_>], text: &str) -> CallError {
     let written = SEPARATORS[1..].iter().fold(text.to_owned(), |text, other| text.replacen(other, "__", 1));
-    let exposed = || table.iter().map(|row| &*row.exposed);
+    let exposed = || rows.iter().map(|row| row.exposed);
     let by_own_name = || {
-        let near = nearest(text, table.iter().map(|row| &*row.tool))?;
-        table.iter().find(|row| &*row.tool == near).map(|row| &*row.exposed)
+        let near = nearest(text, rows.iter().map(|row| row.item))?;
+        rows.iter().find(|row| row.item == near).map(|row| row.exposed)
     };
     let near = nearest(&written, exposed()).or_else(by_own_name).or_else(|| nearest(text, exposed()));
     CallError::UnknownTool { name: text.to_owned(), nearest: near.map(str::to_owned) }
@@ -100,10 +117,10 @@ pub(super) async fn tool(
             Err(trouble) => failure = failure.or(Some(trouble)),
         }
     }
-    let table = table(&listed);
-    match find(&table, &servers, text)? {
-        Some(found) => pick(&listed, found).ok_or_else(|| unknown(&table, text).into()),
-        None => Err(failure.unwrap_or_else(|| unknown(&table, text).into())),
+    let rows: Vec<Named<'_>> = listed.iter().map(Named::from).collect();
+    match find(&rows, &servers, text)? {
+        Some(at) => Ok(listed.swap_remove(at)),
+        None => Err(failure.unwrap_or_else(|| unknown(&rows, text).into())),
     }
 }
 
@@ -118,12 +135,11 @@ async fn bare_tool(reach: &Reach, servers: &[ServerName], text: &str) -> Result<
     }
     let found = reach.discover().await?;
     let silent: Vec<&Discovered> = found.iter().filter(|one| one.tools.is_err()).collect();
-    let listed: Vec<ListedTool> =
-        found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().cloned().collect();
-    let table = table(&listed);
+    let listed: Vec<&ListedTool> = found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
+    let rows: Vec<Named<'_>> = listed.iter().copied().map(Named::from).collect();
     let silent_names = || output::names(silent.iter().map(|one| one.server.as_str()));
-    match find(&table, servers, text)?.and_then(|found| pick(&listed, found)) {
-        Some(tool) if silent.is_empty() => Ok(tool),
+    match find(&rows, servers, text)?.map(|at| listed[at]) {
+        Some(tool) if silent.is_empty() => Ok(tool.clone()),
         // The tool that is meant may be one of a server that is down.
         Some(tool) => Err(Failure::Usage {
             what: format!(
@@ -135,7 +151,7 @@ async fn bare_tool(reach: &Reach, servers: &[ServerName], text: &str) -> Result<
         }
         .into()),
         None => {
-            let error = unknown(&table, text);
+            let error = unknown(&rows, text);
             let server = server_part(text).unwrap_or(text);
             let is_tool = matches!(&error, CallError::UnknownTool { nearest: Some(_), .. });
             let is_server = nearest(server, servers.iter().map(ServerName::as_str)).is_some();
@@ -154,15 +170,6 @@ async fn bare_tool(reach: &Reach, servers: &[ServerName], text: &str) -> Result<
 /// Returns whether a word without a separator resembles the name of a server.
 pub(super) fn is_near_server(servers: &[ServerName], text: &str) -> bool {
     server_part(text).is_none() && nearest(text, servers.iter().map(ServerName::as_str)).is_some()
-}
-
-/// Makes the table of names of these tools.
-pub(super) fn table(listed: &[ListedTool]) -> Table {
-    Table::new(listed.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])))
-}
-
-fn pick(listed: &[ListedTool], (server, tool): (&ServerName, &str)) -> Option<ListedTool> {
-    listed.iter().find(|it| it.server == *server && it.tool.name == tool).cloned()
 }
 
 /// Returns the server and the tool that a name nothing was found under would be the name of.
@@ -184,16 +191,24 @@ pub(super) fn namesake(servers: &[ServerName], text: &str) -> Option<(ServerName
 
 #[cfg(test)]
 mod tests {
+    use ostler_core::catalog::Table;
+
     use super::*;
 
+    fn rows(table: &Table) -> Vec<Named<'_>> {
+        let rows = table.iter();
+        rows.map(|row| Named { exposed: &row.exposed, server: &row.server, item: &row.tool }).collect()
+    }
+
     fn meant(text: &str, tools: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let rows =
+        let servers_and_tools =
             tools.iter().map(|(server, tool)| (ServerName::new(server).unwrap(), vec![(*tool).into()]));
-        let mut servers: Vec<ServerName> = rows.clone().map(|(server, _)| server).collect();
+        let mut servers: Vec<ServerName> = servers_and_tools.clone().map(|(server, _)| server).collect();
         servers.dedup();
-        let table = Table::new(rows);
-        let found = find(&table, &servers, text).map_err(|failure| failure.to_string())?;
-        Ok(found.map(|(server, tool)| format!("{server} {tool}")))
+        let table = Table::new(servers_and_tools);
+        let rows = self::rows(&table);
+        let found = find(&rows, &servers, text).map_err(|failure| failure.to_string())?;
+        Ok(found.map(|at| format!("{} {}", rows[at].server, rows[at].item)))
     }
 
     #[test]
@@ -238,7 +253,9 @@ mod tests {
         for (typed, near) in
             [("wx.forcast", "wx__forecast"), ("getsum", "wx__get-sum"), ("wx/get_sum", "wx__get-sum")]
         {
-            let CallError::UnknownTool { nearest, .. } = unknown(&table, typed) else { panic!("{typed}") };
+            let CallError::UnknownTool { nearest, .. } = unknown(&rows(&table), typed) else {
+                panic!("{typed}")
+            };
             assert_eq!(nearest.as_deref(), Some(near), "{typed}");
         }
     }

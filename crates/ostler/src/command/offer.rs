@@ -5,18 +5,17 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use ostler_core::catalog::{Table, template};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::Kind;
+use ostler_host::{Kind, ListedItem, ServerListing};
 use serde::Deserialize;
 
-use super::{call, names};
-use crate::api::CallRequest;
+use super::call;
+use super::names::{self, Named};
 use crate::arguments::Given;
 use crate::failure::Failure;
 use crate::output::{self, clean, size, tell};
-use crate::reach::{self, Deadline, Offered, Reach};
+use crate::reach::{self, CallRequest, Deadline, Reach, Trouble};
 use crate::terminal::Terminal;
 use crate::{cli, content};
 
@@ -87,15 +86,16 @@ fn print_raw(result: &Bytes) -> Result<(), Failure> {
 async fn find_prompt(reach: &Reach, text: &str) -> Result<(ServerName, String), Failure> {
     let servers = reach.names().await?;
     let offered = reach.offers(Kind::Prompts, None).await?;
-    let is_owner =
-        |one: &&Offered| names::readings(&servers, text).iter().any(|(server, _)| **server == one.server);
-    let table = Table::new(
-        offered
-            .iter()
-            .map(|one| (one.server.clone(), one.items.iter().map(|item| item.name.clone()).collect())),
-    );
-    if let Some((server, prompt)) = names::find(&table, &servers, text)? {
-        return Ok((server.clone(), prompt.to_owned()));
+    let is_owner = |one: &&ServerListing| {
+        names::readings(&servers, text).iter().any(|(server, _)| **server == one.server)
+    };
+    fn row<'a>(server: &'a ServerName, ListedItem { exposed, item }: &'a ListedItem) -> Named<'a> {
+        Named { exposed, server, item: &item.name }
+    }
+    let rows: Vec<Named<'_>> =
+        offered.iter().flat_map(|one| one.items.iter().map(|listed| row(&one.server, listed))).collect();
+    if let Some(at) = names::find(&rows, &servers, text)? {
+        return Ok((rows[at].server.clone(), rows[at].item.to_owned()));
     }
     if let Some(error) = offered.iter().find(is_owner).and_then(|one| one.error.clone()) {
         return Err(Failure::Unlisted(error));
@@ -106,7 +106,7 @@ async fn find_prompt(reach: &Reach, text: &str) -> Result<(ServerName, String), 
     {
         return Ok((server, prompt));
     }
-    let cause = match names::unknown(&table, text) {
+    let cause = match names::unknown(&rows, text) {
         CallError::UnknownTool { nearest: Some(near), .. } => {
             format!("there is none of that name, but `{}`", clean(&near))
         }
@@ -121,41 +121,23 @@ async fn named(reach: &Reach, server: &str) -> Result<ServerName, Failure> {
     found.ok_or_else(|| Failure::unknown_server(server, &names))
 }
 
-/// Finds the server that lists a URI or has a template for it. The only server of a config is asked in any case.
+/// Finds the server that answers for a URI among all. The only server of a config is asked in any case.
 async fn owner_of(reach: &Reach, uri: &str) -> Result<ServerName, Failure> {
     if let [only] = reach.names().await?.as_slice() {
         return Ok(only.clone());
     }
-    let listed = reach.offers(Kind::Resources, None).await?;
-    let fitting = |offered: &[Offered], fits: &dyn Fn(&str) -> bool| -> Vec<ServerName> {
-        let owners = offered.iter().filter(|one| one.items.iter().any(|item| fits(&item.name)));
-        owners.map(|one| one.server.clone()).collect()
+    let error = match reach.owner_of(uri).await {
+        Err(Trouble::Call(error @ CallError::UnknownResource { .. })) => error,
+        owner => return Ok(owner?),
     };
-    let mut owners = fitting(&listed, &|name| name == uri);
-    if owners.is_empty() {
-        owners = fitting(&reach.offers(Kind::Templates, None).await?, &|name| template::fits(name, uri));
-    }
-    match owners.as_slice() {
-        [only] => Ok(only.clone()),
-        [] => {
-            let silent = listed.iter().filter(|one| one.error.is_some()).map(|one| one.server.as_str());
-            let silent = output::names(silent);
-            let cause = match silent.is_empty() {
-                true => "no server lists it or has a template for it; `--server NAME` asks one all the same"
-                    .into(),
-                false => format!("no server that answered lists it; {silent} did not answer"),
-            };
-            Err(Failure::UnknownName { error: CallError::UnknownResource { uri: uri.to_owned() }, cause })
-        }
-        several => Err(Failure::Usage {
-            what: format!(
-                "`{}` is a resource of {}",
-                clean(uri),
-                output::names(several.iter().map(ServerName::as_str))
-            ),
-            hint: Some(format!("say which with `--server {}`", several[0])),
-        }),
-    }
+    let listed = reach.offers(Kind::Resources, None).await?;
+    let silent = listed.iter().filter(|one| one.error.is_some()).map(|one| one.server.as_str());
+    let silent = output::names(silent);
+    let cause = match silent.is_empty() {
+        true => "no server lists it or has a template for it; `--server NAME` asks one all the same".into(),
+        false => format!("no server that answered lists it; {silent} did not answer"),
+    };
+    Err(Failure::UnknownName { error, cause })
 }
 
 /// A resource as bytes.

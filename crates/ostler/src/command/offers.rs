@@ -1,9 +1,8 @@
 //! `ostler prompts` and `ostler resources`: what servers offer beside tools.
 
-use ostler_core::catalog::exposed_name;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::Kind;
+use ostler_host::{Kind, ListedItem, ServerListing};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -15,7 +14,7 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::invocation::command;
 use crate::output::{self, Style, tell};
-use crate::reach::{self, Offered, Reach};
+use crate::reach::{self, Reach};
 use crate::table::{Cell, Table};
 
 pub(super) fn prompts(typed: &cli::Prompts, shared: &cli::Shared) -> Result<(), Failure> {
@@ -36,12 +35,12 @@ fn list_prompts(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Fail
     reach::run(reach::find(shared)?, async |reach| {
         let prompts = select(reach, typed, Kind::Prompts).await?;
         if typed.json {
-            let shown = entries(&prompts, exposed_name)?;
+            let shown = entries(&prompts)?;
             output::print_json(&PromptList { prompts: shown, errors: broken(&prompts) })?;
         } else {
             let mut table = Table::new(&["PROMPT", "DESCRIPTION"]);
-            for (server, item) in items(&prompts) {
-                table.row([exposed_name(server, &item.name).into(), Cell::from(describe(&item.definition))]);
+            for (_, listed) in items(&prompts) {
+                table.row([(&*listed.exposed).into(), Cell::from(describe(&listed.item.definition))]);
             }
             output::print(&table.render(Style::stdout(), output::width()))?;
         }
@@ -56,16 +55,15 @@ fn list_resources(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Fa
         let resources = select(reach, typed, Kind::Resources).await?;
         let templates = select(reach, typed, Kind::Templates).await?;
         let count = items(&resources).chain(items(&templates)).count();
-        let uri = |_: &ServerName, uri: &str| uri.to_owned();
         if typed.json {
-            let (resources_shown, templates) = (entries(&resources, uri)?, entries(&templates, uri)?);
+            let (resources_shown, templates) = (entries(&resources)?, entries(&templates)?);
             let errors = broken(&resources);
             output::print_json(&ResourceList { resources: resources_shown, templates, errors })?;
         } else {
             let mut table = Table::new(&["RESOURCE", "SERVER", "DESCRIPTION"]);
-            for (server, item) in items(&resources).chain(items(&templates)) {
-                let description = Cell::from(describe(&item.definition));
-                table.row([item.name.as_str().into(), server.as_str().into(), description]);
+            for (server, listed) in items(&resources).chain(items(&templates)) {
+                let description = Cell::from(describe(&listed.item.definition));
+                table.row([(&*listed.exposed).into(), server.as_str().into(), description]);
             }
             output::print(&table.render(Style::stdout(), output::width()))?;
         }
@@ -76,7 +74,7 @@ fn list_resources(typed: &cli::OfferList, shared: &cli::Shared) -> Result<(), Fa
 }
 
 /// What all servers offer, or the one that is meant.
-async fn select(reach: &Reach, typed: &cli::OfferList, kind: Kind) -> Result<Vec<Offered>, Failure> {
+async fn select(reach: &Reach, typed: &cli::OfferList, kind: Kind) -> Result<Vec<ServerListing>, Failure> {
     let Some(typed) = typed.server() else { return reach.offers(kind, None).await };
     let names = reach.names().await?;
     let Some(server) = names.iter().find(|name| name.as_str() == typed) else {
@@ -103,13 +101,13 @@ fn word(kind: Kind) -> &'static str {
     if kind == Kind::Prompts { "prompts" } else { "resources" }
 }
 
-fn judge(offered: &[Offered]) -> Result<(), Failure> {
+fn judge(offered: &[ServerListing]) -> Result<(), Failure> {
     let errors: Vec<&CallError> = offered.iter().filter_map(|one| one.error.as_ref()).collect();
     super::tools::judge(&errors, offered.len())
 }
 
-fn items(offered: &[Offered]) -> impl Iterator<Item = (&ServerName, &reach::Item)> {
-    offered.iter().flat_map(|one| one.items.iter().map(|item| (&one.server, item)))
+fn items(offered: &[ServerListing]) -> impl Iterator<Item = (&ServerName, &ListedItem)> {
+    offered.iter().flat_map(|one| one.items.iter().map(|listed| (&one.server, listed)))
 }
 
 /// The first line of what a definition says about itself.
@@ -140,26 +138,23 @@ struct ResourceList<'a> {
 #[derive(Serialize)]
 struct Entry<'a> {
     /// As clients of all servers name it.
-    name: String,
+    name: &'a str,
     server: &'a ServerName,
     /// As the server wrote it.
     definition: &'a RawValue,
 }
 
-fn entries(
-    offered: &[Offered],
-    name: impl Fn(&ServerName, &str) -> String,
-) -> Result<Vec<Entry<'_>>, Failure> {
+fn entries(offered: &[ServerListing]) -> Result<Vec<Entry<'_>>, Failure> {
     items(offered)
-        .map(|(server, item)| {
-            let definition =
-                serde_json::from_slice(&item.definition).map_err(|error| Failure::Output(error.into()))?;
-            Ok(Entry { name: name(server, &item.name), server, definition })
+        .map(|(server, listed)| {
+            let definition = serde_json::from_slice(&listed.item.definition)
+                .map_err(|error| Failure::Output(error.into()))?;
+            Ok(Entry { name: &listed.exposed, server, definition })
         })
         .collect()
 }
 
-fn broken(offered: &[Offered]) -> Vec<ServerError> {
+fn broken(offered: &[ServerListing]) -> Vec<ServerError> {
     let broken = offered.iter().filter_map(|one| Some((&one.server, one.error.as_ref()?)));
     broken
         .map(|(server, error)| ServerError { server: server.clone(), error: error_of_list(error) })

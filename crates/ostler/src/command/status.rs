@@ -198,6 +198,18 @@ impl Shown {
         }
     }
 
+    /// Returns the cells that every table of servers begins with.
+    fn cells(&self) -> [Cell; 5] {
+        let status = &self.status;
+        [
+            status.name.as_str().into(),
+            self.state(),
+            or_dash(status.pid.map(|pid| pid.to_string())),
+            or_dash(status.protocol.clone()),
+            or_dash(status.tools.map(|tools| tools.to_string())),
+        ]
+    }
+
     /// Looks again. What went wrong is over when the server is up.
     fn look(self, status: ServerStatus) -> Self {
         match (status.state, self.error) {
@@ -468,16 +480,9 @@ fn render_asleep(servers: &[Shown]) -> Table {
 fn render_probed(servers: &[Shown]) -> Table {
     let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "START"]);
     for server in servers {
-        let status = &server.status;
         let start = server.start_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
-        table.row([
-            status.name.as_str().into(),
-            server.state(),
-            or_dash(status.pid.map(|pid| pid.to_string())),
-            or_dash(status.protocol.clone()),
-            or_dash(status.tools.map(|tools| tools.to_string())),
-            or_dash(start.map(|start| Span(start).to_string())),
-        ]);
+        let start = or_dash(start.map(|start| Span(start).to_string()));
+        table.row(server.cells().into_iter().chain([start]));
     }
     table
 }
@@ -486,16 +491,11 @@ fn render_live(servers: &[Shown]) -> Table {
     let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "IN FLIGHT", "RESTARTS", "UP"]);
     for server in servers {
         let status = &server.status;
-        table.row([
-            status.name.as_str().into(),
-            server.state(),
-            or_dash(status.pid.map(|pid| pid.to_string())),
-            or_dash(status.protocol.clone()),
-            or_dash(status.tools.map(|tools| tools.to_string())),
+        table.row(server.cells().into_iter().chain([
             status.in_flight.to_string().into(),
             format!("{}/{}", status.restarts.used, status.restarts.budget).into(),
             or_dash(status.uptime_ms.map(|ms| lasting(Duration::from_millis(ms)))),
-        ]);
+        ]));
     }
     table
 }

@@ -1,9 +1,7 @@
 //! `ostler tools`: what can be called.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
-use ostler_core::catalog::Table as Names;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::policy::glob;
@@ -26,7 +24,8 @@ pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failur
     reach::run(reach::find(shared)?, async |reach| {
         let meant = Meant::read(reach, typed).await?;
         let found = find(reach, &meant).await?;
-        let mut tools = name(&found);
+        let mut tools: Vec<&ListedTool> =
+            found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
         let mut left_out = 0;
         if !typed.search.is_empty() {
             tools = search(tools, &typed.search.join(" "));
@@ -62,28 +61,25 @@ pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failur
     })
 }
 
-/// A tool and the name under which it is called.
-type Named<'a> = (String, &'a ListedTool);
-
 /// Most tools that a search shows.
 const MOST_HITS: usize = 20;
 
 /// Returns the tools that have a word of the search in their name, title or description, best ones first: those
 /// with more of the words, then those that have them in their name.
-fn search<'a>(tools: Vec<Named<'a>>, words: &str) -> Vec<Named<'a>> {
+fn search<'a>(tools: Vec<&'a ListedTool>, words: &str) -> Vec<&'a ListedTool> {
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
-    let mut hits: Vec<((usize, usize), Named<'a>)> = Vec::new();
-    for (name, tool) in tools {
+    let mut hits: Vec<((usize, usize), &ListedTool)> = Vec::new();
+    for tool in tools {
         let definition: Value = serde_json::from_slice(&tool.tool.definition).unwrap_or_default();
         let text = |key: &str| definition.get(key).and_then(Value::as_str).unwrap_or_default().to_lowercase();
-        let places = [(name.to_lowercase(), 4), (text("title"), 2), (text("description"), 1)];
+        let places = [(tool.exposed.to_lowercase(), 4), (text("title"), 2), (text("description"), 1)];
         let weights = words.iter().map(|word| {
             let found = places.iter().filter(|(text, _)| text.contains(word));
             found.map(|(text, weight)| weight * if is_whole_word(text, word) { 2 } else { 1 }).sum()
         });
         let weights: Vec<usize> = weights.filter(|weight| *weight > 0).collect();
         if !weights.is_empty() {
-            hits.push(((weights.len(), weights.iter().sum()), (name, tool)));
+            hits.push(((weights.len(), weights.iter().sum()), tool));
         }
     }
     // Equally good ones stay in the order of the list.
@@ -199,21 +195,6 @@ impl Meant {
     }
 }
 
-/// The tools with the names under which they can be called beside each other.
-pub(crate) fn name(found: &[Discovered]) -> Vec<Named<'_>> {
-    let tools: Vec<&ListedTool> = found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
-    let names = Names::new(tools.iter().map(|tool| (tool.server.clone(), vec![tool.tool.name.clone()])));
-    let mut by_name = HashMap::with_capacity(tools.len());
-    for tool in tools {
-        by_name.entry((tool.server.as_str(), tool.tool.name.as_str())).or_insert(tool);
-    }
-    let named = names.iter().filter_map(|listed| {
-        let tool = by_name.get(&(listed.server.as_str(), &*listed.tool))?;
-        Some((listed.exposed.to_string(), *tool))
-    });
-    named.collect()
-}
-
 /// Tells of every server that failed. What the others have is printed, and the command has failed all the same.
 pub(super) fn judge(errors: &[&CallError], asked: usize) -> Result<(), Failure> {
     if let ([only], 1) = (errors, asked) {
@@ -225,23 +206,23 @@ pub(super) fn judge(errors: &[&CallError], asked: usize) -> Result<(), Failure> 
     Failure::of_servers(errors.len(), asked)
 }
 
-fn render(tools: &[Named<'_>]) -> Table {
+fn render(tools: &[&ListedTool]) -> Table {
     let mut table = Table::new(&["TOOL", "DESCRIPTION"]);
-    for (name, tool) in tools {
+    for tool in tools {
         let description = describe(tool);
         let line = description.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        table.row([name.into(), Cell::from(line)]);
+        table.row([tool.exposed.as_str().into(), Cell::from(line)]);
     }
     table
 }
 
-fn render_full(tools: &[Named<'_>], style: Style) -> String {
+fn render_full(tools: &[&ListedTool], style: Style) -> String {
     let mut text = String::new();
-    for (name, tool) in tools {
+    for tool in tools {
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(&style.paint(Tint::Heading, &clean(name)));
+        text.push_str(&style.paint(Tint::Heading, &clean(&tool.exposed)));
         text.push('\n');
         for line in describe(tool).lines() {
             text.push_str(format!("  {}", clean(line)).trim_end());
@@ -297,11 +278,11 @@ pub(super) fn error_of_list(error: &CallError) -> ErrorBody {
     told
 }
 
-fn print_json(tools: &[Named<'_>], errors: &[(&ServerName, &CallError)]) -> Result<(), Failure> {
-    let entries = tools.iter().map(|(name, listed)| {
+fn print_json(tools: &[&ListedTool], errors: &[(&ServerName, &CallError)]) -> Result<(), Failure> {
+    let entries = tools.iter().map(|listed| {
         let definition =
             serde_json::from_slice(&listed.tool.definition).map_err(|error| Failure::Output(error.into()))?;
-        Ok(Entry { name, server: &listed.server, tool: &listed.tool.name, definition })
+        Ok(Entry { name: &listed.exposed, server: &listed.server, tool: &listed.tool.name, definition })
     });
     let tools = entries.collect::<Result<_, Failure>>()?;
     let errors = errors

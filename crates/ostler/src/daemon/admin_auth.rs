@@ -38,7 +38,7 @@ impl AdminAuth {
                 Privilege::Full
             }
             proof::PATH => Privilege::Prelude,
-            "/api/v1/attach" | "/api/v1/call" => Privilege::None,
+            "/api/v1/attach" => Privilege::None,
             path if path.starts_with("/api/v1/") && self.knows(headers) => Privilege::Full,
             _ => Privilege::None,
         }
@@ -92,7 +92,6 @@ mod tests {
             ("/api/v1/servers", Privilege::Full, Privilege::None),
             ("/api/v1/shutdown", Privilege::Full, Privilege::None),
             ("/api/v1/proof?nonce=00", Privilege::Prelude, Privilege::Prelude),
-            ("/api/v1/call", Privilege::None, Privilege::None),
             ("/api/v1/attach", Privilege::None, Privilege::None),
             ("/mcp", Privilege::None, Privilege::None),
         ];

@@ -8,7 +8,7 @@ use ostler_core::config::{Plan, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::shell::quote;
-use ostler_host::Applied;
+use ostler_host::{Applied, Snapshot};
 
 use super::Daemon;
 use crate::api::{ErrorBody, LockChange, Outcome, Reload, ServerError};
@@ -75,14 +75,18 @@ impl Daemon {
                 self.untrusted(file)
             }
             Some(config) => {
-                let hosted = self.host.snapshot().servers;
+                let mut hosted = self.host.snapshot().servers;
+                hosted.retain(|spec| self.host.refusal(spec.name.as_str()).is_none());
                 let plan = Plan::new(&hosted, &self.roster.started_with, &config);
                 let plan =
                     self.roster.with_config(|before, _, _| plan.with_roles(&before.roles, &config.roles));
-                self.keeper.set_roles(&config);
-                self.roster.adopt(config, problems);
-                plan.removed.iter().for_each(|server| self.roster.note_removed(server));
-                let failed = self.apply_config().await.into_iter();
+                let snapshot = self.roster.snapshot(Some(&config));
+                let in_force = || {
+                    self.keeper.set_roles(&config);
+                    self.roster.adopt(config, problems);
+                    plan.removed.iter().for_each(|server| self.roster.note_removed(server));
+                };
+                let failed = self.apply(snapshot, in_force).await.into_iter();
                 let failed =
                     failed.map(|(server, error)| ServerError { server, error: ErrorBody::from(&error) });
                 self.concluded(plan, failed.collect(), lock)
@@ -97,19 +101,21 @@ impl Daemon {
     /// Makes the host what the config that was adopted and the lock that was taken up say, servers that are still starting
     /// included. Returns what it did not take.
     pub(super) async fn apply_config(self: &Arc<Self>) -> Vec<(ServerName, CallError)> {
-        let snapshot = self.roster.snapshot();
+        let snapshot = self.roster.snapshot(None);
+        self.apply(snapshot, || ()).await
+    }
+
+    /// Applies a snapshot, and does something as soon as it is in force. Returns what the host did not take.
+    async fn apply(
+        self: &Arc<Self>,
+        snapshot: Snapshot,
+        in_force: impl FnOnce() + Send,
+    ) -> Vec<(ServerName, CallError)> {
         let lazy: HashSet<ServerName> =
             snapshot.servers.iter().filter(|spec| spec.lazy).map(|spec| spec.name.clone()).collect();
-        let Applied { added, failed, starting, .. } = self.host.apply(snapshot).await;
+        let Applied { added, failed, starting, .. } = self.host.apply_with(snapshot, in_force).await;
         for server in starting {
             tell(&format!("`{server}` takes long to start; the one before serves until it is up"));
-        }
-        let hosted = self.host.snapshot().servers;
-        for (server, error) in &failed {
-            // One whose change failed is still the one from before.
-            if !hosted.iter().any(|spec| spec.name == *server) {
-                self.roster.note_refused(server, error.clone());
-            }
         }
         for server in added.into_iter().filter(|server| !lazy.contains(server)) {
             self.watch_start(server);

@@ -1,12 +1,12 @@
 //! The config as it is applied: which servers there are, and what became of
 //! the last change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ostler_core::config::{Config, Disabled, Problem};
+use ostler_core::config::{Config, Problem};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{Hash, Lock};
@@ -41,8 +41,6 @@ struct Book {
     config: Config,
     /// Its warnings.
     problems: Vec<Problem>,
-    /// Servers that the host does not take, and why.
-    refused: BTreeMap<ServerName, CallError>,
     /// Servers that should be up and have neither come up nor failed yet.
     unsettled: BTreeSet<ServerName>,
     /// Those that have settled since all had; an error for each that failed.
@@ -69,7 +67,6 @@ impl Roster {
         let book = Book {
             config: config.clone(),
             problems,
-            refused: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             settled: Vec::new(),
             stamps,
@@ -92,16 +89,11 @@ impl Roster {
         self.book().config.servers.iter().map(|spec| spec.name.clone()).collect()
     }
 
-    /// Why nothing can be asked of a server: it is disabled, or the host does not take it.
-    pub(super) fn refusal(&self, server: &str) -> Option<CallError> {
+    /// The names of all servers, those that are disabled at the end.
+    pub(super) fn known_names(&self) -> Vec<ServerName> {
         let book = self.book();
-        let disabled = book.config.disabled.iter().find(|disabled| disabled.spec.name.as_str() == server);
-        disabled.map(Disabled::error).or_else(|| book.refused.get(server).cloned())
-    }
-
-    /// The servers that are not run.
-    pub(super) fn disabled(&self) -> Vec<Disabled> {
-        self.book().config.disabled.clone()
+        let disabled = book.config.disabled.iter().map(|disabled| &disabled.spec);
+        book.config.servers.iter().chain(disabled).map(|spec| spec.name.clone()).collect()
     }
 
     /// How many servers should be up and have neither come up nor failed yet.
@@ -124,10 +116,10 @@ impl Roster {
         self.book().config.watch
     }
 
-    /// Returns what the host is to be.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    /// Returns what the host is to be by a config, or by the one that is applied, and by the lock that is in force.
+    pub(super) fn snapshot(&self, config: Option<&Config>) -> Snapshot {
         let book = self.book();
-        Snapshot::of(&book.config, book.lock.as_ref())
+        Snapshot::of(config.unwrap_or(&book.config), book.lock.as_ref())
     }
 
     /// The lock file that is in force, and why the one on disk is not.
@@ -189,13 +181,7 @@ impl Roster {
     /// A server is gone.
     pub(super) fn note_removed(&self, server: &ServerName) {
         let mut book = self.book();
-        book.refused.remove(server);
         book.unsettled.remove(server);
-    }
-
-    /// The host does not take a server.
-    pub(super) fn note_refused(&self, server: &ServerName, error: CallError) {
-        self.book().refused.insert(server.clone(), error);
     }
 
     /// A server should come up now.
@@ -217,17 +203,10 @@ impl Roster {
         is_last.then(|| std::mem::take(&mut book.settled))
     }
 
-    /// Servers that the host does not take.
-    pub(super) fn refused_names(&self) -> Vec<ServerName> {
-        self.book().refused.keys().cloned().collect()
-    }
-
     /// Another config holds from now on.
     pub(super) fn adopt(&self, config: Config, mut problems: Vec<Problem>) {
         problems.extend(config.shared_state());
         let mut book = self.book();
-        // What is still refused is told again when the config is applied.
-        book.refused.clear();
         (book.config, book.problems) = (config, problems);
     }
 

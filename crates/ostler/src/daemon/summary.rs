@@ -37,8 +37,8 @@ impl Daemon {
 
     /// `3: 2 lazy (git, time), 1 eager (memory)`
     fn describe_servers(&self) -> String {
-        let (specs, refused) = (self.roster.specs(), self.roster.refused_names());
-        let is_refused = |spec: &&ServerSpec| refused.contains(&spec.name);
+        let specs = self.roster.specs();
+        let is_refused = |spec: &&ServerSpec| self.host.refusal(spec.name.as_str()).is_some();
         let of = |word: &str, servers: Vec<&ServerName>| {
             (!servers.is_empty()).then(|| format!("{} {word} ({})", servers.len(), names(&servers)))
         };

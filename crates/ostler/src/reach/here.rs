@@ -1,24 +1,23 @@
 //! A host in this process, which lives as long as the command.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ostler_core::card::CardReport;
-use ostler_core::config::Disabled;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use ostler_host::guard::GuardCommand;
-use ostler_host::{Caller, Discovered, Host, HostOptions, Kind, ListedTool, Scope, StartPatience};
+use ostler_host::{
+    Caller, Discovered, Host, HostOptions, Kind, ListedTool, Scope, ServerListing, Snapshot, StartPatience,
+};
 use tokio::task::JoinSet;
 
 use super::patience::patiently;
-use super::{Gathered, Item, Offered, Probed, Setting};
-use crate::api::CallRequest;
+use super::{CallRequest, Gathered, Probed, Setting};
 use crate::audit::{Audit, PARTING, Stay};
 use crate::call_events::Observer;
 use crate::failure::Failure;
@@ -37,12 +36,8 @@ pub(crate) struct Here {
     caller: Caller,
     /// Who registers and probes servers: no rule of a role is about it.
     operator: Caller,
-    /// In the order of the config.
+    /// In the order of the config, those that are disabled at the end.
     specs: Vec<ServerSpec>,
-    /// Servers that are not run.
-    disabled: Vec<Disabled>,
-    /// Servers that the host does not take, and why.
-    refused: BTreeMap<ServerName, CallError>,
     /// A call is on its way.
     is_calling: Arc<AtomicBool>,
     /// Writes down who called what.
@@ -63,17 +58,14 @@ impl Here {
             audit.watch(&host);
         }
         let operator = workspace::caller_here(Caller::operator());
-        let mut refused = BTreeMap::new();
-        for spec in &config.servers {
-            // A server that should be up as long as its host would be started
-            // by every command, used or not. Here they start when used.
-            if let Err(error) = host.spawn(&operator, spec.clone().lazy()).await {
-                refused.insert(spec.name.clone(), error);
-            }
-        }
-        let (specs, disabled) = (config.servers, config.disabled);
+        // A server that should be up as long as its host would be started by every command, used or not. Here they
+        // start when used.
+        let servers = config.servers.iter().map(|spec| spec.clone().lazy()).collect();
+        host.apply(Snapshot { servers, disabled: config.disabled.clone(), ..host.snapshot() }).await;
+        let disabled = config.disabled.into_iter().map(|disabled| disabled.spec);
+        let specs = config.servers.into_iter().chain(disabled).collect();
         let (caller, is_calling) = (workspace::caller_here(Caller::local()), Arc::default());
-        Ok(Self { host, caller, operator, specs, disabled, refused, is_calling, audit })
+        Ok(Self { host, caller, operator, specs, is_calling, audit })
     }
 
     /// Ends every server. Some are slow to leave; then it is said what is waited for.
@@ -93,28 +85,12 @@ impl Here {
 
     /// The tools of one server, asked for now.
     pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, CallError> {
-        match self.refusal(server) {
-            Some(error) => Err(error),
-            None => self.host.tools(&self.caller, server).await,
-        }
-    }
-
-    /// Why nothing can be asked of a server.
-    fn refusal(&self, server: &str) -> Option<CallError> {
-        let disabled = self.disabled.iter().find(|disabled| disabled.spec.name.as_str() == server);
-        disabled.map(Disabled::error).or_else(|| self.refused.get(server).cloned())
+        self.host.tools(&self.caller, server).await
     }
 
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.
     pub(super) async fn discover(&self) -> Vec<Discovered> {
-        let mut found = self.host.discover(&self.caller).await;
-        found.extend(
-            self.refused
-                .iter()
-                .map(|(server, error)| Discovered { server: server.clone(), tools: Err(error.clone()) }),
-        );
-        found.sort_by(|a, b| a.server.cmp(&b.server));
-        found
+        self.host.discover(&self.caller).await
     }
 
     /// Every tool of these servers, asked for now.
@@ -123,11 +99,7 @@ impl Here {
         for server in servers.iter().cloned() {
             let here = self.clone();
             asking.spawn(async move {
-                let refused = here.refused.get(&server).cloned();
-                let definitions = match refused {
-                    Some(error) => Err(error),
-                    None => here.host.definitions(server.as_str()).await,
-                };
+                let definitions = here.host.definitions(server.as_str()).await;
                 (server, definitions)
             });
         }
@@ -135,28 +107,21 @@ impl Here {
     }
 
     /// What all servers offer of a kind, by server, or one of them.
-    pub(super) async fn offers(&self, kind: Kind, server: Option<&ServerName>) -> Vec<Offered> {
-        let listings = match server {
-            Some(server) if self.refused.contains_key(server) => Vec::new(),
-            _ => {
-                let scope = server.cloned().map_or(Scope::All, Scope::Server);
-                self.host.list(&self.caller, &scope, kind, LIST_PATIENCE).await
+    pub(super) async fn offers(&self, kind: Kind, server: Option<&ServerName>) -> Vec<ServerListing> {
+        let scope = server.cloned().map_or(Scope::All, Scope::Server);
+        let mut listings = self.host.list(&self.caller, &scope, kind, LIST_PATIENCE).await;
+        for ServerListing { server, items, .. } in &mut listings {
+            for listed in items {
+                listed.exposed = self.host.exposed_name(server, kind, &listed.item.name);
             }
-        };
-        let offered = listings.into_iter().map(|listing| {
-            let items = listing.items.into_iter().map(|listed| listed.item);
-            let items = items.map(|item| Item { name: item.name.to_string(), definition: item.definition });
-            Offered { server: listing.server, items: items.collect(), error: listing.error }
-        });
-        let refused = self.refused.iter().filter(|(name, _)| server.is_none_or(|server| server == *name));
-        let refused = refused.map(|(server, error)| Offered {
-            server: server.clone(),
-            items: Vec::new(),
-            error: Some(error.clone()),
-        });
-        let mut all: Vec<Offered> = offered.chain(refused).collect();
-        all.sort_by(|a, b| a.server.cmp(&b.server));
-        all
+        }
+        listings
+    }
+
+    /// Returns the server that answers for a URI.
+    pub(super) async fn owner_of(&self, uri: &str) -> Result<ServerName, CallError> {
+        let owner = self.host.owner_of(&self.caller, "resources/read", uri, LIST_PATIENCE).await;
+        owner.ok_or_else(|| CallError::UnknownResource { uri: uri.to_owned() })
     }
 
     /// Calls a tool, gets a prompt or reads a resource.
@@ -165,9 +130,6 @@ impl Here {
         wish: &CallRequest,
         observer: Option<&Observer>,
     ) -> Result<Bytes, CallError> {
-        if let Some(error) = self.refused.get(wish.server.as_str()) {
-            return Err(error.clone());
-        }
         let mut request = wish.request(&self.caller)?;
         if let Some(observer) = observer {
             request = observer.observe(request);
@@ -180,10 +142,7 @@ impl Here {
 
     /// Reads the card of a server, which is not started for it.
     pub(super) async fn card(&self, server: &str) -> Result<CardReport, CallError> {
-        match self.refusal(server) {
-            Some(error) => Err(error),
-            None => self.host.card(server).await,
-        }
+        self.host.card(server).await
     }
 
     /// What a server said before it ended, as far as it is kept.
@@ -194,8 +153,7 @@ impl Here {
 
     /// How the servers are, in the order of the config; those that are disabled at the end.
     pub(super) fn statuses(&self) -> Vec<ServerStatus> {
-        let disabled = self.disabled.iter().map(ServerStatus::disabled);
-        self.specs.iter().map(|spec| self.status(spec)).chain(disabled).collect()
+        self.specs.iter().map(|spec| self.status(spec)).collect()
     }
 
     fn status(&self, spec: &ServerSpec) -> ServerStatus {
@@ -223,10 +181,7 @@ impl Here {
     async fn probe_one(&self, spec: &ServerSpec, is_kept: bool) -> Probed {
         let began = Instant::now();
         let name = spec.name.as_str();
-        let bound = match self.refused.get(name) {
-            Some(error) => Err(error.clone()),
-            None => self.host.bind(&self.operator, name).await,
-        };
+        let bound = self.host.bind(&self.operator, name).await;
         let start = began.elapsed();
         let (binding, error) = match bound {
             Ok(binding) => {

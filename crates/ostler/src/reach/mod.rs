@@ -8,6 +8,7 @@ mod here;
 mod http;
 mod mcp;
 mod patience;
+mod request;
 mod rounds;
 mod there;
 
@@ -21,17 +22,17 @@ use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::Pins;
 use ostler_core::status::{ServerStatus, State};
-use ostler_host::{Binding, Definitions, Discovered, Kind, ListedTool};
+use ostler_host::{Binding, Definitions, Discovered, Kind, ListedTool, ServerListing};
 use ostler_relay::service::ServiceStatus;
 
 use self::here::Here;
 pub(crate) use self::here::LIST_PATIENCE;
 pub(crate) use self::http::Address;
 pub(crate) use self::patience::Deadline;
+pub(crate) use self::request::CallRequest;
 use self::rounds::Answers;
 pub(crate) use self::there::{RefusedChange, There};
 use crate::about::About;
-use crate::api::CallRequest;
 use crate::call_events::Observer;
 use crate::config_file::Origin;
 use crate::failure::Failure;
@@ -130,22 +131,6 @@ pub(crate) struct Probed {
 
 /// All tools of one server, or why they are not known.
 pub(crate) type Gathered = (ServerName, Result<Definitions, CallError>);
-
-/// What one server offers of a kind.
-pub(crate) struct Offered {
-    pub(crate) server: ServerName,
-    /// In the server's order; the last known ones, if there is an error.
-    pub(crate) items: Vec<Item>,
-    pub(crate) error: Option<CallError>,
-}
-
-/// A prompt, a resource, or a template of resources.
-pub(crate) struct Item {
-    /// The server's own name for it, or its URI.
-    pub(crate) name: String,
-    /// As the server wrote it.
-    pub(crate) definition: Bytes,
-}
 
 /// Who does the work: the daemon that is named, the one that runs for the
 /// config, or this process.
@@ -426,11 +411,22 @@ impl Reach {
         &self,
         kind: Kind,
         server: Option<&ServerName>,
-    ) -> Result<Vec<Offered>, Failure> {
+    ) -> Result<Vec<ServerListing>, Failure> {
         self.listing(async {
             match self {
                 Self::Here(here) => Ok(here.offers(kind, server).await),
                 Self::There(there) => there.offers(kind, server).await,
+            }
+        })
+        .await
+    }
+
+    /// Returns the server that answers for a URI, as the host decides it.
+    pub(crate) async fn owner_of(&self, uri: &str) -> Result<ServerName, Trouble> {
+        self.listing(async {
+            match self {
+                Self::Here(here) => Ok(here.owner_of(uri).await?),
+                Self::There(there) => there.owner_of(uri).await,
             }
         })
         .await

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
 use ostler_core::card::CardReport;
+use ostler_core::catalog::exposed_name;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::Section;
 use ostler_core::status::ServerStatus;
-use ostler_host::{Definitions, Discovered, Kind, ListedTool, Tool};
+use ostler_host::{Definitions, Discovered, Item, Kind, ListedItem, ListedTool, ServerListing, Tool};
 use ostler_relay::service::ServiceStatus;
 use ostler_wire::Change;
 use serde::de::DeserializeOwned;
@@ -25,11 +26,11 @@ use tokio::task::JoinSet;
 use super::http::{self, Address, Ask, Kept, Lost};
 use super::mcp::Mcp;
 use super::patience::reporting;
-use super::{Gathered, Item, Offered, Probed, Trouble};
+use super::{CallRequest, Gathered, Probed, Trouble};
 use crate::about::About;
 use crate::api::{
-    self, AppliedConfig, AuditState, CallRequest, ErrorBody, ErrorResponse, LogLine, Outcome, Pins, Relay,
-    Reload, Server, Servers, Version,
+    self, AppliedConfig, AuditState, ErrorBody, ErrorResponse, LogLine, Outcome, Pins, Relay, Reload, Server,
+    Servers, Version,
 };
 use crate::call_events::Observer;
 use crate::command::operate::LockOnDisk;
@@ -171,13 +172,13 @@ impl There {
 
     pub(super) async fn tools(&self, server: &str) -> Result<Vec<ListedTool>, Trouble> {
         match self.list(Kind::Tools, Some(server)).await?.pop() {
-            Some(listed) => Ok(found(listed).tools?),
+            Some(listed) => Ok(Discovered::from(listed).tools?),
             None => Err(self.confused("it names no server").into()),
         }
     }
 
     pub(super) async fn discover(&self) -> Result<Vec<Discovered>, Failure> {
-        Ok(self.list(Kind::Tools, None).await?.into_iter().map(found).collect())
+        Ok(self.list(Kind::Tools, None).await?.into_iter().map(Discovered::from).collect())
     }
 
     pub(super) async fn definitions(&self, servers: &[ServerName]) -> Result<Vec<Gathered>, Failure> {
@@ -201,12 +202,21 @@ impl There {
         &self,
         kind: Kind,
         server: Option<&ServerName>,
-    ) -> Result<Vec<Offered>, Failure> {
+    ) -> Result<Vec<ServerListing>, Failure> {
         Ok(self.list(kind, server.map(ServerName::as_str)).await?)
     }
 
+    pub(super) async fn owner_of(&self, uri: &str) -> Result<ServerName, Trouble> {
+        let params = json!({ "uri": uri }).to_string();
+        let asking = self.speak("dev.ostler/owner", params.as_bytes(), None);
+        let outcome = http::within(PATIENCE, asking).await.map_err(|lost| self.lost(lost))?;
+        let result = self.result_of(outcome?)?;
+        let owner = ostler_wire::text_member(&result, "server").and_then(|name| ServerName::new(&name).ok());
+        owner.ok_or_else(|| self.confused("it names no server").into())
+    }
+
     /// Lists what servers offer of a kind, each with its error.
-    async fn list(&self, kind: Kind, server: Option<&str>) -> Result<Vec<Offered>, Trouble> {
+    async fn list(&self, kind: Kind, server: Option<&str>) -> Result<Vec<ServerListing>, Trouble> {
         let meta = server.map_or_else(|| json!({}), |server| json!({ "dev.ostler/server": server }));
         let params = json!({ "_meta": meta }).to_string();
         let asking = self.speak(kind.method(), params.as_bytes(), None);
@@ -444,41 +454,37 @@ impl There {
     }
 }
 
-fn found(Offered { server, items, error }: Offered) -> Discovered {
-    let tool = |Item { name, definition }: Item| {
-        let exposed = ostler_core::catalog::exposed_name(&server, &name);
-        ListedTool { server: server.clone(), exposed, tool: Tool { name, definition } }
-    };
-    let tools = match error {
-        Some(error) => Err(error),
-        None => Ok(items.into_iter().map(tool).collect()),
-    };
-    Discovered { server, tools }
-}
-
 /// Reads a list: the items of one server after those of the other, and in `_meta` whose they are.
-fn listed(kind: Kind, result: &Bytes) -> Option<Vec<Offered>> {
+fn listed(kind: Kind, result: &Bytes) -> Option<Vec<ServerListing>> {
     #[derive(Deserialize)]
     struct Part {
         server: ServerName,
         items: usize,
+        /// Absent from a daemon of an earlier version.
+        #[serde(default)]
+        names: Vec<String>,
         error: Option<ErrorBody>,
     }
     let parts = ostler_wire::member(ostler_wire::member(result, "_meta")?, "dev.ostler/servers")?;
     let parts: Vec<Part> = serde_json::from_slice(parts).ok()?;
     let items: Vec<&RawValue> = serde_json::from_slice(ostler_wire::member(result, kind.member())?).ok()?;
     let mut items = items.into_iter();
-    let offered = |Part { server, items: count, error }: Part| {
-        let own = items.by_ref().take(count).map(|raw| {
-            let name = ostler_wire::text_member(raw.get().as_bytes(), kind.name_member());
-            let definition = result.slice_ref(raw.get().as_bytes());
-            Item { name: name.unwrap_or_default().into_owned(), definition }
+    let listing = |Part { server, items: count, names, error }: Part| {
+        let own = items.by_ref().take(count).enumerate().map(|(at, raw)| {
+            let name = ostler_wire::text_member(raw.get().as_bytes(), kind.name_member()).unwrap_or_default();
+            let exposed = match (names.get(at), kind) {
+                (Some(exposed), _) => exposed.as_str().into(),
+                (None, Kind::Tools | Kind::Prompts) => exposed_name(&server, &name).into(),
+                (None, Kind::Resources | Kind::Templates) => (&*name).into(),
+            };
+            ListedItem { exposed, item: Item::new(kind, &*name, result.slice_ref(raw.get().as_bytes())) }
         });
         let items = own.collect();
         let error = error.map(|error| known(&server, error));
-        Offered { server, items, error }
+        let (shadowed, is_known, ttl, is_public) = (Vec::new(), error.is_none(), Duration::ZERO, false);
+        ServerListing { server, items, shadowed, error, is_known, ttl, is_public }
     };
-    Some(parts.into_iter().map(offered).collect())
+    Some(parts.into_iter().map(listing).collect())
 }
 
 /// Returns what was told of the one server that was asked about.

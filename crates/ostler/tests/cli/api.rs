@@ -52,57 +52,37 @@ fn what_is_described_is_what_is_there() {
     let home = Home::with_servers(&[("fake", &[])]);
     let daemon = Daemon::start(&home);
     assert_eq!(daemon.ask("GET /api/v1/openapi.json", "").json(), described());
-    let call = r#"{"server":"fake","tool":"echo","arguments":{}}"#;
     let end = "POST /api/v1/shutdown";
     for (line, codes) in operations().into_iter().filter(|(line, _)| line != end) {
         // Only an upgrade is answered there, and that with another protocol.
-        let (body, expected) = match line.as_str() {
-            "POST /api/v1/call" => (call, 200),
-            "GET /api/v1/attach" => ("", 426),
+        let expected = match line.as_str() {
+            "GET /api/v1/attach" => 426,
             // A program without the key `card` has none.
-            "GET /api/v1/servers/{name}/card" => ("", 502),
-            _ => ("", 200),
+            "GET /api/v1/servers/{name}/card" => 502,
+            _ => 200,
         };
         let line = line.replace("/proof", &format!("/proof?nonce={}", "0".repeat(64)));
-        let answer = daemon.ask(&line.replace("{name}", "fake"), body);
+        let answer = daemon.ask(&line.replace("{name}", "fake"), "");
         assert_eq!(answer.status, expected, "{line}: {answer:?}");
         assert!(codes.contains(&answer.status), "{line} does not tell of {}", answer.status);
     }
-    for (line, body) in [
-        ("GET /api/v1/servers/nope", ""),
-        ("POST /api/v1/servers/nope/start", ""),
-        ("POST /api/v1/servers/nope/stop", ""),
-        ("POST /api/v1/servers/nope/reload", ""),
-        ("GET /api/v1/servers/nope/logs", ""),
-        ("GET /api/v1/servers/nope/card", ""),
-        ("GET /api/v1/tools?server=nope", ""),
-        ("POST /api/v1/call", r#"{"server":"nope","tool":"x"}"#),
-        ("POST /api/v1/call", r#"{"server":"fake","tool":"nope"}"#),
-        ("POST /api/v1/call", "rubbish"),
-        ("POST /api/v1/call", r#"{"server":"fake","tool":"hang","timeoutMs":50}"#),
-        (
-            "POST /api/v1/call",
-            r#"{"server":"fake","tool":"rpc_error","arguments":{"code":-32000,"message":"no"}}"#,
-        ),
+    for line in [
+        "GET /api/v1/servers/nope",
+        "POST /api/v1/servers/nope/start",
+        "POST /api/v1/servers/nope/stop",
+        "POST /api/v1/servers/nope/reload",
+        "GET /api/v1/servers/nope/logs",
+        "GET /api/v1/servers/nope/card",
+        "GET /api/v1/definitions?server=nope",
     ] {
-        let answer = daemon.ask(line, body);
+        let answer = daemon.ask(line, "");
         let key = line.replace("/nope", "/{name}");
         let key = key.split('?').next().unwrap();
-        assert!(answer.status >= 400, "{line} {body}: {answer:?}");
+        assert!(answer.status >= 400, "{line}: {answer:?}");
         assert!(operations()[key].contains(&answer.status), "{key} does not tell of {}", answer.status);
         assert!(answer.json()["error"]["code"].is_string(), "{line}");
     }
     assert_eq!(daemon.ask("GET /api/v1/nothing", "").status, 404);
     assert_eq!(daemon.ask(&format!("{end}?calls_ms=soon"), "").status, 400);
     assert_eq!(daemon.ask(end, "").status, 202);
-}
-
-#[test]
-fn arguments_and_results_pass_byte_for_byte() {
-    let home = Home::with_servers(&[("fake", &[])]);
-    let daemon = Daemon::start(&home);
-    let arguments = r#"{"z": 1, "a": 12345678901234567890123,  "e": "\u00e9"}"#;
-    let body = format!(r#"{{"server":"fake","tool":"echo","arguments":{arguments}}}"#);
-    let answer = daemon.ask("POST /api/v1/call", &body);
-    assert!(answer.text.contains(r#""z": 1, "a": 12345678901234567890123,  "e": "\u00e9""#), "{answer:?}");
 }

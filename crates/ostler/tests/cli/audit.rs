@@ -64,9 +64,9 @@ fn every_kind_of_thing_is_on_record() {
     let daemon = Daemon::start(&home);
     mcp::call(daemon.port, "fake__echo", json!({"text": "hi"}));
     mcp::call(daemon.port, "fake__fail", json!({"text": "no"}));
-    let credential = format!("Authorization: Bearer {}", daemon.token());
-    let body = r#"{"server":"fake","tool":"hang","arguments":{}}"#;
-    let leaving = http::open(daemon.port, "POST /api/v1/call", &[&credential], body);
+    let (headers, body) = mcp::request("tools/call", json!({"name": "fake__hang", "arguments": {}}));
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    let leaving = http::open(daemon.port, "POST /mcp", &headers, &body);
     until("the call is at the server", || daemon.server("fake")["in_flight"] == 1);
     drop(leaving);
     until("its caller is known to have left", || daemon.server("fake")["in_flight"] == 0);
@@ -196,7 +196,7 @@ fn an_audit_that_is_off_writes_nothing() {
 fn names_of_callers_and_tools_can_not_move_the_cursor() {
     let home = home();
     let daemon = Daemon::start(&home);
-    daemon.ask("POST /api/v1/call", r#"{"server":"shy","tool":"bad\u202e\u001b[2J"}"#);
+    home.run(&["call", "shy__bad\u{202e}\u{1b}[2J"]);
     drop(daemon);
     let shown = home.run_wide(&["audit", "--server", "shy"]);
     assert!(shown.stdout.contains(r"shy__bad\u{202e}\u{1b}[2J"), "{shown}");
@@ -279,12 +279,9 @@ fn where_calls_wait_for_their_rows_they_do_so_whichever_way_they_come() {
     /// With their arguments these rows are as many bytes as may wait.
     const CROWD: usize = 34;
     type Way = fn(&Home, &Daemon<'_>);
-    let ways: [Way; 4] = [
+    let ways: [Way; 3] = [
         |_, daemon| drop(mcp::call(daemon.port, "fake__sleep", json!({"ms": 0}))),
         |_, daemon| drop(call_directly(daemon.port, "fake", "sleep")),
-        |_, daemon| {
-            daemon.ask("POST /api/v1/call", r#"{"server":"fake","tool":"sleep","arguments":{"ms":0}}"#);
-        },
         |home, _| {
             let run = home.run(&["call", "fake__sleep", "ms=0"]);
             assert_eq!(run.code, Some(0), "{run}");

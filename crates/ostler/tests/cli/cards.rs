@@ -33,6 +33,13 @@ fn json(run: &Run) -> Value {
 #[test]
 fn a_card_is_shown_with_and_without_a_daemon() {
     let home = home_with(&card());
+    let shown = |home: &Home| {
+        for command in ["list", "status"] {
+            let shown = json(&home.run(&[command, "--json"]));
+            assert_eq!(shown["servers"][0]["card"]["title"], "Fake", "{command}");
+        }
+    };
+    shown(&home);
     let alone = home.run(&["card", "fake"]);
     assert!(alone.stdout.starts_with("com.example/fake 7\n"), "{alone}");
     for line in [
@@ -45,7 +52,8 @@ fn a_card_is_shown_with_and_without_a_daemon() {
     }
     assert_eq!((alone.code, alone.stderr.as_str()), (Some(0), ""));
     let daemon = Daemon::start(&home);
-    assert_eq!(json(&home.run(&["list", "--json"]))["servers"][0]["card"], Value::Null, "not known yet");
+    // A card in a file needs no fetch, so nobody has to ask for it first.
+    shown(&home);
     assert_eq!(home.run(&["card", "fake"]).stdout, alone.stdout);
     let report = json(&home.run(&["card", "fake", "--json"]));
     assert_eq!((&report["card"]["version"], &report["compared"]), (&json!("7"), &json!(false)));

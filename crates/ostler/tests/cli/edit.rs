@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use ostler_testkit::fake_mcp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
+use crate::mcp;
 
 /// A server of a config file.
 fn table(name: &str, rest: &str) -> String {
@@ -37,9 +38,8 @@ fn an_edit_leaves_servers_that_it_does_not_touch_alone() {
         let calls = scope.spawn(|| {
             let mut calls = 0;
             while !is_over.load(Ordering::Relaxed) {
-                let wish = r#"{"server":"same","tool":"echo","arguments":{"text":"hi"}}"#;
-                let answer = daemon.ask("POST /api/v1/call", wish);
-                assert_eq!(answer.status, 200, "{answer:?}");
+                let answer = mcp::call(daemon.port, "same__echo", json!({"text": "hi"}));
+                assert!(answer["result"].is_object(), "{answer}");
                 calls += 1;
             }
             calls

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
+use crate::mcp;
 
 fn home() -> Home {
     Home::with_servers(&[
@@ -266,4 +267,24 @@ fn a_daemon_without_a_connection_left_is_not_taken_for_a_stranger() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(told.contains("gateway.max_connections") && !told.contains("admin token"), "{told}");
     }
+}
+
+#[test]
+fn tools_with_one_plain_name_are_listed_under_the_names_of_the_endpoint() {
+    let home = Home::with_servers(&[("a", &["--catalog", "a.json"]), ("a_", &["--catalog", "b.json"])]);
+    for (file, tool) in [("a.json", "_b"), ("b.json", "b")] {
+        let tool = serde_json::json!({"name": tool, "inputSchema": {"type": "object"}});
+        home.write(file, &serde_json::json!({ "tools": [tool] }).to_string());
+    }
+    let names = |listing: &Value| -> Vec<String> {
+        let tools = listing["tools"].as_array().unwrap().iter();
+        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let listed = |args: &[&str]| names(&serde_json::from_str(&home.run(args).stdout).unwrap());
+    let alone = listed(&["tools", "--json"]);
+    assert!(alone[0] != alone[1] && alone.iter().all(|name| name.starts_with("a___b_")), "{alone:?}");
+    let daemon = Daemon::start(&home);
+    assert_eq!(listed(&["tools", "--json"]), alone);
+    assert_eq!([listed(&["tools", "a", "--json"]), listed(&["tools", "a_", "--json"])].concat(), alone);
+    assert_eq!(names(&mcp::ask(daemon.port, "tools/list", serde_json::json!({}))["result"]), alone);
 }

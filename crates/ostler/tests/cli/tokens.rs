@@ -162,7 +162,7 @@ fn a_form_of_a_foreign_page_reaches_neither_the_endpoint_nor_the_admin_api() {
     let daemon = Daemon::start(&home);
     let admin = bearer(&daemon.token());
     let form = "Content-Type: application/x-www-form-urlencoded";
-    for line in ["POST /mcp", "POST /api/v1/call", "POST /api/v1/tokens/reload"] {
+    for line in ["POST /mcp", "POST /api/v1/config/reload", "POST /api/v1/tokens/reload"] {
         let status = |headers: &[&str]| http::ask(daemon.port, line, headers, "a=b").status;
         assert_eq!(status(&[form, "Origin: https://evil.example"]), 403, "{line}");
         assert_eq!(status(&[form, "Origin: https://evil.example", &admin]), 403, "{line}");

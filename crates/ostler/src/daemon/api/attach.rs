@@ -11,7 +11,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
 use ostler_gateway::{Admitted, Check, Commands, Unauthorized};
 use ostler_host::{Caller, VIA_HEADER};
 
@@ -86,18 +85,6 @@ async fn commands(daemon: Arc<Daemon>, mut request: Request) -> Response {
 }
 
 impl Commands for Daemon {
-    fn servers(&self) -> Vec<ServerName> {
-        self.roster.names()
-    }
-
-    fn server(&self, caller: &Caller, name: &str) -> Result<ServerName, CallError> {
-        self.visible_name(caller, name)
-    }
-
-    fn refusal(&self, server: &str) -> Option<CallError> {
-        self.roster.refusal(server)
-    }
-
     fn list_patience(&self) -> Duration {
         LIST_PATIENCE
     }

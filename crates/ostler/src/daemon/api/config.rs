@@ -17,7 +17,7 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     let shown = daemon.roster.with_config(|config, problems, last| AppliedConfig {
         file: daemon.roster.file.clone(),
         watch: config.watch,
-        servers: list::entries(config, |name| daemon.host.status_of(name).ok()?.card),
+        servers: list::entries(config, |spec| daemon.host.status_of(spec.name.as_str()).ok()?.card),
         problems: problems.to_vec(),
         last_change: last.cloned(),
     });

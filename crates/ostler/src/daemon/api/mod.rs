@@ -3,17 +3,14 @@
 mod attach;
 mod audit;
 mod budgets;
-mod call;
 mod config;
 mod logs;
-mod offers;
 mod own;
 mod pins;
 mod query;
 mod relay;
 mod servers;
 mod tokens;
-mod tools;
 
 use std::sync::Arc;
 
@@ -48,14 +45,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Daemon>>)> {
         ("/api/v1/servers/{name}/reload", post(servers::reload)),
         ("/api/v1/servers/{name}/logs", get(logs::read)),
         ("/api/v1/logs", get(logs::read_all)),
-        ("/api/v1/tools", get(tools::list)),
         ("/api/v1/definitions", get(pins::definitions)),
         ("/api/v1/pins", get(pins::show)),
         ("/api/v1/pins/reload", post(pins::reload)),
-        ("/api/v1/prompts", get(offers::prompts)),
-        ("/api/v1/resources", get(offers::resources)),
-        ("/api/v1/resource-templates", get(offers::templates)),
-        ("/api/v1/call", post(call::call)),
         ("/api/v1/budgets", get(budgets::show)),
         ("/api/v1/relay", get(relay::show)),
         ("/api/v1/config", get(config::show)),

@@ -73,10 +73,7 @@ pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(quer
     for server in wanted {
         let daemon = Arc::clone(&daemon);
         asking.spawn(async move {
-            let found = match daemon.roster.refusal(server.as_str()) {
-                Some(error) => Err(error),
-                None => daemon.host.definitions(server.as_str()).await,
-            };
+            let found = daemon.host.definitions(server.as_str()).await;
             (server, found)
         });
     }

@@ -3,54 +3,27 @@
 use std::time::Duration;
 
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
 use ostler_host::{Caller, Request};
 use ostler_wire::{Change, Params};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The body of `POST /api/v1/call`. It names one tool, prompt or resource.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// One call of a tool, one prompt or one resource: it names exactly one of them.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct CallRequest {
     pub(crate) server: String,
     /// The server's own name of a tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tool: Option<String>,
     /// The server's own name of a prompt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prompt: Option<String>,
     /// The URI of a resource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) uri: Option<String>,
     /// Sent as they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
     pub(crate) arguments: Option<Box<RawValue>>,
     /// The answers to what the server asked in the round before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
     pub(crate) input_responses: Option<Box<RawValue>>,
     /// What the server wants back with the answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(crate) request_state: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
-}
-
-/// The result of a call, with where it came from beside it.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct CallResponse<'a> {
-    pub(crate) server: ServerName,
-    /// Whether it was remembered and not asked for.
-    pub(crate) cached: bool,
-    /// The result, byte for byte as the server sent it.
-    #[serde(borrow)]
-    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
-    pub(crate) result: &'a RawValue,
 }
 
 impl CallRequest {
@@ -75,7 +48,7 @@ impl CallRequest {
             (Some(tool), None, None) => ("tools/call", Params::tool_call(tool, arguments)),
             (None, Some(prompt), None) => ("prompts/get", Params::prompt_get(prompt, arguments)),
             (None, None, Some(uri)) => ("resources/read", Ok(Params::resource_read(uri))),
-            _ => return Err(invalid("the body names no item, or more than one".into())),
+            _ => return Err(invalid("the request names no item, or more than one".into())),
         };
         let params = params.map_err(|error| CallError::Invalid {
             what: format!("the arguments are not a JSON object: {error}"),
