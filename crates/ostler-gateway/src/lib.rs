@@ -18,7 +18,6 @@ mod answer;
 mod auth;
 mod calls;
 mod commands;
-mod cursor;
 mod exchange;
 mod gateway;
 mod http;
