@@ -42,4 +42,4 @@ pub use http::{Foreign, LongStream, OriginCheck, Refusal};
 pub use options::{GatewayOptions, Readiness, ResourceMetadata};
 pub use ostler_host::Scope;
 pub use pass::{Pass, Standing};
-pub use server::{Active, Activity, HttpService, Limits, OnRefusal, Privilege, Privileged, serve};
+pub use server::{Active, Activity, HttpService, Limits, OnRefusal, Privilege, Privileged, Refuse, serve};

@@ -40,12 +40,15 @@ pub enum Privilege {
 /// Tells the privilege of a request by its head.
 pub type Privileged = Arc<dyn Fn(&Uri, &HeaderMap) -> Privilege + Send + Sync>;
 
+/// Makes the answer to a request that a foreign page may have sent.
+pub type Refuse = fn() -> axum::response::Response;
+
 /// What a listener answers: the paths of a gateway, and other routes beside them.
 pub struct HttpService {
     gateway: Option<Gateway>,
     routes: TowerToHyperService<Router>,
     /// The beginning of the paths for loopback alone, and how others are refused there.
-    loopback_only: Option<(&'static str, fn() -> axum::response::Response)>,
+    loopback_only: Option<(&'static str, Refuse)>,
     privileged: Option<Privileged>,
     on_refusal: Option<OnRefusal>,
     activity: Option<(Arc<Activity>, &'static [&'static str])>,
@@ -81,7 +84,7 @@ impl HttpService {
 
     /// Serves paths that begin with `prefix` to names and pages of loopback alone, whatever else the gateway serves.
     #[must_use]
-    pub fn with_loopback_only(self, prefix: &'static str, refusal: fn() -> axum::response::Response) -> Self {
+    pub fn with_loopback_only(self, prefix: &'static str, refusal: Refuse) -> Self {
         Self { loopback_only: Some((prefix, refusal)), ..self }
     }
 

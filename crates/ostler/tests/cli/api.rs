@@ -34,8 +34,7 @@ fn every_route_of_the_daemon_refuses_a_foreign_host_and_a_foreign_origin() {
     let home = Home::with_servers(&[("fake", &[])]);
     let daemon = Daemon::start(&home);
     let described = described();
-    let api =
-        described["paths"].as_object().unwrap().keys().map(|path| path.replace('{', "").replace('}', ""));
+    let api = described["paths"].as_object().unwrap().keys().map(|path| path.replace(['{', '}'], ""));
     let others = [
         "/",
         "/healthz",
