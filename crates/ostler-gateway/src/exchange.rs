@@ -52,4 +52,6 @@ pub(crate) enum Reply {
         /// The whole error object.
         object: Bytes,
     },
+    /// The JSON text of the error object for a server that the caller may not see, or that does not exist.
+    NoServer(Bytes),
 }

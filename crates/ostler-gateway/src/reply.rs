@@ -44,7 +44,7 @@ impl Reply {
         match (self, id) {
             (Self::Result(result), Some(id)) => write_result(out, id, result),
             (Self::Result(_), None) => {}
-            (Self::Error { object, .. }, id) => {
+            (Self::Error { object, .. } | Self::NoServer(object), id) => {
                 let id = id.map_or(&b"null"[..], Id::raw);
                 out.reserve(object.len() + id.len() + 40);
                 out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");

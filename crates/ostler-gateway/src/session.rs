@@ -88,9 +88,7 @@ impl Session {
 
     fn with_streams(opening: Opening, streams: Streams) -> Arc<Self> {
         let Opening { caller, scope, said } = opening;
-        let can_be_asked = ["elicitation", "sampling", "roots"]
-            .iter()
-            .any(|capability| ostler_wire::has_capability(&said.capabilities, capability));
+        let can_be_asked = ostler_wire::can_be_asked(said.capabilities.as_bytes());
         Arc::new(Self {
             caller,
             scope,
@@ -148,13 +146,9 @@ impl Session {
 
     /// Whether the client said that it answers requests of this method.
     pub(crate) fn can_answer(&self, method: &str) -> bool {
-        let capability = match method {
-            "elicitation/create" => "elicitation",
-            "sampling/createMessage" => "sampling",
-            "roots/list" => "roots",
-            _ => return false,
-        };
-        ostler_wire::has_capability(&self.said.capabilities, capability)
+        let capabilities = self.said.capabilities.as_bytes();
+        ostler_wire::capability_to_be_asked(method)
+            .is_some_and(|capability| ostler_wire::has_capability(capabilities, capability))
     }
 
     /// The workspace that the client's first root names; the client is asked once.

@@ -284,7 +284,7 @@ fn end(gateway: &Gateway, session: &Session) {
     answer::ended(gateway, session);
 }
 
-/// An id that nobody can guess; `None` on a machine without a source of chance.
+/// Returns an id that nobody can guess; `None` on a machine without randomness.
 pub(crate) fn fresh_id() -> Option<Box<str>> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).ok()?;

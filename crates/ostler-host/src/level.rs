@@ -54,6 +54,11 @@ impl LogLevel {
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == name)
     }
+
+    /// The level of the JSON text of a name.
+    pub fn from_json(raw: &[u8]) -> Option<Self> {
+        Self::parse(&serde_json::from_slice::<String>(raw).ok()?)
+    }
 }
 
 /// The most verbose level that anybody has wanted of one server.

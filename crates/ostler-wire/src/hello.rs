@@ -73,14 +73,29 @@ impl Hello {
     /// Whether the server declares a capability, named by its path (`tools`, `tools.listChanged`). Present and
     /// neither `false` nor `null` counts. Keys may contain dots themselves, as extensions' do.
     pub fn has_capability(&self, path: &str) -> bool {
-        std::str::from_utf8(&self.capabilities).is_ok_and(|capabilities| has_path(capabilities, path))
+        has_capability(&self.capabilities, path)
     }
 }
 
-/// Whether a capabilities object, of a server or a client, declares one by its path; see
+/// Whether the JSON text of capabilities, of a server or a client, declares one by its path; see
 /// [`Hello::has_capability`].
-pub fn has_capability(capabilities: &str, path: &str) -> bool {
-    has_path(capabilities, path)
+pub fn has_capability(capabilities: &[u8], path: &str) -> bool {
+    capabilities.len() > 2 && std::str::from_utf8(capabilities).is_ok_and(|text| has_path(text, path))
+}
+
+/// The capability that a client declares to be asked by this method.
+pub fn capability_to_be_asked(method: &str) -> Option<&'static str> {
+    match method {
+        "elicitation/create" => Some("elicitation"),
+        "sampling/createMessage" => Some("sampling"),
+        "roots/list" => Some("roots"),
+        _ => None,
+    }
+}
+
+/// Whether a client's capabilities declare anything that answers requests of servers.
+pub fn can_be_asked(capabilities: &[u8]) -> bool {
+    ["elicitation", "sampling", "roots"].iter().any(|path| has_capability(capabilities, path))
 }
 
 fn has_path(object: &str, path: &str) -> bool {

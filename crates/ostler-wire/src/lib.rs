@@ -60,7 +60,7 @@ pub use edit::{Change, all_members, edit, member, push_text, text_member};
 pub use era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
 pub use frame::{Frame, LineSplitter, Oversize, READ_CHUNK};
 pub use handshake::{FIRST_SESSION_ID, Handshake, HandshakeError, PROBE_SILENCE, Step};
-pub use hello::{Hello, Instructions, has_capability};
+pub use hello::{Hello, Instructions, can_be_asked, capability_to_be_asked, has_capability};
 pub use id::Id;
 pub use message::{Malformed, Message, Outcome, RpcError};
 pub use meta::{Meta, MetaKey, SessionMeta};
@@ -74,9 +74,9 @@ pub use result::{
 pub use scan::{salvage_id, salvage_ids};
 pub use spans::is_alike;
 pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};
-pub use text::Text;
+pub use text::{LISTEN, Text};
 pub use translate::{to_legacy, to_modern};
 pub use write::{
-    error_object, write_cancelled, write_error, write_error_object, write_notification, write_question,
-    write_request, write_result,
+    error_object, push_list, write_cancelled, write_error, write_error_object, write_notification,
+    write_question, write_request, write_result,
 };

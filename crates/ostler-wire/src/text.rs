@@ -6,6 +6,9 @@ use std::ops::Deref;
 
 use serde::de::{Deserializer as _, Visitor};
 
+/// The method of the one modern request that stays open.
+pub const LISTEN: &str = "subscriptions/listen";
+
 /// Methods of both eras. A message that names one of them needs no allocation for its name.
 const KNOWN: [&str; 34] = [
     "tools/call",
@@ -21,7 +24,7 @@ const KNOWN: [&str; 34] = [
     "completion/complete",
     "logging/setLevel",
     "server/discover",
-    "subscriptions/listen",
+    LISTEN,
     "initialize",
     "ping",
     "tasks/get",

@@ -7,6 +7,19 @@ use crate::meta::Meta;
 use crate::params::Params;
 use crate::text::{push_number, push_string};
 
+/// Appends a member with an array whose elements are JSON texts: `"tools":[{…},{…}]`.
+pub fn push_list<'a>(out: &mut Vec<u8>, member: &str, elements: impl Iterator<Item = &'a [u8]>) {
+    push_string(out, member);
+    out.extend_from_slice(b":[");
+    for (at, element) in elements.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(element);
+    }
+    out.push(b']');
+}
+
 /// Appends a request of ours under the number `id`.
 ///
 /// The client's parameters go out byte for byte, except that `_meta` gets our entries (see [`Meta`]) and that

@@ -131,16 +131,9 @@ async fn list(
 /// Writes the items of all servers, one server after the other, and whose they are.
 fn page(kind: Kind, listings: &[ServerListing], commands: &dyn Commands) -> Vec<u8> {
     let mut out = b"{".to_vec();
-    ostler_wire::push_text(&mut out, kind.member());
-    out.extend_from_slice(b":[");
     let items = listings.iter().flat_map(|listing| &listing.items);
-    for (at, listed) in items.enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(&listed.item.definition);
-    }
-    out.extend_from_slice(b"],\"_meta\":{");
+    ostler_wire::push_list(&mut out, kind.member(), items.map(|listed| &listed.item.definition[..]));
+    out.extend_from_slice(b",\"_meta\":{");
     ostler_wire::push_text(&mut out, SERVERS);
     out.extend_from_slice(b":[");
     for (at, listing) in listings.iter().enumerate() {

@@ -11,7 +11,7 @@ use ostler_host::{Answer, Request, Scope, Target, Unknown};
 use ostler_wire::{Change, INVALID_PARAMS, Params, RESOURCE_NOT_FOUND, ResultHead, ResultKind};
 
 use super::voice::ClientVoice;
-use super::{headers, parked, rounds, state, status};
+use super::{headers, parked, rounds, status};
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
 use crate::session::Session;
@@ -67,7 +67,8 @@ fn request<'e>(
 
 async fn modern(gateway: &Gateway, exchange: &Exchange, params: Params) -> Reply {
     // Any other `requestState` is the host's to judge.
-    if let Some((server, number)) = state::open(gateway, exchange, &params) {
+    let parked = gateway.0.host.open_parked(&exchange.caller, exchange.method.as_str(), &params);
+    if let Some((server, number)) = parked.filter(|(server, _)| exchange.scope.has(server)) {
         return Box::pin(resume(gateway, exchange, &params, (server, number))).await;
     }
     let (voice, questions) = ClientVoice::of(exchange, &params).unzip();

@@ -17,9 +17,6 @@ use ostler_host::Scope;
 /// The key of `_meta` that names the listen a message belongs to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// The method of a listen.
-pub(crate) const LISTEN: &str = "subscriptions/listen";
-
 /// Resources that one listen may name. Should events be lost, all of them are
 /// told of at once, and that must fit what may wait for a client.
 const RESOURCES: usize = 200;

@@ -1,19 +1,15 @@
-//! Lists: of one server as it gives them, and in our own pages: those of all servers, and those of one server for
-//! a caller that may not use all of it, whom the server's own pages would tell how much is left out.
+//! Lists in pages of our own, of all servers and of one: a server's own pages would tell how much is left out for the
+//! caller.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_host::{Item as ListedDefinition, Kind, ListedItem, Scope, ServerListing, ShadowedItem};
-use ostler_wire::{Change, Era, Item, ListPage, Scope as CacheScope};
+use ostler_host::{Cursor, Item, Kind, ListedItem, Patience, Scope, ServerListing, ShadowedItem};
+use ostler_wire::{Change, Era};
 use serde_json::{Map, Value, json};
 
-use super::forward;
-use crate::cursor::Cursor;
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::Gateway;
 
@@ -34,24 +30,20 @@ const MAX_INVALID: usize = 100;
 
 /// Answers a list.
 pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kind) -> Reply {
-    let shared = &gateway.0;
-    if let Scope::Server(server) = &exchange.scope
-        && !shared.host.is_restricted_at(&exchange.caller, server.as_str())
-    {
-        let reply = forward::forward(gateway, exchange).await;
-        return filtered(gateway, exchange, kind, reply).await;
-    }
+    let (host, options) = (&gateway.0.host, &gateway.0.options);
     let cursor = match exchange.params.cursor() {
         None => None,
-        Some(text) => {
-            match Cursor::open(gateway.0.host.sealer(), exchange.caller.principal(), kind.member(), &text) {
-                Some(cursor) => Some(cursor),
-                None => return Reply::invalid("unknown cursor"),
-            }
-        }
+        Some(text) => match host.open_cursor(&exchange.caller, kind, &text) {
+            Some(cursor) => Some(cursor),
+            None => return Reply::invalid("unknown cursor"),
+        },
     };
-    let patience = shared.options.list_patience;
-    let listings = shared.host.list(&exchange.caller, &exchange.scope, kind, patience).await;
+    let patience = match exchange.scope {
+        Scope::All => Patience::AtMost(options.list_patience),
+        // A client of one server waits for its start, as it would without the gateway.
+        Scope::Server(_) => Patience::UntilListed,
+    };
+    let listings = host.list(&exchange.caller, &exchange.scope, kind, patience).await;
     if let Some(error) = silence(&listings) {
         return Reply::failed(error, exchange.client.era());
     }
@@ -59,7 +51,7 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange, kind: Kin
         gateway: gateway.clone(),
         scope: exchange.scope.clone(),
         kind,
-        principal: exchange.caller.principal().to_owned(),
+        caller: exchange.caller.clone(),
         era: exchange.client.era(),
         listings,
         cursor,
@@ -86,7 +78,7 @@ struct PageTask {
     gateway: Gateway,
     scope: Scope,
     kind: Kind,
-    principal: String,
+    caller: Caller,
     era: Era,
     listings: Vec<ServerListing>,
     cursor: Option<Cursor>,
@@ -165,7 +157,7 @@ impl Page {
     }
 
     /// Notes an item whose definition clients get otherwise than the server gives it, or not at all.
-    fn note_invalid(&mut self, listing: &ServerListing, item: &ListedDefinition, is_left_out: bool) {
+    fn note_invalid(&mut self, listing: &ServerListing, item: &Item, is_left_out: bool) {
         if self.invalid.len() < MAX_INVALID {
             let (server, name, problem) = (listing.server.as_str(), &*item.name, item.problem());
             let row = json!({"server": server, "name": name, "problem": problem, "leftOut": is_left_out});
@@ -174,25 +166,16 @@ impl Page {
     }
 
     fn write(self, task: &PageTask) -> Vec<u8> {
-        let member = task.kind.member();
         let mut out = Vec::with_capacity(self.size + 128);
         out.push(b'{');
-        ostler_wire::push_text(&mut out, member);
-        out.extend_from_slice(b":[");
-        for (at, item) in self.items.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            out.extend_from_slice(item);
-        }
-        out.push(b']');
+        ostler_wire::push_list(&mut out, task.kind.member(), self.items.iter().map(|item| &item[..]));
         if let Some(next) = &self.next {
             out.extend_from_slice(b",\"nextCursor\":");
-            let next = next.seal(task.gateway.0.host.sealer(), &task.principal, member);
+            let next = task.gateway.0.host.seal_cursor(&task.caller, task.kind, next);
             ostler_wire::push_text(&mut out, &next);
         }
         if task.era == Era::Modern {
-            push_hints(&mut out, &task.listings);
+            push_hints(&mut out, task);
         }
         self.push_meta(&mut out, &task.listings);
         out.push(b'}');
@@ -231,13 +214,15 @@ impl Page {
     }
 }
 
-/// A list is good for as long as every part of it is. It is the caller's own:
-/// what it shows depends on what the caller may see.
-fn push_hints(out: &mut Vec<u8>, listings: &[ServerListing]) {
+/// A list is good for as long as every part of it is. It is the caller's own, as what it shows depends on what the
+/// caller may see; one server's is everybody's if the server says so and nobody sees another one.
+fn push_hints(out: &mut Vec<u8>, PageTask { scope, listings, .. }: &PageTask) {
     let ttl = listings.iter().map(|listing| listing.ttl).min().unwrap_or(Duration::ZERO);
     out.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
     out.extend_from_slice(ttl.as_millis().to_string().as_bytes());
-    out.extend_from_slice(b",\"cacheScope\":\"private\"");
+    let is_public = *scope != Scope::All && listings.iter().all(|listing| listing.is_public);
+    let cache_scope = if is_public { "public" } else { "private" };
+    out.extend_from_slice(format!(",\"cacheScope\":\"{cache_scope}\"").as_bytes());
 }
 
 fn renamed(definition: &Bytes, name: &str) -> Bytes {
@@ -247,77 +232,5 @@ fn renamed(definition: &Bytes, name: &str) -> Bytes {
         .map_or_else(|| definition.clone(), Bytes::from)
 }
 
-/// A page above this is made or filtered on a thread of its own: calls of other servers share the runtime's threads.
+/// A page above this is made on a thread of its own: calls of other servers share the runtime's threads.
 const LARGE_PAGE: usize = 256 << 10;
-
-/// Filters the page that one server has given.
-async fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
-    let (Reply::Result(body), Scope::Server(server)) = (&reply, &exchange.scope) else { return reply };
-    let page = ServerPage {
-        gateway: gateway.clone(),
-        kind,
-        server: server.clone(),
-        caller: exchange.caller.clone(),
-        era: exchange.client.era(),
-        body: body.clone(),
-    };
-    if body.len() <= LARGE_PAGE {
-        return page.filtered();
-    }
-    let unread = || Reply::error(ostler_wire::INTERNAL_ERROR, "the list could not be read", None);
-    tokio::task::spawn_blocking(move || page.filtered()).await.unwrap_or_else(|_| unread())
-}
-
-/// One server's page, and the caller that it is for.
-struct ServerPage {
-    gateway: Gateway,
-    kind: Kind,
-    server: ServerName,
-    caller: Caller,
-    era: Era,
-    body: Bytes,
-}
-
-impl ServerPage {
-    /// Leaves out what the caller may not use, what nobody has approved, what is no item and what is beyond the
-    /// server's limits. A page with nothing to leave out stays byte for byte, unless it says that it is everybody's
-    /// where others may see another one: a cache behind us would show it to them.
-    fn filtered(self) -> Reply {
-        let Self { kind, server, caller, body, .. } = &self;
-        let filter = self.gateway.0.host.page_filter(caller, server.as_str(), *kind);
-        let page = match ListPage::open(body, kind.member(), kind.name_member(), filter.cap()) {
-            Ok(page) => page,
-            Err(error) => {
-                let detail = format!("its list can't be read: {error}");
-                let error = CallError::UpstreamProtocol { server: server.clone(), detail };
-                return Reply::failed(&error, self.era);
-            }
-        };
-        let repeated: HashSet<&str> = page.repeated.iter().map(String::as_str).collect();
-        let may = |item: &Item| {
-            let definition = (!repeated.contains(&*item.name)).then_some(&*item.raw);
-            filter.shows(&item.name, definition)
-        };
-        let is_modern = self.era == Era::Modern;
-        let private = ("cacheScope", Change::Set(b"\"private\""));
-        if page.dropped_count + page.beyond == 0 && page.items.iter().all(may) {
-            let is_too_open =
-                is_modern && page.head.scope == CacheScope::Public && filter.differs_by_caller();
-            let changed = is_too_open.then(|| ostler_wire::edit(body, &[private])).flatten();
-            return changed.map_or_else(|| Reply::Result(body.clone()), Reply::result);
-        }
-        let mut list = b"[".to_vec();
-        for item in page.items.iter().filter(|item| may(item)) {
-            if list.len() > 1 {
-                list.push(b',');
-            }
-            list.extend_from_slice(&item.raw);
-        }
-        list.push(b']');
-        let mut changes = vec![(kind.member(), Change::Set(&list[..]))];
-        if is_modern {
-            changes.push(private);
-        }
-        ostler_wire::edit(body, &changes).map_or_else(|| Reply::Result(body.clone()), Reply::result)
-    }
-}

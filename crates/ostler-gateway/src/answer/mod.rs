@@ -9,7 +9,6 @@
 //!   voice.rs    what the client hears meanwhile
 //!   rounds.rs   a modern server asks a legacy client
 //!   parked.rs   a legacy server asks a modern client
-//!     state.rs    what the client keeps of one
 //! listen.rs   subscriptions of modern clients
 //! status.rs   the states of servers as a resource
 //! legacy.rs   what only legacy clients ask: log level, subscriptions of resources
@@ -29,7 +28,6 @@ mod lists;
 mod parked;
 mod reply;
 mod rounds;
-mod state;
 mod status;
 mod subscribed;
 mod voice;
@@ -37,6 +35,7 @@ mod voice;
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_host::Kind;
+use ostler_wire::LISTEN;
 
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
@@ -47,7 +46,7 @@ pub(crate) use first_root::in_first_root;
 pub(crate) use hello::initialize;
 pub(crate) use hub::{Hub, follow_events};
 pub(crate) use legacy::Subscriptions;
-pub(crate) use listen::{LISTEN, closed};
+pub(crate) use listen::closed;
 pub(crate) use parked::Lot;
 pub(crate) use subscribed::SubscriptionRoom;
 
@@ -101,6 +100,20 @@ pub(crate) async fn answer(gateway: &Gateway, exchange: &mut Exchange) -> Reply 
 /// Whether a request can only be answered by whoever knows the servers.
 fn wants_servers(method: &str) -> bool {
     !matches!(method, "ping" | "server/discover" | "logging/setLevel" | LISTEN)
+}
+
+/// Returns whether [`answer`] asks policy about a request to one server, by resolving or listing.
+pub(crate) fn is_judged(method: &str) -> bool {
+    !matches!(
+        method,
+        "initialize"
+            | "ping"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "server/discover"
+            | LISTEN
+    )
 }
 
 /// Takes a notification of a client; the refusal of what is none.

@@ -27,7 +27,6 @@ use ostler_wire::{Era, Outcome, Params};
 use tokio::task::JoinHandle;
 
 use super::forward::finish_modern;
-use super::state;
 use super::voice::Questions;
 use crate::exchange::{Exchange, Reply};
 use crate::gateway::{Gateway, Shared};
@@ -216,7 +215,9 @@ fn park(
     if getrandom::fill(&mut ticket).is_err() {
         return Reply::error(ostler_wire::INTERNAL_ERROR, "no source of chance", None);
     }
-    let body = input_required(&open, &state::seal(gateway, exchange, &asked.server, ticket));
+    let (caller, method) = (&exchange.caller, exchange.method.as_str());
+    let state = gateway.0.host.seal_parked(caller, method, &asked.server, ticket);
+    let body = input_required(&open, &state);
     {
         let mut calls = gateway.0.lot.calls();
         let expiry = forget_later(Arc::downgrade(&gateway.0), ticket);

@@ -50,7 +50,11 @@ impl Reply {
 
     /// An error that is not a server's own.
     pub(crate) fn of_table(error: &CallError) -> Self {
-        Self::Error { code: error.rpc_code(), object: error.rpc_object().into() }
+        let object = error.rpc_object().into();
+        match error {
+            CallError::UnknownServer { .. } => Self::NoServer(object),
+            _ => Self::Error { code: error.rpc_code(), object },
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use ostler_host::{Answer, STATE_LIFE};
 use ostler_wire::{Change, Era, Outcome, Params, ResultHead, ResultKind, RpcError};
 use tokio::time::{Instant, timeout_at};
 
-use super::voice::capability_of;
 use crate::exchange::{Exchange, Reply};
 use crate::session::Session;
 
@@ -87,7 +86,7 @@ async fn ask_all(
     for (key, request) in requests {
         let method = ostler_wire::text_member(request, "method").unwrap_or_default();
         if !session.can_answer(&method) {
-            let what = capability_of(&method).unwrap_or(&method);
+            let what = ostler_wire::capability_to_be_asked(&method).unwrap_or(&method);
             return Err(complaint(answer, format!("it asks for `{what}`, which the client does not offer")));
         }
         let asking = session.ask(&exchange.outlet, &method, ostler_wire::member(request, "params"));

@@ -51,8 +51,11 @@ impl ClientVoice {
         let token = params.progress_token();
         let (logs, asks, questions) = match &exchange.client {
             Client::Modern => {
-                let logs = params.meta_entry(MetaKey::LogLevel).and_then(level_of);
-                match params.meta_entry(MetaKey::ClientCapabilities).filter(|raw| may_answer(raw)) {
+                let logs = params.meta_entry(MetaKey::LogLevel).and_then(LogLevel::from_json);
+                match params
+                    .meta_entry(MetaKey::ClientCapabilities)
+                    .filter(|raw| ostler_wire::can_be_asked(raw))
+                {
                     Some(raw) => {
                         let (lot, questions) = mpsc::channel(QUESTIONS);
                         let capabilities = Bytes::copy_from_slice(raw);
@@ -107,30 +110,6 @@ impl ClientVoice {
     }
 }
 
-/// A level from the JSON text of its name.
-fn level_of(raw: &[u8]) -> Option<LogLevel> {
-    LogLevel::parse(&serde_json::from_slice::<String>(raw).ok()?)
-}
-
-/// A quick look: whether capabilities name anything that answers questions.
-fn may_answer(raw: &[u8]) -> bool {
-    ["elicitation", "sampling", "roots"].iter().any(|capability| can(raw, capability))
-}
-
-fn can(raw: &[u8], capability: &str) -> bool {
-    raw.len() > 2 && std::str::from_utf8(raw).is_ok_and(|raw| ostler_wire::has_capability(raw, capability))
-}
-
-/// The capability that a client declares to be asked by this method.
-pub(crate) fn capability_of(method: &str) -> Option<&'static str> {
-    match method {
-        "elicitation/create" => Some("elicitation"),
-        "sampling/createMessage" => Some("sampling"),
-        "roots/list" => Some("roots"),
-        _ => None,
-    }
-}
-
 impl Voice for ClientVoice {
     fn wants_progress(&self) -> bool {
         self.token.is_some()
@@ -145,7 +124,7 @@ impl Voice for ClientVoice {
     fn notice(&self, method: &str, params: Option<&Bytes>) {
         let params = params.map(|params| &params[..]);
         if method == "notifications/message" {
-            let level = params.and_then(|params| level_of(ostler_wire::member(params, "level")?));
+            let level = params.and_then(|params| LogLevel::from_json(ostler_wire::member(params, "level")?));
             let level = level.unwrap_or(LogLevel::Info);
             if self.logs.or_else(|| self.unsaid.get().copied()).is_none_or(|wanted| level < wanted) {
                 return;
@@ -158,9 +137,8 @@ impl Voice for ClientVoice {
         match &self.asks {
             Asks::Nobody => false,
             Asks::Session(session) => session.can_answer(method),
-            Asks::Parking { capabilities, .. } => {
-                capability_of(method).is_some_and(|capability| can(capabilities, capability))
-            }
+            Asks::Parking { capabilities, .. } => ostler_wire::capability_to_be_asked(method)
+                .is_some_and(|capability| ostler_wire::has_capability(capabilities, capability)),
         }
     }
 

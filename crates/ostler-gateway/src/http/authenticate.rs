@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderValue, StatusCode, header};
 use ostler_core::name::ServerName;
 use ostler_host::{Circle, VIA_HEADER};
 
-use super::origin::Foreign;
 use super::response::{Response, refuse};
 use super::{Transport, metadata, origin};
 use crate::auth::{Admitted, Check, Knock, Unauthorized};
@@ -20,7 +19,7 @@ use crate::pass::Pass;
 /// fetched, which has a shorter limit of its own.
 const LONGEST_CHECK: Duration = Duration::from_secs(5);
 
-/// Returns the caller of a request. Refuses foreign pages, unknown credentials, and requests that this host has sent
+/// Returns the caller of a request. Refuses unknown credentials, and requests that this host has sent
 /// itself.
 pub(super) async fn authenticate(
     gateway: &Gateway,
@@ -42,8 +41,7 @@ async fn check(
     peer: Option<SocketAddr>,
     parts: &Parts,
 ) -> Result<Admitted, Box<Response>> {
-    check_origin(gateway, &parts.uri, &parts.headers)?;
-    // There is one, and it is served.
+    // There is one, and it is served: that was checked.
     let host = origin::host(&parts.uri, &parts.headers).unwrap_or_default();
     let knock = Knock { headers: &parts.headers, peer, host };
     let checked = match gateway.0.options.authenticate.check(&knock) {
@@ -59,12 +57,6 @@ async fn check(
         let address = metadata.map(|metadata| metadata::address(metadata, host, &path(server, transport)));
         Box::new(unauthorized(&why, address.as_deref()))
     })
-}
-
-/// Refuses what a foreign page may have sent.
-pub(super) fn check_origin(gateway: &Gateway, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
-    let refused = |foreign: Foreign| Box::new(refuse(StatusCode::FORBIDDEN, foreign.why()));
-    gateway.0.options.origin_check().check(uri, headers).map_err(refused)
 }
 
 /// The path of the endpoint, without anything that a client has made up.

@@ -13,9 +13,11 @@ use http_body::Frame;
 use ostler_wire::{Id, Outcome, code};
 
 use super::post::{Answering, First, first};
-use super::response::{PROTOCOL_VERSION, Response, SESSION_ID, empty, json, overloaded, refuse};
+use super::response::{
+    PROTOCOL_VERSION, Response, SESSION_ID, empty, json, no_randomness, overloaded, refuse,
+};
 use super::sse::{self, KeepAlive, LongPlace, LongStream, long_place};
-use super::{Ask, Visit, authenticate, not_allowed};
+use super::{Ask, Visit, authenticate, no_server, not_allowed};
 use crate::answer::{self, answer};
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
@@ -45,11 +47,11 @@ pub(super) async fn initialize(visit: Visit, ask: Ask) -> Response {
     };
     let Visit { gateway, caller, scope, .. } = visit;
     let reply = answer::initialize(&gateway, &caller, &scope, introduction.version).await;
-    if matches!(reply, Reply::Error { .. }) {
+    if !matches!(reply, Reply::Result(_)) {
         return json(StatusCode::OK, &reply, Some(&id));
     }
     let Some(session_id) = sessions::fresh_id() else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "this machine has no source of chance");
+        return no_randomness();
     };
     let Ok(header) = HeaderValue::from_str(&session_id) else {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "the session id is no header");
@@ -99,13 +101,17 @@ pub(super) async fn request(visit: Visit, session: InUse, ask: Ask) -> Response 
     let Some(queue) = session.calls.enter(&id) else {
         return json(StatusCode::OK, &Reply::overloaded(), Some(&id));
     };
-    let accepts = visit.accepts;
+    let (accepts, names_server) = (visit.accepts, visit.names_server);
     if !accepts.events {
         queue.mute();
     }
     let mut run = Detached(Some(Run::new(&visit, session, ask, queue)));
     let Some(under_way) = run.0.as_mut() else { return empty(StatusCode::ACCEPTED) };
     match under_way.first(accepts.events).await {
+        First::Answer(Reply::NoServer(_)) if names_server => {
+            drop(run.0.take());
+            no_server()
+        }
         First::Answer(reply) if accepts.json && under_way.queue.is_empty() => {
             drop(run.0.take());
             json(StatusCode::OK, &reply, Some(&id))

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::response::{Response, body, refuse};
 use super::route::METADATA;
-use super::{authenticate, only_get, origin};
+use super::{only_get, origin};
 use crate::gateway::Gateway;
 use crate::options::ResourceMetadata;
 
@@ -22,9 +22,6 @@ pub(super) fn address(metadata: &ResourceMetadata, host: &str, path: &str) -> St
 pub(super) fn respond(gateway: &Gateway, path: &str, parts: &Parts) -> Response {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return only_get();
-    }
-    if let Err(refusal) = authenticate::check_origin(gateway, &parts.uri, &parts.headers) {
-        return *refusal;
     }
     let Some(metadata) = &gateway.0.options.resource_metadata else {
         return refuse(StatusCode::NOT_FOUND, "there is nothing to tell about tokens");

@@ -1,7 +1,7 @@
 //! MCP over HTTP: both eras on the same paths.
 //!
 //! ```text
-//! request ─ route.rs ─ origin.rs ─ authenticate.rs ─ scope ─┬─ POST ─ request.rs ─ post.rs ─┬─ modern.rs
+//! request ─ origin.rs ─ route.rs ─ authenticate.rs ─ scope ─┬─ POST ─ request.rs ─ post.rs ─┬─ modern.rs
 //!                                                           │                               ├─ legacy.rs
 //!                                                           │                               └─ batch.rs
 //!                                                           ├─ GET, DELETE ─ legacy.rs
@@ -54,11 +54,10 @@ pub use self::sse::LongStream;
 pub(crate) use self::sse_clients::SseClients;
 
 impl Gateway {
-    /// Refuses a request that a foreign page may have sent, as the endpoints do: for routes that are served beside
-    /// them.
-    pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<axum::response::Response>> {
-        authenticate::check_origin(self, uri, headers)
-            .map_err(|refusal| Box::new(refusal.map(Payload::into_body)))
+    /// Refuses a request that a foreign page may have sent.
+    pub(crate) fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        let refused = |foreign: Foreign| Box::new(refuse(StatusCode::FORBIDDEN, foreign.why()));
+        self.0.options.origin_check().check(uri, headers).map_err(refused)
     }
 }
 
@@ -77,6 +76,8 @@ struct Visit {
     /// Ends with the caller's credential.
     pass: Option<Pass>,
     scope: Scope,
+    /// Whether the path names the server of the scope.
+    names_server: bool,
     transport: Transport,
     method: Method,
     headers: HeaderMap,
@@ -90,8 +91,8 @@ struct Ask {
     params: Params,
 }
 
-/// Answers a request to one of the gateway's paths. `named` is the path that the client named, whatever a router is
-/// nested in.
+/// Answers a request to one of the gateway's paths whose origin was checked. `named` is the path that the client
+/// named, whatever a router is nested in.
 pub(crate) async fn respond<B>(
     gateway: Gateway,
     (route, named): (Route<'_>, &Uri),
@@ -127,7 +128,8 @@ where
     }
 }
 
-/// Checks the head of a request: page, credential, room, and the server it names.
+/// Checks the head of a request: page, credential, room, and the server it names. A POST that may hold a request is
+/// not asked about here: the host asks policy about requests when it resolves them.
 async fn begin(
     gateway: Gateway,
     (server, transport): (Option<&str>, Transport),
@@ -137,13 +139,23 @@ async fn begin(
     let endpoint = (server, transport);
     let Admitted { caller, pass } = authenticate::authenticate(&gateway, endpoint, address, &parts).await?;
     let permit = permit(&gateway, &caller)?;
-    let Some(scope) = scope(&gateway, &caller, server) else {
-        record_unfound(&gateway, &caller, (server.unwrap_or_default(), transport), &parts.method);
-        return Err(Box::new(refuse(StatusCode::NOT_FOUND, "there is no such server here")));
-    };
-    let accepts = Accepts::of(&parts.headers);
     let (method, headers) = (parts.method, parts.headers);
-    Ok((Visit { gateway, connection, caller, pass, scope, transport, method, headers, accepts }, permit))
+    let Some(scope) = scope(&gateway, server) else {
+        record_unfound(&gateway, &caller, (server.unwrap_or_default(), transport), &method);
+        return Err(Box::new(no_server()));
+    };
+    let (names_server, accepts) = (server.is_some(), Accepts::of(&headers));
+    let visit =
+        Visit { gateway, connection, caller, pass, scope, names_server, transport, method, headers, accepts };
+    if visit.method != Method::POST || transport == Transport::Sse {
+        visit.check_server()?;
+    }
+    Ok((visit, permit))
+}
+
+/// Refuses a request to a server that the caller may not see as one to a server that does not exist.
+fn no_server() -> Response {
+    refuse(StatusCode::NOT_FOUND, "there is no such server here")
 }
 
 /// Counts a request of the caller, before its body is read and until the last byte of its answer.
@@ -155,13 +167,12 @@ fn permit(gateway: &Gateway, caller: &Caller) -> Result<Permit, Box<Response>> {
     })
 }
 
-/// What the path shows. A server that the caller may not see looks like none.
-fn scope(gateway: &Gateway, caller: &Caller, server: Option<&str>) -> Option<Scope> {
-    let Some(server) = server else {
-        return Some(gateway.0.options.only.clone().map_or(Scope::All, Scope::Server));
-    };
-    let name = ServerName::new(server).ok()?;
-    gateway.may_see(caller, &name).then_some(Scope::Server(name))
+/// Returns the scope that a path names; `None` if its server can't exist.
+fn scope(gateway: &Gateway, server: Option<&str>) -> Option<Scope> {
+    match server {
+        None => Some(gateway.0.options.only.clone().map_or(Scope::All, Scope::Server)),
+        Some(server) => ServerName::new(server).ok().map(Scope::Server),
+    }
 }
 
 /// Lets the record know of a server that was not found: because a rule hides
@@ -199,10 +210,26 @@ impl Visit {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// Refuses the request if its path names a server that the caller may not see.
+    fn check_server(&self) -> Result<(), Box<Response>> {
+        let Some(server) = self.scope.server().filter(|_| self.names_server) else { return Ok(()) };
+        if self.gateway.may_see(&self.caller, server) {
+            return Ok(());
+        }
+        record_unfound(&self.gateway, &self.caller, (server.as_str(), self.transport), &self.method);
+        Err(Box::new(no_server()))
+    }
+
+    /// Returns the refusal of a request that is not resolved, unless there is no such server.
+    fn unless_unfound(&self, refusal: Response) -> Response {
+        self.check_server().err().map_or(refusal, |unfound| *unfound)
+    }
+
     /// The session that the request names. One of another caller or of
     /// another endpoint looks like one that does not exist.
     fn session(&self) -> Result<InUse, Box<Response>> {
         let Some(id) = self.headers.get(SESSION_ID) else {
+            self.check_server()?;
             let why = "the header Mcp-Session-Id is missing; initialize first";
             return Err(Box::new(refuse(StatusCode::BAD_REQUEST, why)));
         };
@@ -212,6 +239,7 @@ impl Visit {
             session.caller().principal() == self.caller.principal() && *session.scope() == self.scope
         };
         let Some(session) = found.filter(is_ours) else {
+            self.check_server()?;
             self.record_unknown_session();
             return Err(Box::new(refuse(
                 StatusCode::NOT_FOUND,

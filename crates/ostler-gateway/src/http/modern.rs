@@ -10,12 +10,12 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Frame;
 use ostler_core::caller::Caller;
 use ostler_host::Host;
-use ostler_wire::{Id, Params, code, headers};
+use ostler_wire::{Id, LISTEN, Params, code, headers};
 
 use super::post::{Answering, First, first};
-use super::response::{METHOD, NAME, PROTOCOL_VERSION, Response, json, modern_status};
+use super::response::{METHOD, NAME, PROTOCOL_VERSION, Response, json, modern_status, no_randomness};
 use super::sse::{self, KeepAlive, LongPlace, LongStream, long_place};
-use super::{Ask, Visit, authenticate};
+use super::{Ask, Visit, authenticate, no_server};
 use crate::answer::answer;
 use crate::exchange::{Client, Exchange, Reply};
 use crate::gateway::Gateway;
@@ -24,21 +24,20 @@ use crate::outlet::{Frames, Outlet};
 use crate::pass::Over;
 use crate::sessions;
 
-const LISTEN: &str = "subscriptions/listen";
-
 /// Answers a modern request. Dropping the future, or the body of the response
 /// it comes to, cancels the request: that is how modern clients cancel.
 pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
     let Ask { id, method, params } = ask;
     if let Err(why) = check_headers(&visit.headers, &method, &params) {
-        return json(StatusCode::BAD_REQUEST, &Reply::refusal(code::HEADER_MISMATCH, &why), Some(&id));
+        let refusal = Reply::refusal(code::HEADER_MISMATCH, &why);
+        return visit.unless_unfound(json(StatusCode::BAD_REQUEST, &refusal, Some(&id)));
     }
     if let Err(refusal) = modern::check(&method, &params) {
         let status = match modern_status(&refusal) {
             StatusCode::OK => StatusCode::BAD_REQUEST,
             status => status,
         };
-        return json(status, &refusal, Some(&id));
+        return visit.unless_unfound(json(status, &refusal, Some(&id)));
     }
     let place = match method == LISTEN {
         false => None,
@@ -48,8 +47,10 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         },
     };
     let (outlet, mut frames) = Outlet::new();
-    let Visit { gateway, connection, caller, pass, scope, headers, accepts, .. } = visit;
-    let caller = ClientConnection::session_of(connection.as_ref(), &gateway, caller);
+    let Visit { gateway, connection, caller, pass, scope, names_server, headers, accepts, .. } = visit;
+    let Some(caller) = ClientConnection::session_of(connection.as_ref(), &gateway, caller) else {
+        return no_randomness();
+    };
     let keep_alive = gateway.0.options.keep_alive;
     let mut exchange = Exchange {
         caller,
@@ -70,10 +71,13 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
         );
     if !accepts.events {
         drop(frames);
-        return respond(&answering.await, &id);
+        return respond(&answering.await, &id, names_server);
     }
     let answering = match first(&mut answering, |cx| frames.poll_ready(cx), keep_alive).await {
-        First::Answer(reply) if accepts.json && frames.is_empty() => return respond(&reply, &id),
+        First::Answer(Reply::NoServer(_)) if names_server => return no_server(),
+        First::Answer(reply) if accepts.json && frames.is_empty() => {
+            return respond(&reply, &id, names_server);
+        }
         First::Answer(reply) => Box::pin(std::future::ready(reply)),
         First::Frame | First::Silence => answering,
     };
@@ -82,8 +86,11 @@ pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
     Stream { answering: Some(answering), frames, id, keep_alive, place, over }.respond()
 }
 
-fn respond(reply: &Reply, id: &Id) -> Response {
-    json(modern_status(reply), reply, Some(id))
+fn respond(reply: &Reply, id: &Id, names_server: bool) -> Response {
+    match reply {
+        Reply::NoServer(_) if names_server => no_server(),
+        _ => json(modern_status(reply), reply, Some(id)),
+    }
 }
 
 /// The headers repeat what the body says, so that proxies can route without
@@ -199,13 +206,21 @@ impl ClientConnection {
     /// Puts the caller of a modern request into a session. A credential is one client's, over how many connections its
     /// requests may come, and its principal tells it from others. Callers without one are all `local`: those are told apart
     /// by their connections, which nobody can choose.
-    pub(super) fn session_of(connection: Option<&Arc<Self>>, gateway: &Gateway, caller: Caller) -> Caller {
-        let Some(connection) = connection.filter(|_| caller.is_local()) else { return caller };
-        let (_, known) = connection.session.get_or_init(|| {
-            let id = sessions::fresh_id().unwrap_or_default();
-            (gateway.0.host.clone(), caller.clone().in_session(id))
-        });
-        caller.in_session_of(known)
+    /// `None` on a machine without randomness.
+    pub(super) fn session_of(
+        connection: Option<&Arc<Self>>,
+        gateway: &Gateway,
+        caller: Caller,
+    ) -> Option<Caller> {
+        let Some(connection) = connection.filter(|_| caller.is_local()) else { return Some(caller) };
+        let known = match connection.session.get() {
+            Some(known) => known,
+            None => {
+                let id = sessions::fresh_id()?;
+                connection.session.get_or_init(|| (gateway.0.host.clone(), caller.clone().in_session(id)))
+            }
+        };
+        Some(caller.in_session_of(&known.1))
     }
 }
 

@@ -19,32 +19,21 @@ pub(super) async fn post<B>(visit: Visit, body: B) -> Response
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    if !is_json(&visit.headers) {
-        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json");
-    }
-    if !visit.accepts.json && !visit.accepts.events {
-        let why = "answers are application/json or text/event-stream; the Accept header must name them";
-        return refuse(StatusCode::NOT_ACCEPTABLE, why);
-    }
-    let options = &visit.gateway.0.options;
-    let reading = request::read(body, options.max_body, options.body_timeout);
-    let read = match &visit.pass {
-        None => reading.await,
-        Some(pass) => tokio::select! {
-            biased;
-            read = reading => read,
-            () = pass.revoked() => return authenticate::taken_back(),
-        },
-    };
-    let body = match read {
+    let body = match read(&visit, body).await {
         Ok(body) => body,
-        Err(refusal) => return *refusal,
+        Err(refusal) => return visit.unless_unfound(*refusal),
     };
-    match Message::parse(body.clone()) {
+    let message = Message::parse(body.clone());
+    if !matches!(message, Ok(Message::Request { .. }))
+        && let Err(unfound) = visit.check_server()
+    {
+        return *unfound;
+    }
+    match message {
         Ok(Message::Request { id, method, params }) => {
             match params.map_or(Ok(Params::empty()), Params::parse) {
                 Ok(params) => ask(visit, Ask { id, method, params }).await,
-                Err(why) => legacy::bad_params(&id, &why),
+                Err(why) => visit.unless_unfound(legacy::bad_params(&id, &why)),
             }
         }
         Ok(Message::Notification { method, params }) => notification(&visit, &method, params),
@@ -57,14 +46,43 @@ where
     }
 }
 
+/// Reads the body of a message.
+async fn read<B>(visit: &Visit, body: B) -> Result<Bytes, Box<Response>>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    if !is_json(&visit.headers) {
+        let why = "the Content-Type must be application/json";
+        return Err(Box::new(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)));
+    }
+    if !visit.accepts.json && !visit.accepts.events {
+        let why = "answers are application/json or text/event-stream; the Accept header must name them";
+        return Err(Box::new(refuse(StatusCode::NOT_ACCEPTABLE, why)));
+    }
+    let options = &visit.gateway.0.options;
+    let reading = request::read(body, options.max_body, options.body_timeout);
+    let Some(pass) = &visit.pass else { return reading.await };
+    tokio::select! {
+        biased;
+        read = reading => read,
+        () = pass.revoked() => Err(Box::new(authenticate::taken_back())),
+    }
+}
+
 /// The era is told before the method is looked at: whoever names a modern
 /// version in `_meta` is modern, also when it says `initialize`.
 async fn ask(visit: Visit, ask: Ask) -> Response {
+    if !answer::is_judged(&ask.method)
+        && let Err(unfound) = visit.check_server()
+    {
+        return *unfound;
+    }
     if ask.params.has_modern_meta() {
         return modern::request(visit, ask).await;
     }
     if claims_modern(&visit) {
-        return json(StatusCode::BAD_REQUEST, &crate::modern::lacks_meta(), Some(&ask.id));
+        let refusal = json(StatusCode::BAD_REQUEST, &crate::modern::lacks_meta(), Some(&ask.id));
+        return visit.unless_unfound(refusal);
     }
     if ask.method == "initialize" {
         return Box::pin(legacy::initialize(visit, ask)).await;

@@ -29,6 +29,11 @@ pub(super) fn refuse(status: StatusCode, why: &str) -> Response {
     response
 }
 
+/// Refuses to open a session whose id could be guessed.
+pub(super) fn no_randomness() -> Response {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "this machine has no source of randomness")
+}
+
 /// How long a client that finds no room waits before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -96,7 +101,7 @@ pub(super) fn empty(status: StatusCode) -> Response {
 /// their own; whatever a server or the host says is an answer like any other.
 pub(super) fn modern_status(reply: &Reply) -> StatusCode {
     match reply {
-        Reply::Result(_) => StatusCode::OK,
+        Reply::Result(_) | Reply::NoServer(_) => StatusCode::OK,
         Reply::Error { code, .. } => match *code {
             code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
             code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => {

@@ -135,9 +135,10 @@ async fn routed(
         connection: request.extensions().get::<Arc<ClientConnection>>().cloned(),
     };
     let uri = request.uri().clone();
-    let response = match gateway.route(uri.path()) {
-        Some(route) => respond(gateway.clone(), (route, &named), peer, request).await,
-        None => refuse(StatusCode::NOT_FOUND, "there is no such path here"),
+    let response = match (gateway.check_origin(&uri, request.headers()), gateway.route(uri.path())) {
+        (Err(refusal), _) => *refusal,
+        (Ok(()), Some(route)) => respond(gateway.clone(), (route, &named), peer, request).await,
+        (Ok(()), None) => refuse(StatusCode::NOT_FOUND, "there is no such path here"),
     };
     response.map(Payload::into_body)
 }

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::request::{self, is_json};
-use super::response::{Payload, Response, overloaded, refuse};
+use super::response::{Payload, Response, no_randomness, overloaded, refuse};
 use super::route::Transport;
 use super::sse::{self, KeepAlive, LongPlace, long_place};
 use super::{Peer, Visit, authenticate, begin};
@@ -135,7 +135,7 @@ fn open(visit: Visit, path: &str) -> Response {
         Err(refusal) => return *refusal,
     };
     let Some(id) = sessions::fresh_id() else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "this machine has no source of chance");
+        return no_randomness();
     };
     let Visit { gateway, caller, scope, pass, .. } = visit;
     let (messages, inbox) = mpsc::channel(INBOX);
@@ -252,7 +252,7 @@ async fn converse(
     let winding_up = gateway.0.is_draining.subscribe();
     let (line, frames) = mpsc::channel(LINE);
     let principal = caller.principal().to_owned();
-    let mut link = Link::new(gateway, caller, scope, line);
+    let Some(mut link) = Link::new(gateway, caller, scope, line) else { return };
     let mut pumping = JoinSet::new();
     pumping.spawn(pump(frames, pipe));
     tokio::select! {

@@ -41,7 +41,7 @@ use self::throttle::Throttle;
 use crate::http::{LongStream, Payload, Peer, full, no_connection};
 
 pub use self::activity::{Active, Activity};
-pub use self::service::{HttpService, OnRefusal, Privilege, Privileged};
+pub use self::service::{HttpService, OnRefusal, Privilege, Privileged, Refuse};
 
 /// Connections that are accepted in a row, before what is under way has its turn.
 const ACCEPTS: u32 = 16;

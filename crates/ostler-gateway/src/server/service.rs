@@ -1,8 +1,8 @@
 //! HttpService: what a listener answers. Every request takes one way through it.
 //!
 //! ```text
-//! request ─┬─ a path of the gateway ─▶ http::respond
-//!          └─ any other ─────────────▶ routes
+//! request ─ Host and Origin ─┬─ a path of the gateway ─▶ http::respond
+//!                            └─ any other ─────────────▶ routes
 //!   around both: activity is counted, refusals are told
 //! ```
 //!
@@ -21,7 +21,7 @@ use hyper_util::service::TowerToHyperService;
 
 use super::activity::{Active, Activity};
 use crate::gateway::Gateway;
-use crate::http::{Payload, Peer, Refusal, Response, respond};
+use crate::http::{OriginCheck, Payload, Peer, Refusal, Response, respond};
 
 /// Hears of requests that were answered with 401 or 403: what was asked for, and why it was refused.
 pub type OnRefusal = Arc<dyn Fn(&Method, &str, StatusCode, &str) + Send + Sync>;
@@ -40,10 +40,15 @@ pub enum Privilege {
 /// Tells the privilege of a request by its head.
 pub type Privileged = Arc<dyn Fn(&Uri, &HeaderMap) -> Privilege + Send + Sync>;
 
+/// Makes the answer to a request that a foreign page may have sent.
+pub type Refuse = fn() -> axum::response::Response;
+
 /// What a listener answers: the paths of a gateway, and other routes beside them.
 pub struct HttpService {
     gateway: Option<Gateway>,
     routes: TowerToHyperService<Router>,
+    /// The beginning of the paths for loopback alone, and how others are refused there.
+    loopback_only: Option<(&'static str, Refuse)>,
     privileged: Option<Privileged>,
     on_refusal: Option<OnRefusal>,
     activity: Option<(Arc<Activity>, &'static [&'static str])>,
@@ -53,7 +58,14 @@ impl From<Router> for HttpService {
     /// Serves routes alone.
     fn from(routes: Router) -> Self {
         let routes = TowerToHyperService::new(routes);
-        Self { gateway: None, routes, privileged: None, on_refusal: None, activity: None }
+        Self {
+            gateway: None,
+            routes,
+            loopback_only: None,
+            privileged: None,
+            on_refusal: None,
+            activity: None,
+        }
     }
 }
 
@@ -63,10 +75,17 @@ impl HttpService {
         Self { gateway: Some(gateway), ..Self::from(Router::new()) }
     }
 
-    /// Serves routes too, for paths that are none of the gateway's. Layers of theirs see these requests alone.
+    /// Serves routes too, for paths that are none of the gateway's, and to the hosts and pages that it serves. Layers of
+    /// theirs see these requests alone.
     #[must_use]
     pub fn with_routes(self, routes: Router) -> Self {
         Self { routes: TowerToHyperService::new(routes), ..self }
+    }
+
+    /// Serves paths that begin with `prefix` to names and pages of loopback alone, whatever else the gateway serves.
+    #[must_use]
+    pub fn with_loopback_only(self, prefix: &'static str, refusal: Refuse) -> Self {
+        Self { loopback_only: Some((prefix, refusal)), ..self }
     }
 
     /// Lets some requests use the connections that are reserved.
@@ -101,12 +120,17 @@ impl HttpService {
 
     pub(super) async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let route = self.gateway.as_ref().and_then(|gateway| Some((gateway, gateway.route(uri.path())?)));
-        let response = match route {
+        let checked = self.check_origin(&uri, request.headers());
+        let gateway = self.gateway.as_ref();
+        let route = gateway.and_then(|gateway| Some((gateway, gateway.route(uri.path())?)));
+        let response = match (checked, route) {
+            (Err(refusal), _) => *refusal,
             // Boxed: what it needs is needed only while there is a request, and
             // most connections have none.
-            Some((gateway, route)) => Box::pin(respond(gateway.clone(), (route, &uri), peer, request)).await,
-            None => self.by_routes(peer, request).await,
+            (Ok(()), Some((gateway, route))) => {
+                Box::pin(respond(gateway.clone(), (route, &uri), peer, request)).await
+            }
+            (Ok(()), None) => self.by_routes(peer, request).await,
         };
         let is_refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if let (true, Some(on_refusal)) = (is_refused, &self.on_refusal) {
@@ -114,6 +138,16 @@ impl HttpService {
             on_refusal(&method, uri.path(), response.status(), why);
         }
         response
+    }
+
+    /// Refuses a request that a foreign page may have sent, wherever it goes. Services without a gateway serve all.
+    fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+        match self.loopback_only.filter(|(prefix, _)| uri.path().starts_with(prefix)) {
+            Some((_, refusal)) => OriginCheck::LOOPBACK
+                .check(uri, headers)
+                .map_err(|_| Box::new(refusal().map(Payload::stream))),
+            None => self.gateway.as_ref().map_or(Ok(()), |gateway| gateway.check_origin(uri, headers)),
+        }
     }
 
     async fn by_routes(

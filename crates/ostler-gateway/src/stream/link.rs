@@ -66,10 +66,18 @@ enum Over {
 }
 
 impl Link {
-    pub(crate) fn new(gateway: Gateway, caller: Caller, scope: Scope, line: mpsc::Sender<Bytes>) -> Self {
-        // Only tells sessions apart here; nobody can use it from elsewhere.
-        let id = sessions::fresh_id().unwrap_or_default();
-        Self {
+    /// Makes the link of a client; `None` on a machine without randomness, where clients would share a session.
+    pub(crate) fn new(
+        gateway: Gateway,
+        caller: Caller,
+        scope: Scope,
+        line: mpsc::Sender<Bytes>,
+    ) -> Option<Self> {
+        let Some(id) = sessions::fresh_id() else {
+            tracing::error!("this machine has no source of randomness, so a client is refused");
+            return None;
+        };
+        Some(Self {
             gateway,
             caller: caller.in_session(id),
             commands: None,
@@ -81,7 +89,7 @@ impl Link {
             under_way: HashMap::new(),
             batched: HashSet::new(),
             has_hung_up: watch::Sender::new(false),
-        }
+        })
     }
 
     /// Makes the link of a command of the program.
@@ -90,11 +98,11 @@ impl Link {
         caller: Caller,
         commands: SharedCommands,
         line: mpsc::Sender<Bytes>,
-    ) -> Self {
+    ) -> Option<Self> {
         let bare = caller.clone();
-        let mut link = Self::new(gateway, caller, Scope::All, line);
+        let mut link = Self::new(gateway, caller, Scope::All, line)?;
         link.commands = Some((bare, commands));
-        link
+        Some(link)
     }
 
     /// Returns how long requests under way may take once the input has ended. A command that leaves wants nothing more.
@@ -291,7 +299,7 @@ impl Link {
                         answer::in_first_root(&gateway, session, &exchange.outlet, caller).await;
                 }
                 let reply = match exchange.method.as_str() {
-                    answer::LISTEN => tokio::select! {
+                    ostler_wire::LISTEN => tokio::select! {
                         reply = answer(&gateway, &mut exchange) => reply,
                         _ = hung_up.wait_for(|has_hung_up| *has_hung_up) => answer::closed(id.raw()),
                     },

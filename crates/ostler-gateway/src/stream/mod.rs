@@ -52,7 +52,8 @@ const BURST: usize = 64 * 1024;
 impl Gateway {
     /// Speaks MCP with one client until its input has ended and everything is
     /// answered. What is under way a minute later is cancelled, as it is when
-    /// the output breaks or the future is dropped.
+    /// the output breaks or the future is dropped. Ends at once on a machine
+    /// without randomness.
     pub fn serve_stream<R, W>(
         &self,
         reader: R,
@@ -110,13 +111,14 @@ impl Gateway {
 /// Reads and writes until the client has gone.
 async fn converse<R, W>(
     (reader, writer): (R, W),
-    mut link: Link,
+    link: Option<Link>,
     frames: mpsc::Receiver<Bytes>,
     farewell: impl Future<Output = Bytes>,
 ) where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
+    let Some(mut link) = link else { return };
     // In a set of its own so that dropping the future ends it as well.
     let mut writing = JoinSet::new();
     writing.spawn(write(writer, frames));

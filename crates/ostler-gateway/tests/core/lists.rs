@@ -69,14 +69,34 @@ async fn no_empty_list_when_every_server_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_list_of_one_server_stays_byte_for_byte() {
-    let raw = r#"{ "tools" : [{"name":"t","inputSchema":{"type":"object","x":1e400},"later":[1, 2]}] ,"extra":null}"#;
-    let world =
-        World::new().server("a", Script::new().on("tools/list", move |_| Reply::result(raw))).open().await;
+async fn the_definitions_of_one_server_stay_byte_for_byte() {
+    let tool = r#"{ "name":"t","inputSchema":{"type":"object","x":1e400},"later":[1, 2]}"#;
+    let raw = format!(r#"{{ "tools" : [{tool}] ,"extra":null,"_meta":{{}}}}"#);
+    let script = Script::new().on("tools/list", move |_| Reply::result(raw.clone()));
+    let world = World::new().server("a", script).open().await;
     let mut client = Client::legacy(&gateway(&world, |_| {}), one("a"), json!({})).await;
     let id = client.begin("tools/list", json!({})).await;
     let line = client.line().await;
-    assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{raw}}}"#));
+    assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{tool}]}}}}"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_list_of_one_server_is_everybodys_if_it_says_so_and_callers_are_not_told_apart() {
+    let script = Script::new().modern().on("tools/list", |_| {
+        let tool = json!({"name": "t", "inputSchema": {"type": "object"}});
+        Reply::result(json!({"tools": [tool], "ttlMs": 60_000, "cacheScope": "public"}).to_string())
+    });
+    let world = World::new().server("a", script).open().await;
+    let gateway = gateway(&world, |_| {});
+    let scope = async |face: Scope| {
+        let mut client = Client::modern(&gateway, face, json!({}));
+        let answer = client.ask("tools/list", json!({})).await;
+        assert!(answer["result"]["ttlMs"].as_u64().unwrap() > 0, "{answer}");
+        answer["result"]["cacheScope"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((scope(one("a")).await, scope(Scope::All).await), ("public".into(), "private".into()));
+    world.host.set_policy_hook(Some(Box::new(|_, _, _| ostler_host::Verdict::Allow)));
+    assert_eq!(scope(one("a")).await, "private");
 }
 
 #[tokio::test(start_paused = true)]

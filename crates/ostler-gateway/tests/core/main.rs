@@ -5,6 +5,7 @@
 mod client;
 mod completion;
 mod concealment;
+mod consistency;
 mod ending;
 mod hidden;
 mod invalid;

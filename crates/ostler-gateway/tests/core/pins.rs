@@ -70,7 +70,7 @@ async fn a_changed_and_a_new_tool_are_hidden_and_refused_until_they_are_approved
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_is_listed_twice_is_hidden_also_where_pages_are_passed_on() {
+async fn a_tool_that_is_listed_twice_is_hidden_also_at_the_endpoint_of_its_server() {
     let tool = json!({"name": "t"});
     let script = Script::new().definition(tool.clone()).definition(json!({"name": "t", "title": "x"}));
     for (face, exposed) in [(Scope::All, "a__t"), (one("a"), "t")] {

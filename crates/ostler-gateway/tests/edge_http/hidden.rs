@@ -44,8 +44,10 @@ async fn a_hidden_server_has_no_endpoint() {
     let records = std::mem::take(&mut *records.lock().unwrap());
     assert_eq!(records.len(), 14, "one for each: {records:?}");
     let why = "role `local`: no allow pattern matches";
-    assert_eq!(records[0], format!("local POST /servers/hush/mcp unknown-server: {why}"));
-    assert_eq!(records[1], "local POST /servers/none/mcp unknown-server: ", "no rule is about none");
+    assert_eq!(records[0], format!("local tools/list unknown-server: {why}"));
+    assert_eq!(records[1], "local tools/list unknown-server: ", "no rule is about none");
+    assert_eq!(records[2], format!("local POST /servers/hush/mcp unknown-server: {why}"));
+    assert_eq!(records[3], "local POST /servers/none/mcp unknown-server: ");
     let seen = world.send(Request::new("DELETE", "/servers/seen/mcp").in_session("x")).await;
     assert_ne!(seen.body, world.send(Request::new("DELETE", "/servers/hush/mcp")).await.body);
 }

@@ -12,5 +12,6 @@ mod modern;
 mod passing;
 mod shares;
 mod sse;
+mod verdicts;
 #[allow(dead_code, reason = "shared with another test binary, which uses the rest")]
 mod world;

@@ -10,6 +10,7 @@ use ostler_core::catalog::Claimed;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::sabotage;
+use ostler_core::spec::CacheScopeRule;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -20,7 +21,7 @@ use crate::catalog::{Scope, Tables};
 use crate::happening::{Happening, What};
 use crate::host::Host;
 use crate::in_flight::Errand;
-use crate::record::Refused;
+use crate::record::{Refused, Unknown};
 use crate::registry::Current;
 use crate::server::Server;
 use crate::server::known::{Item, Known};
@@ -73,7 +74,7 @@ pub struct ServerListing {
     pub is_known: bool,
     /// How much longer the server says that they are good.
     pub ttl: Duration,
-    /// Whether the server says that everybody may see its list.
+    /// Whether everybody may see the list: its server and its operator say so, and callers are not told apart.
     pub is_public: bool,
 }
 
@@ -129,8 +130,11 @@ impl Host {
                     }
                 }
                 Err(error) => {
-                    let refused = Refused { server: name.as_str(), method: kind.method(), item: None };
-                    self.record_refusal(caller, refused);
+                    let (server, method) = (name.as_str(), kind.method());
+                    if !self.record_refusal(caller, Refused { server, method, item: None }) {
+                        let unknown = Unknown { server, method, subject: "", outcome: error.code() };
+                        self.record_unknown(caller, unknown);
+                    }
                     vec![nothing(name, Some(error))]
                 }
             },
@@ -437,6 +441,11 @@ impl Host {
 }
 
 impl Current {
+    /// Returns whether callers may see different things.
+    fn differs_by_caller(&self) -> bool {
+        self.hook.is_some() || self.policy.rules().are_restrictive()
+    }
+
     /// Filters a list by the rules and pins of calls.
     fn filter(&self, caller: &Caller, kind: Kind, fetched: &Fetched) -> ServerListing {
         let Fetched { server, known, error } = fetched;
@@ -456,7 +465,9 @@ impl Current {
             error: None,
             is_known: true,
             ttl: known.remaining(),
-            is_public: known.is_public,
+            is_public: known.is_public
+                && server.spec.cache_scope == CacheScopeRule::Server
+                && !self.differs_by_caller(),
         };
         listing.beside(error)
     }

@@ -19,66 +19,7 @@ use crate::server::judgement::is_unapproved;
 use crate::server::known::{Item, Known};
 use crate::server::slot::Slot;
 
-/// Tells which items of a page a caller may see: those that [`Host::list`] would list.
-pub struct PageFilter {
-    current: Arc<Current>,
-    caller: Caller,
-    server: String,
-    kind: Kind,
-}
-
-impl PageFilter {
-    /// Returns how many items of a list of the server are kept; none if the server is gone.
-    pub fn cap(&self) -> usize {
-        self.current.server(&self.server).map_or(0, |server| self.kind.cap(&server.spec))
-    }
-
-    /// Returns whether callers may see different things, so that what one of them is shown must not be kept for another.
-    pub fn differs_by_caller(&self) -> bool {
-        self.current.hook.is_some() || self.current.policy.rules().are_restrictive()
-    }
-
-    /// Returns whether the caller may see an item as it is defined here. `None` stands for one that is defined more
-    /// than once.
-    pub fn shows(&self, name: &str, definition: Option<&[u8]>) -> bool {
-        let Self { current, caller, kind, .. } = self;
-        let Some(server) = current.server(&self.server) else { return false };
-        let is_usable =
-            current.may_see(caller, &server.spec.name) && current.may_use_item(caller, server, *kind, name);
-        is_usable && self.is_approved(server, name, definition)
-    }
-
-    fn is_approved(&self, server: &Server, name: &str, definition: Option<&[u8]>) -> bool {
-        let section = self.kind.section();
-        let pins = self.current.enforced().filter(|pins| pins.covers(&self.server, section));
-        let Some(pins) = pins else { return true };
-        let Some(definition) = definition else { return false };
-        let is_repeated = || {
-            let slot = server.existing_slot(&self.caller)?;
-            Some(slot.known_to(&self.caller, self.kind)?.is_repeated(name))
-        };
-        !is_unapproved(pins.standing(&self.server, (section, name), definition))
-            && !is_repeated().unwrap_or_default()
-    }
-}
-
-impl std::fmt::Debug for PageFilter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageFilter").field("server", &self.server).finish_non_exhaustive()
-    }
-}
-
 impl Host {
-    /// Returns what a caller may see of a list that it gets page by page, by the rules and pins of one moment.
-    pub fn page_filter(&self, caller: &Caller, server: &str, kind: Kind) -> PageFilter {
-        PageFilter {
-            current: Arc::clone(&self.current()),
-            caller: caller.clone(),
-            server: server.to_owned(),
-            kind,
-        }
-    }
-
     /// Whether the tool, as it is known, is kept from the caller by the pins.
     pub(crate) fn is_quarantined(&self, caller: &Caller, server: &str, tool: &str) -> bool {
         let current = self.current();

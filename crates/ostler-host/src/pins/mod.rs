@@ -25,7 +25,6 @@ use ostler_core::name::ServerName;
 use ostler_core::pins::{INSTRUCTIONS, Pins, Section, instructions_definition};
 use ostler_wire::Hello;
 
-pub use self::lists::PageFilter;
 pub(crate) use self::watch::Flagged;
 use crate::bus::ServerEvent;
 use crate::host::Host;

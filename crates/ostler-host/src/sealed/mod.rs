@@ -1,15 +1,18 @@
-//! Task ids and request states on their way out and back: they leave the host
-//! sealed for their caller, and only sealed ones reach a server.
+//! Texts that callers keep for the host: they leave it sealed for their caller, and only sealed ones are taken back.
 //!
 //! ```text
 //! task id         server, caller                                      as long as the task is
 //! request state   server, caller, method, digest of the parameters,   10 minutes, one use,
 //!                 instance of the host, number                        one process
+//! cursor          server, caller, kind, item                          always
+//! parked call     server, caller, method, number                      as long as the call is parked
 //! ```
 //!
 //! Every front end sends through [`Host::send`], so none of them can leave this
 //! out. Results without either cost two searches over their bytes.
 
+mod cursor;
+mod parked;
 pub(crate) mod tasks;
 mod token;
 
@@ -26,8 +29,9 @@ use ostler_wire::{Change, MetaKey, Params, ResultHead, ResultKind};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+pub use self::cursor::Cursor;
 use self::tasks::RELATED;
-pub use self::token::Sealer;
+use self::token::Sealer;
 use crate::answer::Answer;
 use crate::host::Host;
 use crate::request::Request;
@@ -114,12 +118,6 @@ impl Seals {
 }
 
 impl Host {
-    /// Returns the sealer under this host's key, for front ends that have other
-    /// texts for clients to keep. The purposes `task` and `state` are the host's.
-    pub fn sealer(&self) -> &Sealer {
-        &self.seals().sealer
-    }
-
     /// Returns the server of a task id that was sealed for the caller.
     pub fn task_server(&self, caller: &Caller, task: &str) -> Result<ServerName, CallError> {
         self.seals().open_task(caller, task).map(|(server, _)| server).ok_or_else(unknown_task)

@@ -24,11 +24,11 @@ const MAX_SEALED: usize = 8 << 20;
 ///
 /// A sealed text is not secret, only unforgeable: a client can read it.
 #[derive(Clone)]
-pub struct Sealer(Hmac<Sha256>);
+pub(super) struct Sealer(Hmac<Sha256>);
 
 impl Sealer {
     /// Makes a sealer with a key.
-    pub fn new(key: &[u8; 32]) -> Self {
+    pub(super) fn new(key: &[u8; 32]) -> Self {
         // A key of 32 bytes is below the block size, where every length is taken as it is.
         let mut block = [0; 64];
         block[..32].copy_from_slice(key);
@@ -36,7 +36,7 @@ impl Sealer {
     }
 
     /// Seals `parts` for one purpose. A token of another purpose is not opened.
-    pub fn seal(&self, purpose: &str, parts: &[&[u8]]) -> String {
+    pub(super) fn seal(&self, purpose: &str, parts: &[&[u8]]) -> String {
         let size: usize = parts.iter().map(|part| part.len() + 4).sum();
         let mut text = Vec::with_capacity(TAG + size);
         text.extend_from_slice(&[0; TAG]);
@@ -55,7 +55,7 @@ impl Sealer {
 
     /// Returns the parts, if `sealed` was made by [`seal`](Self::seal) under the
     /// same key and for the same purpose.
-    pub fn open(&self, purpose: &str, sealed: &str) -> Option<Vec<Vec<u8>>> {
+    pub(super) fn open(&self, purpose: &str, sealed: &str) -> Option<Vec<Vec<u8>>> {
         if sealed.len() > MAX_SEALED {
             return None;
         }

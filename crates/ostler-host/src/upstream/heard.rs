@@ -7,8 +7,6 @@ use serde_json::{Map, Value, json};
 use super::Event;
 use crate::lists::Kind;
 
-/// The request that stays open.
-pub(crate) const LISTEN: &str = "subscriptions/listen";
 /// The first thing that a server says because of it.
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 

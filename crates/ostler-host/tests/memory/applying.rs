@@ -72,11 +72,14 @@ fn name(text: &str) -> ServerName {
     ServerName::new(text).unwrap()
 }
 
+fn role(allow: Vec<String>) -> Role {
+    Role { allow, deny: Vec::new(), budget: None, max_in_flight: None }
+}
+
 /// Rules by which the role `dev` may use the items of one name.
 fn rules(item: &str) -> Rules {
     let allow = ["", "prompt:", "resource:t://"].map(|kind| format!("s/{kind}{item}"));
-    let role = Role { allow: allow.into(), deny: Vec::new(), budget: None, max_in_flight: None };
-    Rules::of(&BTreeMap::from([("dev".to_owned(), role)]))
+    Rules::of(&BTreeMap::from([("dev".to_owned(), role(allow.into()))]))
 }
 
 /// The server `s` in a variant, of which the role `dev` may use the items of the same name as they are defined there.
@@ -408,8 +411,9 @@ async fn a_server_that_can_not_be_used_says_why_to_callers_that_may_see_it() {
     let spec = |server: &str| ServerSpec::stdio(name(server), "in-memory").args(["a"]).lazy();
     let off = Disabled { spec: spec("off"), cause: "secret".into(), remedy: "enable it".into() };
     let bad = ServerSpec { max_in_flight: 0, ..spec("bad") };
-    let rules =
-        Rules::of(&BTreeMap::from([("dev".to_owned(), role("s/*")), ("ops".to_owned(), role("*/a"))]));
+    let rules = Rules::of(&BTreeMap::from(
+        [("dev", "s/*"), ("ops", "*/a")].map(|(name, allow)| (name.to_owned(), role(vec![allow.to_owned()]))),
+    ));
     let wanted =
         Snapshot { servers: vec![spec("s"), bad], disabled: vec![off], rules, ..snapshot("a", true) };
     let applied = host.apply(Snapshot { pins: None, ..wanted.clone() }).await;

@@ -21,15 +21,9 @@ fn write(kind: Kind, listing: &ServerListing) -> Vec<u8> {
     let size: usize = listing.items.iter().map(|listed| listed.item.definition.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 96);
     out.push(b'{');
-    ostler_wire::push_text(&mut out, kind.member());
-    out.extend_from_slice(b":[");
-    for (at, listed) in listing.items.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(&listed.item.definition);
-    }
-    out.extend_from_slice(b"],\"resultType\":\"complete\",\"ttlMs\":");
+    let definitions = listing.items.iter().map(|listed| &listed.item.definition[..]);
+    ostler_wire::push_list(&mut out, kind.member(), definitions);
+    out.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
     out.extend_from_slice(listing.ttl.as_millis().to_string().as_bytes());
     out.extend_from_slice(b",\"cacheScope\":\"private\"}");
     out

@@ -57,8 +57,9 @@ impl WorkerVoice {
     /// want nothing, and cost nothing here.
     pub(super) fn of(params: &Params) -> Option<(Arc<Self>, Notes)> {
         let token = params.progress_token();
-        let logs = params.meta_entry(MetaKey::LogLevel).and_then(level_of);
-        let capabilities = params.meta_entry(MetaKey::ClientCapabilities).filter(|raw| may_answer(raw));
+        let logs = params.meta_entry(MetaKey::LogLevel).and_then(LogLevel::from_json);
+        let capabilities =
+            params.meta_entry(MetaKey::ClientCapabilities).filter(|raw| ostler_wire::can_be_asked(raw));
         if token.is_none() && logs.is_none() && capabilities.is_none() {
             return None;
         }
@@ -122,7 +123,7 @@ impl Voice for WorkerVoice {
     fn notice(&self, method: &str, params: Option<&Bytes>) {
         let params = params.map(|params| &params[..]);
         if method == "notifications/message" {
-            let level = params.and_then(|params| level_of(ostler_wire::member(params, "level")?));
+            let level = params.and_then(|params| LogLevel::from_json(ostler_wire::member(params, "level")?));
             let level = level.unwrap_or(LogLevel::Info);
             if self.logs.is_none_or(|wanted| level < wanted) {
                 return;
@@ -132,13 +133,8 @@ impl Voice for WorkerVoice {
     }
 
     fn can_answer(&self, method: &str) -> bool {
-        let capability = match method {
-            "elicitation/create" => "elicitation",
-            "sampling/createMessage" => "sampling",
-            "roots/list" => "roots",
-            _ => return false,
-        };
-        self.capabilities.as_deref().is_some_and(|raw| can(raw, capability))
+        let Some(capability) = ostler_wire::capability_to_be_asked(method) else { return false };
+        self.capabilities.as_deref().is_some_and(|raw| ostler_wire::has_capability(raw, capability))
     }
 
     fn ask(&self, question: Question) {
@@ -167,20 +163,6 @@ impl Voice for WorkerVoice {
 /// Whether the server does not wait for the answer any more.
 fn is_withdrawn(question: &mut Question) -> bool {
     pin!(question.withdrawn()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
-}
-
-/// A level from the JSON text of its name.
-fn level_of(raw: &[u8]) -> Option<LogLevel> {
-    LogLevel::parse(&serde_json::from_slice::<String>(raw).ok()?)
-}
-
-/// Whether capabilities name anything that answers questions.
-fn may_answer(raw: &[u8]) -> bool {
-    ["elicitation", "sampling", "roots"].iter().any(|capability| can(raw, capability))
-}
-
-fn can(raw: &[u8], capability: &str) -> bool {
-    raw.len() > 2 && std::str::from_utf8(raw).is_ok_and(|raw| ostler_wire::has_capability(raw, capability))
 }
 
 #[cfg(test)]

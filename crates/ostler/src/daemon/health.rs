@@ -2,26 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::middleware::Next;
 use axum::response::Response;
 
 use super::Daemon;
 use super::api::reply;
 use crate::api::{Confirmation, Readiness};
-
-/// Checks Host and Origin as the endpoints of clients do: no foreign page learns how the daemon is.
-pub(super) async fn check_origin(
-    State(daemon): State<Arc<Daemon>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match daemon.gateway.admit(request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => *refusal,
-    }
-}
 
 /// The process is up.
 pub(super) async fn alive() -> Response {

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use axum::{Router, middleware};
 use ostler_core::loopback::is_loopback;
 use ostler_core::pins::Pins;
 use ostler_gateway::{Activity, HttpService};
@@ -189,6 +189,7 @@ fn service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
     let operated = Arc::clone(daemon);
     let service = HttpService::new(daemon.gateway.clone())
         .with_routes(routes(daemon))
+        .with_loopback_only(api::PREFIX, api::foreign)
         .with_activity(Arc::clone(activity), &INACTIVE)
         .with_privileged(Arc::new(move |uri, headers| operated.admin_auth.privilege_of(uri, headers)));
     match &daemon.audit {
@@ -200,9 +201,8 @@ fn service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
 /// Makes the routes beside the endpoints of MCP clients.
 fn routes(daemon: &Arc<Daemon>) -> Router {
     let front = get(async || (StatusCode::NOT_FOUND, FRONT));
-    let checked = middleware::from_fn_with_state(Arc::clone(daemon), health::check_origin);
     let open = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
-    let open = open.route("/", front).layer(checked).with_state(Arc::clone(daemon));
+    let open = open.route("/", front).with_state(Arc::clone(daemon));
     api::router(daemon).merge(open)
 }
 

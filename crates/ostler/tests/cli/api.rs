@@ -30,6 +30,36 @@ fn operations() -> BTreeMap<String, Vec<u16>> {
 }
 
 #[test]
+fn every_route_of_the_daemon_refuses_a_foreign_host_and_a_foreign_origin() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    let described = described();
+    let api = described["paths"].as_object().unwrap().keys().map(|path| path.replace(['{', '}'], ""));
+    let others = [
+        "/",
+        "/healthz",
+        "/readyz",
+        "/mcp",
+        "/sse",
+        "/servers/none/mcp",
+        "/servers/none/sse",
+        "/mcp/server-card",
+        "/servers/none/mcp/server-card",
+        "/.well-known/mcp/catalog.json",
+        "/.well-known/oauth-protected-resource/mcp",
+        "/no/such/path",
+    ];
+    for path in api.chain(others.map(str::to_owned)) {
+        for method in ["GET", "POST", "DELETE", "OPTIONS"] {
+            for foreign in ["Host: evil.example", "Origin: https://evil.example", "Origin: null"] {
+                let answer = http::ask(daemon.port, &format!("{method} {path}"), &[foreign], "");
+                assert_eq!(answer.status, 403, "{method} {path} {foreign}");
+            }
+        }
+    }
+}
+
+#[test]
 fn nobody_comes_in_without_the_token_or_from_a_foreign_page() {
     let home = Home::with_servers(&[("fake", &["--starts", "starts"])]);
     let daemon = Daemon::start(&home);

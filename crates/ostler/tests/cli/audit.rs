@@ -426,7 +426,7 @@ fn what_does_not_exist_is_on_record_once_for_each_time_it_is_asked_for() {
         "call tools/call fake ecko unknown-tool",
         "call tools/call - nosuch__echo unknown-tool",
         "call no/such - - unknown-method",
-        "call POST /servers/nosuch/mcp nosuch - unknown-server",
+        "call tools/call nosuch echo unknown-server",
         "call GET /mcp - - unknown-session",
     ];
     assert_eq!(words(&events(&home, &["--role", "local"])), expected);

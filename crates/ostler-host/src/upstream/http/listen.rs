@@ -14,7 +14,7 @@ use super::road::{Reply, header};
 use super::session::Link;
 use super::stream::EventStream;
 use crate::lists::Kind;
-use crate::upstream::heard::{ACKNOWLEDGED, Agreement, Heard, LISTEN, wishes};
+use crate::upstream::heard::{ACKNOWLEDGED, Agreement, Heard, wishes};
 
 /// The first wait before a stream that nothing came of is asked for again; it doubles.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ impl Listening {
         let body = move |id| {
             let meta = Meta { session: meta.as_ref(), ..Meta::default() };
             let mut body = Vec::new();
-            ostler_wire::write_request(&mut body, id, LISTEN, &params, &meta);
+            ostler_wire::write_request(&mut body, id, ostler_wire::LISTEN, &params, &meta);
             body
         };
         let (listener, open) = (Arc::clone(link), Arc::clone(&self.open));
@@ -110,7 +110,7 @@ impl Listening {
 
 fn headers(version: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(header(METHOD), HeaderValue::from_static(LISTEN));
+    headers.insert(header(METHOD), HeaderValue::from_static(ostler_wire::LISTEN));
     if let Ok(version) = HeaderValue::from_str(version) {
         headers.insert(header(PROTOCOL_VERSION), version);
     }

@@ -22,7 +22,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use ostler_core::error::CallError;
-use ostler_gateway::{OriginCheck, Refusal};
+use ostler_gateway::Refusal;
 use serde::Serialize;
 
 use self::query::Query;
@@ -60,6 +60,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Daemon>>)> {
     ]
 }
 
+/// Begins every path.
+pub(super) const PREFIX: &str = "/api/";
+
 /// Makes the router of all paths, behind the checks.
 pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
     let guarded = middleware::from_fn_with_state(Arc::clone(daemon), let_in);
@@ -67,13 +70,15 @@ pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }
 
-/// Lets in requests with the admin token, and none of a web page. The proof is
-/// asked for before a command shows its token.
+/// Refuses requests of web pages and through names of other machines.
+pub(super) fn foreign() -> Response {
+    let what = "the Host or Origin header names another machine";
+    refuse(StatusCode::FORBIDDEN, "foreign-origin", what)
+}
+
+/// Lets in requests with the admin token. The proof is asked for before a
+/// command shows its token.
 async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
-    if OriginCheck::LOOPBACK.check(request.uri(), request.headers()).is_err() {
-        let what = "the Host or Origin header names another machine";
-        return refuse(StatusCode::FORBIDDEN, "foreign-origin", what);
-    }
     if request.uri().path() != proof::PATH && !daemon.admin_auth.knows(request.headers()) {
         let what = "the admin token is missing or wrong; it stands in the state directory";
         let mut response = refuse(StatusCode::UNAUTHORIZED, "unauthorized", what);

@@ -1,10 +1,10 @@
 //! Hearing of changes from a modern server: one request that stays open.
 
-use ostler_wire::{Meta, Params, write_cancelled, write_request};
+use ostler_wire::{LISTEN, Meta, Params, write_cancelled, write_request};
 
 use super::{Line, MAX_OUTBOX, State};
 use crate::lists::Kind;
-use crate::upstream::heard::{Agreement, Heard, LISTEN};
+use crate::upstream::heard::{Agreement, Heard};
 
 /// Requests for news that may wait for each other's acknowledgement; a server
 /// that acknowledges none has the oldest one taken back.
