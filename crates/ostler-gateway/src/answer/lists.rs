@@ -8,7 +8,9 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{Item as ListedDefinition, Kind, ListedItem, Scope, ServerListing, ShadowedItem};
+use ostler_host::{
+    Item as ListedDefinition, Kind, ListedItem, Scope, ServerListing, ShadowedItem, off_thread,
+};
 use ostler_wire::{Change, Era, Item, ListPage, Scope as CacheScope};
 use serde_json::{Map, Value, json};
 
@@ -93,14 +95,10 @@ struct PageTask {
 }
 
 impl PageTask {
-    /// Makes the page, off the runtime's threads if it may be large.
     async fn run(self) -> Reply {
         let items = self.listings.iter().flat_map(|listing| &listing.items);
-        if items.map(|listed| listed.item.definition.len()).sum::<usize>() <= LARGE_PAGE {
-            return self.reply();
-        }
-        let unmade = || Reply::error(ostler_wire::INTERNAL_ERROR, "the list could not be made", None);
-        tokio::task::spawn_blocking(move || self.reply()).await.unwrap_or_else(|_| unmade())
+        let size = items.map(|listed| listed.item.definition.len()).sum();
+        off_thread(size, move || self.reply()).await
     }
 
     fn reply(self) -> Reply {
@@ -247,9 +245,6 @@ fn renamed(definition: &Bytes, name: &str) -> Bytes {
         .map_or_else(|| definition.clone(), Bytes::from)
 }
 
-/// A page above this is made or filtered on a thread of its own: calls of other servers share the runtime's threads.
-const LARGE_PAGE: usize = 256 << 10;
-
 /// Filters the page that one server has given.
 async fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Reply) -> Reply {
     let (Reply::Result(body), Scope::Server(server)) = (&reply, &exchange.scope) else { return reply };
@@ -261,11 +256,7 @@ async fn filtered(gateway: &Gateway, exchange: &Exchange, kind: Kind, reply: Rep
         era: exchange.client.era(),
         body: body.clone(),
     };
-    if body.len() <= LARGE_PAGE {
-        return page.filtered();
-    }
-    let unread = || Reply::error(ostler_wire::INTERNAL_ERROR, "the list could not be read", None);
-    tokio::task::spawn_blocking(move || page.filtered()).await.unwrap_or_else(|_| unread())
+    off_thread(body.len(), move || page.filtered()).await
 }
 
 /// One server's page, and the caller that it is for.

@@ -14,10 +14,12 @@ use ostler_core::catalog::{Resources, Shadowed, Table};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_wire::headers::{self, ParamHeader};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use self::refresh::Refreshes;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::off_thread::off_thread;
 use crate::server::known::Item;
 
 pub use self::resolve::{Scope, Target};
@@ -28,11 +30,14 @@ pub(crate) struct Catalog {
     current: ArcSwap<Tables>,
     /// Held while tables are built: servers that were reported to claim a resource, each with its owner. Each pair
     /// is reported once, so that no server can flood the audit by listing and unlisting.
-    building: Mutex<HashSet<(ServerName, ServerName)>>,
+    building: Arc<AsyncMutex<Reported>>,
     refreshes: Refreshes,
     /// Servers that were asked once for the resources that they had not listed. As many as there are servers.
     completed: Mutex<HashSet<ServerName>>,
 }
+
+/// Servers that were reported, each with the owner of what it claims.
+type Reported = HashSet<(ServerName, ServerName)>;
 
 /// Names and URIs that were known at one moment.
 #[derive(Debug, Default)]
@@ -48,12 +53,22 @@ pub(crate) struct Tables {
 
 impl Catalog {
     /// Returns the tables as of now. A call to a known tool costs two loads here.
-    pub(crate) fn tables(&self, host: &Host) -> Arc<Tables> {
+    pub(crate) async fn tables(&self, host: &Host) -> Arc<Tables> {
         let current = self.current.load_full();
         if current.version == Some(host.lists_version()) {
             return current;
         }
-        let mut reported = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        // Boxed: most calls find them built.
+        Box::pin(async {
+            let reported = Arc::clone(&self.building).lock_owned().await;
+            let host = host.clone();
+            off_thread(host.known_size(), move || host.catalog().build(&host, reported)).await
+        })
+        .await
+    }
+
+    /// Builds the tables, unless that was done meanwhile.
+    fn build(&self, host: &Host, mut reported: OwnedMutexGuard<Reported>) -> Arc<Tables> {
         let current = self.current.load_full();
         // Asked before building: a change meanwhile makes the next caller build again.
         let version = host.lists_version();
@@ -73,7 +88,7 @@ impl Catalog {
     /// Asks each server that the caller may see once for resources and templates that it has not listed yet: until
     /// then a URI that it owns would be another one's. A server that does not answer is not waited for again.
     async fn complete(&self, host: &Host, caller: &Caller, patience: Duration) {
-        let tables = self.tables(host);
+        let tables = self.tables(host).await;
         let mut servers = host.servers(caller);
         servers.retain(|server| !tables.resources.has_listed(server));
         if servers.is_empty() {

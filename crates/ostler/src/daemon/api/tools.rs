@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
-use ostler_host::{Caller, Discovered};
+use ostler_host::{Caller, Discovered, off_thread};
 
 use super::query::Query;
 use super::{fail, reply};
@@ -28,7 +28,12 @@ pub(super) async fn list(
         None => Ok(daemon.discover(&caller).await),
     };
     match found {
-        Ok(found) => reply(StatusCode::OK, &describe(&found, query.is_set("full"))),
+        Ok(found) => {
+            let tools = found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten();
+            let size = tools.map(|tool| tool.tool.definition.len()).sum();
+            let is_full = query.is_set("full");
+            off_thread(size, move || reply(StatusCode::OK, &describe(&found, is_full))).await
+        }
         Err(error) => fail(&error),
     }
 }
