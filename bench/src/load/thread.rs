@@ -65,7 +65,12 @@ pub(crate) async fn run(options: &Options) -> Vec<Row> {
             cpu.push(rate.1);
         }
     }
-    let load = Row::new(PART, "load of the machine", format!("{before} before, {} after", machine_load()));
+    let (tools, bytes) = (options.scaled(TOOLS), std::fs::metadata(&catalog).unwrap().len());
+    let setting = format!(
+        "{tools} tools and a large schema, {bytes} bytes; machine load {before}, then {}",
+        machine_load()
+    );
+    let setting = Row::new(PART, "setting", setting);
     let rates = rates.into_iter().map(|(threads, (per_second, cpu))| {
         let found = format!("{} calls/s, {} µs of processor per call", text(&per_second, 0), text(&cpu, 1));
         Row::new(PART, format!("{CALLERS} callers of a small tool, --threads {threads}"), found)
@@ -83,7 +88,7 @@ pub(crate) async fn run(options: &Options) -> Vec<Row> {
         );
         Row::new(PART, format!("{what}, --threads {threads}: small calls of a neighbour"), found)
     });
-    std::iter::once(load).chain(rates).chain(rows).collect()
+    std::iter::once(setting).chain(rates).chain(rows).collect()
 }
 
 fn text(values: &[f64], digits: usize) -> String {
@@ -107,9 +112,9 @@ async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64
     let works: [(&'static str, Vec<Vec<u8>>); 5] = [
         ("nothing else", Vec::new()),
         ("an answer of 10 MB", vec![mcp::call("large", "blob", &format!(r#"{{"size":{ANSWER}}}"#))]),
-        ("10,000 tools, changed", changed()),
-        ("10,000 tools, kept", list()),
-        ("10,000 tools, /api/v1/tools", vec![mcp::admin("/api/v1/tools?full=1", &token)]),
+        ("all tools, changed", changed()),
+        ("all tools, kept", list()),
+        ("all tools, /api/v1/tools", vec![mcp::admin("/api/v1/tools?full=1", &token)]),
     ];
     // Once, so that what is measured is no first start.
     ask(daemon.address, list()).await;
@@ -129,13 +134,13 @@ async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64
         note(what, watch(&daemon, &good, requests).await);
     }
     let schema = mcp::call("many", "large_schema", r#"{"p1":1}"#);
-    note("a schema of 1 MB, first call", watch(&daemon, &good, vec![schema]).await);
+    note("a large schema, first call", watch(&daemon, &good, vec![schema]).await);
     daemon.run(&["lock"]);
     let pinned = [
-        ("10,000 pinned tools, changed", changed()),
-        ("10,000 pinned tools, kept", list()),
-        ("10,000 pinned tools, /api/v1/pins", vec![mcp::admin("/api/v1/pins", &token)]),
-        ("10,000 pinned tools, /api/v1/servers", vec![mcp::admin("/api/v1/servers", &token)]),
+        ("all tools, pinned, changed", changed()),
+        ("all tools, pinned, kept", list()),
+        ("all tools, pinned, /api/v1/pins", vec![mcp::admin("/api/v1/pins", &token)]),
+        ("all tools, pinned, /api/v1/servers", vec![mcp::admin("/api/v1/servers", &token)]),
     ];
     for (what, requests) in pinned {
         note(what, watch(&daemon, &good, requests).await);

@@ -5,9 +5,8 @@ use std::panic::resume_unwind;
 
 use tokio::task::spawn_blocking;
 
-/// Bytes of JSON that a thread of the runtime reads or writes in one go. Most work on JSON takes a millisecond or two
-/// for so many, which is the longest that calls of other servers wait for it; a way to another thread and back takes
-/// some 50 µs.
+/// Bytes of JSON that a thread of the runtime reads or writes in one go: reading a list takes a millisecond per 100 KiB
+/// or so, and calls of other servers wait meanwhile.
 pub(crate) const LONG: usize = 256 << 10;
 
 /// Does work on so many bytes of JSON: here if it is quick, else on a thread for long work, of which tokio has at most

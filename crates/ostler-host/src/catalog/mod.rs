@@ -54,27 +54,31 @@ pub(crate) struct Tables {
 impl Catalog {
     /// Returns the tables as of now. A call to a known tool costs two loads here.
     pub(crate) async fn tables(&self, host: &Host) -> Arc<Tables> {
-        let current = self.current.load_full();
-        if current.version == Some(host.lists_version()) {
-            return current;
+        if let Some(tables) = self.built(host) {
+            return tables;
         }
         // Boxed: most calls find them built.
         Box::pin(async {
             let reported = Arc::clone(&self.building).lock_owned().await;
+            if let Some(tables) = self.built(host) {
+                return tables;
+            }
             let host = host.clone();
             off_thread(host.known_size(), move || host.catalog().build(&host, reported)).await
         })
         .await
     }
 
-    /// Builds the tables, unless that was done meanwhile.
+    fn built(&self, host: &Host) -> Option<Arc<Tables>> {
+        let current = self.current.load_full();
+        (current.version == Some(host.lists_version())).then_some(current)
+    }
+
+    /// Builds the tables. Callers that come meanwhile wait for them, also when this one's caller leaves.
     fn build(&self, host: &Host, mut reported: OwnedMutexGuard<Reported>) -> Arc<Tables> {
         let current = self.current.load_full();
         // Asked before building: a change meanwhile makes the next caller build again.
         let version = host.lists_version();
-        if current.version == Some(version) {
-            return current;
-        }
         let tables = Arc::new(Tables::of(host, version, &current));
         self.current.store(Arc::clone(&tables));
         for Shadowed { uri, server, owner } in tables.resources.shadowed() {
