@@ -17,6 +17,7 @@ pub(crate) const START: Duration = Duration::from_secs(20);
 pub(crate) struct Daemon {
     folder: TempDir,
     env: Vec<(&'static str, &'static str)>,
+    args: Vec<String>,
     child: Option<Child>,
 }
 
@@ -25,10 +26,11 @@ impl Daemon {
     pub(crate) async fn start(
         config: impl FnOnce(&Path) -> String,
         env: Vec<(&'static str, &'static str)>,
+        args: Vec<String>,
     ) -> Self {
         let folder = tempfile::Builder::new().prefix("ostler-bench-").tempdir().unwrap();
         std::fs::write(folder.path().join("ostler.toml"), config(folder.path())).unwrap();
-        let mut daemon = Self { folder, env, child: None };
+        let mut daemon = Self { folder, env, args, child: None };
         daemon.restart().await;
         daemon
     }
@@ -38,22 +40,27 @@ impl Daemon {
         let port = self.path("port");
         let _ = std::fs::remove_file(&port);
         let log = std::fs::File::create(self.path("log")).unwrap();
-        let child = Command::new(ostler_testkit::ostler())
-            .args(["serve", "--listen", "127.0.0.1:0", "--config"])
+        let mut command = self.command(&["serve", "--listen", "127.0.0.1:0"]);
+        command.args(&self.args).arg("--port-file").arg(&port).stderr(log);
+        let child = command.spawn().expect("ostler can be started");
+        self.child = Some(child);
+        eventually("the daemon listens", START, || port.is_file()).await;
+    }
+
+    /// A command of `ostler` for this daemon.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(ostler_testkit::ostler());
+        command
+            .args(args)
+            .arg("--config")
             .arg(self.path("ostler.toml"))
-            .arg("--port-file")
-            .arg(&port)
             .env("HOME", self.folder.path())
             .env("XDG_STATE_HOME", self.path("state"))
             .env("XDG_RUNTIME_DIR", self.folder.path())
             .envs(self.env.iter().copied())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("ostler can be started");
-        self.child = Some(child);
-        eventually("the daemon listens", START, || port.is_file()).await;
+            .stdout(Stdio::null());
+        command
     }
 
     /// Sends SIGKILL; returns when it is gone.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::time::Duration;
 
 /// Test servers, by their process names: what a gateway hosts, not what it is.
 const STUBS: [&str; 2] = ["mcp-stub", "fake-mcp"];
@@ -95,6 +96,13 @@ pub fn cpu_us(pid: u32) -> i64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let ticks = |at| fields_of_stat(&stat).nth(at).and_then(|text| text.parse().ok()).unwrap_or(0);
     (ticks(11) + ticks(12)) * TICK_US
+}
+
+/// Returns the processor time of the first thread of a process, to the nanosecond; none once it has ended.
+pub fn first_thread_cpu(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
 }
 
 /// Begins the peak of a process anew.

@@ -86,6 +86,11 @@ impl Seen {
         Row::new(part, figure, format!("{self}; before: {before}")).aim("no error", self.errors == 0)
     }
 
+    /// How long each call took.
+    pub(crate) fn into_times(self) -> Vec<Duration> {
+        self.times
+    }
+
     pub(crate) fn quantile(&self, of: f64) -> Duration {
         quantile(&self.times, of)
     }

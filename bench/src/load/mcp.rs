@@ -15,6 +15,16 @@ pub(crate) fn listen() -> Vec<u8> {
     modern("subscriptions/listen", "", &params)
 }
 
+/// Asks for the first page of all tools, in the modern way.
+pub(crate) fn list() -> Vec<u8> {
+    modern("tools/list", "", &format!(r#"{{"_meta":{META}}}"#))
+}
+
+/// A question to the admin API.
+pub(crate) fn admin(path: &str, token: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n").into_bytes()
+}
+
 fn modern(method: &str, headers: &str, params: &str) -> Vec<u8> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     let headers = format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{headers}");

@@ -18,6 +18,7 @@ mod sessions;
 mod setup;
 mod slowhttp;
 mod streams;
+mod thread;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -39,6 +40,7 @@ pub(crate) async fn run(typed: &[String]) {
             "restarts" => restarts::run(&options).await,
             "floods" => floods::run(&options).await,
             "streams" => streams::run(&options).await,
+            "thread" => thread::run(&options).await,
             other => panic!("there is no part `{other}`"),
         };
         for row in &found {

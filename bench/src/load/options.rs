@@ -1,8 +1,18 @@
 //! What was typed.
 
 /// The parts, in the order in which they run.
-pub(crate) const PARTS: [&str; 9] =
-    ["overload", "sessions", "connections", "idle", "readers", "slowhttp", "restarts", "floods", "streams"];
+pub(crate) const PARTS: [&str; 10] = [
+    "overload",
+    "sessions",
+    "connections",
+    "idle",
+    "readers",
+    "slowhttp",
+    "restarts",
+    "floods",
+    "streams",
+    "thread",
+];
 
 const HELP: &str = "\
 bench load                      every part, as a table, in about ten minutes
@@ -10,7 +20,7 @@ bench load overload idle        these alone
 bench load sessions --json      for programs
 bench load --scale 10           a tenth of the clients, for a quick look
 
-parts: overload sessions connections idle readers slowhttp restarts floods streams
+parts: overload sessions connections idle readers slowhttp restarts floods streams thread
 `ostler` and `fake-mcp` are taken from the folder that this program is in;
 `slowhttp` needs slowhttptest (apt-get install slowhttptest).";
 

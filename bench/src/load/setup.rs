@@ -19,6 +19,7 @@ pub(crate) struct Daemon {
 pub(crate) struct Setup {
     config: String,
     servers: Vec<String>,
+    args: Vec<String>,
 }
 
 impl Setup {
@@ -48,10 +49,16 @@ impl Setup {
         self
     }
 
+    /// Arguments of `ostler serve`.
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self
+    }
+
     /// Starts it, and returns when its first server answers.
     pub(crate) async fn start(self) -> Daemon {
         let text = format!("version = 1\n{}\n{}", self.config, self.servers.join("\n"));
-        let program = daemon::Daemon::start(|_| text, Vec::new()).await;
+        let program = daemon::Daemon::start(|_| text, Vec::new(), self.args).await;
         let daemon = Daemon { address: program.address(), program };
         daemon.settle().await;
         daemon
@@ -61,6 +68,20 @@ impl Setup {
 impl Daemon {
     pub(crate) fn pid(&self) -> u32 {
         self.program.pid()
+    }
+
+    /// Runs a command of `ostler` for this daemon.
+    pub(crate) fn run(&self, args: &[&str]) {
+        let done = self.program.command(args).output().expect("ostler can be started");
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// The token of its admin API.
+    pub(crate) fn admin_token(&self) -> String {
+        let state = self.program.path("state").join("ostler");
+        let files = std::fs::read_dir(state).unwrap().map(|file| file.unwrap().path());
+        let token = files.into_iter().find(|file| file.extension().is_some_and(|end| end == "token"));
+        std::fs::read_to_string(token.expect("the daemon has made one")).unwrap()
     }
 
     /// What it wrote to stderr.

@@ -17,7 +17,7 @@ pub(super) const IN_FLIGHT: usize = 1_024;
 /// Starts one whose journal is `local` or `shared`.
 pub(super) async fn start(nats: &str, journal: &str) -> Daemon {
     let config = |folder: &Path| config(&folder.join(FRAMES), nats, journal);
-    Daemon::start(config, vec![("OSTLER_HOST_PASSWORD", PASSWORD)]).await
+    Daemon::start(config, vec![("OSTLER_HOST_PASSWORD", PASSWORD)], Vec::new()).await
 }
 
 const FRAMES: &str = "frames";

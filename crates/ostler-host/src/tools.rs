@@ -49,12 +49,15 @@ pub struct Discovered {
 }
 
 impl Host {
-    /// Returns the name under which an item of a server is known among those of all servers. One that is in no list is
+    /// Gives listed items the names under which they are known among those of all servers. One that is in no list is
     /// named as it would be if it had its name alone.
-    pub fn exposed_name(&self, server: &ServerName, kind: Kind, name: &str) -> Arc<str> {
-        let tables = self.catalog().tables(self);
-        let Some(table) = tables.named(kind) else { return name.into() };
-        table.exposed(server, name).cloned().unwrap_or_else(|| exposed_name(server, name).into())
+    pub async fn expose(&self, kind: Kind, listings: &mut [ServerListing]) {
+        let tables = self.catalog().tables(self).await;
+        for ServerListing { server, items, .. } in listings {
+            for listed in items {
+                listed.exposed = tables.exposed_name(server, kind, &listed.item.name);
+            }
+        }
     }
 }
 
@@ -78,9 +81,7 @@ impl Host {
         let mut listings = self.list(caller, &Scope::Server(name), Kind::Tools, Patience::UntilListed).await;
         match listings.pop() {
             Some(mut listing) => {
-                for listed in &mut listing.items {
-                    listed.exposed = self.exposed_name(&listing.server, Kind::Tools, &listed.item.name);
-                }
+                self.expose(Kind::Tools, std::slice::from_mut(&mut listing)).await;
                 Discovered::from(listing).tools
             }
             None => Err(self.unknown_server(Some(caller), server)),
@@ -108,13 +109,15 @@ impl Host {
     /// Filters a list by the rules of calls.
     fn show(&self, request: &Request<'_>, server: &Server, known: &Known) -> Vec<ListedTool> {
         let (name, current) = (&server.spec.name, self.current_of(request));
+        // Names for a hint: tables that are being built are not waited for.
+        let tables = self.catalog().latest();
         let visible = current
             .approved(server, Kind::Tools, known)
             .filter(|tool| current.may_use_item(request.caller(), server, Kind::Tools, &tool.name));
         visible
             .map(|tool| ListedTool {
                 server: name.clone(),
-                exposed: self.exposed_name(name, Kind::Tools, &tool.name).to_string(),
+                exposed: tables.exposed_name(name, Kind::Tools, &tool.name).to_string(),
                 tool: Tool { name: tool.name.to_string(), definition: tool.definition.clone() },
             })
             .collect()

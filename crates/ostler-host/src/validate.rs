@@ -11,10 +11,10 @@ use ostler_core::error::CallError;
 use ostler_core::pins::Section;
 use ostler_core::schema::{ArgumentSchema, Bounded, Mistake};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::task::spawn_blocking;
 
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::off_thread::{LONG, off_thread};
 use crate::request::Request;
 use crate::server::judgement::is_unapproved;
 use crate::server::known::{DefinitionHash, Known};
@@ -28,8 +28,8 @@ const MOST_KEPT: usize = 256;
 const MOST_TEXT: usize = 256 << 10;
 /// Text of a schema that judges nothing; keeping that costs little.
 const LEAST_TEXT: usize = 64;
-/// A definition above this is compiled on a thread of its own.
-const LARGE_DEFINITION: usize = 8 << 10;
+/// Compiling a byte takes as long as reading so many.
+const COMPILING: usize = 32;
 /// Arguments above this are read and checked on a thread of their own.
 const LARGE_ARGUMENTS: usize = 32 << 10;
 /// The same for a check of more steps than this, which take some 50 ns each.
@@ -170,7 +170,8 @@ impl Host {
             let _permit = permit;
             schema.bound(arguments).map_or_else(Vec::new, |bounded| schema.check(&bounded))
         });
-        spawn_blocking(move || check(params.arguments())).await.unwrap_or_default()
+        // How long it takes does not follow from its bytes.
+        off_thread(usize::MAX, move || check(params.arguments())).await
     }
 
     /// Returns whether a definition may judge calls, and be quoted to callers: nothing says that it is not approved,
@@ -189,16 +190,12 @@ impl Host {
 
     async fn compile(&self, defined: &Defined<'_>, hash: DefinitionHash) -> Compiled {
         let definition = defined.known.definition(defined.tool)?;
-        let result = match definition.len() <= LARGE_DEFINITION {
-            true => ArgumentSchema::compile(&definition),
-            false => {
-                let _turn = self.schemas().compiling.lock().await;
-                if let Some(compiled) = self.schemas().get(&hash) {
-                    return compiled;
-                }
-                spawn_blocking(move || ArgumentSchema::compile(&definition)).await.ok()?
-            }
-        };
+        let size = definition.len() * COMPILING;
+        let _turn = if size > LONG { Some(self.schemas().compiling.lock().await) } else { None };
+        if let Some(compiled) = self.schemas().get(&hash) {
+            return compiled;
+        }
+        let result = off_thread(size, move || ArgumentSchema::compile(&definition)).await;
         let compiled = match result {
             Ok(schema) => Some(Arc::new(schema)),
             Err(why) => {

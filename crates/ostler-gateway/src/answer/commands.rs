@@ -120,10 +120,8 @@ async fn list(
     {
         return Err(error.clone());
     }
-    for ServerListing { server, items, .. } in &mut listings {
-        for listed in items.iter_mut().filter(|_| scope != Scope::All) {
-            listed.exposed = host.exposed_name(server, kind, &listed.item.name);
-        }
+    if scope != Scope::All {
+        host.expose(kind, &mut listings).await;
     }
     Ok(page(kind, &listings, commands).into())
 }

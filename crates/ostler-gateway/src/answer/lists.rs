@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_host::{Cursor, Item, Kind, ListedItem, Patience, Scope, ServerListing, ShadowedItem};
+use ostler_host::{Cursor, Item, Kind, ListedItem, Patience, Scope, ServerListing, ShadowedItem, off_thread};
 use ostler_wire::{Change, Era};
 use serde_json::{Map, Value, json};
 
@@ -85,14 +85,10 @@ struct PageTask {
 }
 
 impl PageTask {
-    /// Makes the page, off the runtime's threads if it may be large.
     async fn run(self) -> Reply {
         let items = self.listings.iter().flat_map(|listing| &listing.items);
-        if items.map(|listed| listed.item.definition.len()).sum::<usize>() <= LARGE_PAGE {
-            return self.reply();
-        }
-        let unmade = || Reply::error(ostler_wire::INTERNAL_ERROR, "the list could not be made", None);
-        tokio::task::spawn_blocking(move || self.reply()).await.unwrap_or_else(|_| unmade())
+        let size = items.map(|listed| listed.item.definition.len()).sum();
+        off_thread(size, move || self.reply()).await
     }
 
     fn reply(self) -> Reply {
@@ -231,6 +227,3 @@ fn renamed(definition: &Bytes, name: &str) -> Bytes {
     ostler_wire::edit(definition, &[("name", Change::Set(&value))])
         .map_or_else(|| definition.clone(), Bytes::from)
 }
-
-/// A page above this is made on a thread of its own: calls of other servers share the runtime's threads.
-const LARGE_PAGE: usize = 256 << 10;

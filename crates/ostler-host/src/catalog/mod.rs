@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ostler_core::caller::Caller;
-use ostler_core::catalog::{Resources, Shadowed, Table};
+use ostler_core::catalog::{Resources, Shadowed, Table, exposed_name};
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_wire::headers::{self, ParamHeader};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use self::refresh::Refreshes;
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::off_thread::off_thread;
 use crate::server::known::Item;
 
 pub use self::resolve::{Scope, Target};
@@ -28,11 +30,14 @@ pub(crate) struct Catalog {
     current: ArcSwap<Tables>,
     /// Held while tables are built: servers that were reported to claim a resource, each with its owner. Each pair
     /// is reported once, so that no server can flood the audit by listing and unlisting.
-    building: Mutex<HashSet<(ServerName, ServerName)>>,
+    building: Arc<AsyncMutex<Reported>>,
     refreshes: Refreshes,
     /// Servers that were asked once for the resources that they had not listed. As many as there are servers.
     completed: Mutex<HashSet<ServerName>>,
 }
+
+/// Servers that were reported, each with the owner of what it claims.
+type Reported = HashSet<(ServerName, ServerName)>;
 
 /// Names and URIs that were known at one moment.
 #[derive(Debug, Default)]
@@ -48,18 +53,37 @@ pub(crate) struct Tables {
 
 impl Catalog {
     /// Returns the tables as of now. A call to a known tool costs two loads here.
-    pub(crate) fn tables(&self, host: &Host) -> Arc<Tables> {
-        let current = self.current.load_full();
-        if current.version == Some(host.lists_version()) {
-            return current;
+    pub(crate) async fn tables(&self, host: &Host) -> Arc<Tables> {
+        if let Some(tables) = self.built(host) {
+            return tables;
         }
-        let mut reported = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        // Boxed: most calls find them built.
+        Box::pin(async {
+            let reported = Arc::clone(&self.building).lock_owned().await;
+            if let Some(tables) = self.built(host) {
+                return tables;
+            }
+            let host = host.clone();
+            off_thread(host.known_size(), move || host.catalog().build(&host, reported)).await
+        })
+        .await
+    }
+
+    /// Returns the tables that were built last.
+    pub(crate) fn latest(&self) -> Arc<Tables> {
+        self.current.load_full()
+    }
+
+    fn built(&self, host: &Host) -> Option<Arc<Tables>> {
+        let current = self.current.load_full();
+        (current.version == Some(host.lists_version())).then_some(current)
+    }
+
+    /// Builds the tables. Callers that come meanwhile wait for them, also when this one's caller leaves.
+    fn build(&self, host: &Host, mut reported: OwnedMutexGuard<Reported>) -> Arc<Tables> {
         let current = self.current.load_full();
         // Asked before building: a change meanwhile makes the next caller build again.
         let version = host.lists_version();
-        if current.version == Some(version) {
-            return current;
-        }
         let tables = Arc::new(Tables::of(host, version, &current));
         self.current.store(Arc::clone(&tables));
         for Shadowed { uri, server, owner } in tables.resources.shadowed() {
@@ -73,7 +97,8 @@ impl Catalog {
     /// Asks each server that the caller may see once for resources and templates that it has not listed yet: until
     /// then a URI that it owns would be another one's. A server that does not answer is not waited for again.
     async fn complete(&self, host: &Host, caller: &Caller, patience: Duration) {
-        let (tables, current) = (self.tables(host), Arc::clone(&host.current()));
+        let tables = self.tables(host).await;
+        let current = Arc::clone(&host.current());
         let completed = || self.completed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_missing = |server: &ServerName| {
             !tables.resources.has_listed(server)
@@ -123,6 +148,13 @@ impl Catalog {
 }
 
 impl Tables {
+    /// Returns the name under which an item is known among those of all servers. One that is in no list is named as
+    /// it would be if it had its name alone.
+    pub(crate) fn exposed_name(&self, server: &ServerName, kind: Kind, name: &str) -> Arc<str> {
+        let Some(table) = self.named(kind) else { return name.into() };
+        table.exposed(server, name).cloned().unwrap_or_else(|| exposed_name(server, name).into())
+    }
+
     fn of(host: &Host, version: u64, before: &Self) -> Self {
         let named = |kind| {
             let known = host.known_items(kind).into_iter();

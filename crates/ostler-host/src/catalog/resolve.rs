@@ -15,6 +15,7 @@ use ostler_core::name::ServerName;
 use ostler_wire::headers::ParamHeader;
 use ostler_wire::{Change, Params, is_name, is_uri};
 
+use super::Tables;
 use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
@@ -134,19 +135,17 @@ impl Host {
     pub async fn param_headers(&self, target: &Target<'_>) -> Vec<ParamHeader> {
         let (request, server) = (&target.request, target.server());
         let Some(tool) = request.tool_name() else { return Vec::new() };
-        let marks = |host: &Self| {
-            let tables = host.catalog().tables(host);
-            tables.marks(server, &tool).map(<[ParamHeader]>::to_vec)
-        };
-        let known = marks(self);
+        let marks = |tables: Arc<Tables>| tables.marks(server, &tool).map(<[ParamHeader]>::to_vec);
+        let known = marks(self.catalog().tables(self).await);
         if target.rule.is_some() || known.is_none() {
             // Whatever keeps the list from us will keep the call from the server, and be told there.
             let listing = self.list_within(&target.slot, request.caller(), Kind::Tools, request.patience);
             let _ = Box::pin(listing).await;
         }
-        match target.rule {
-            Some(_) => Vec::new(),
-            None => known.or_else(|| marks(self)).unwrap_or_default(),
+        match known {
+            _ if target.rule.is_some() => Vec::new(),
+            Some(known) => known,
+            None => marks(self.catalog().tables(self).await).unwrap_or_default(),
         }
     }
 
@@ -289,23 +288,22 @@ impl Host {
         let caller = request.caller();
         if !is_name(exposed) {
             self.record_missing(request, "", (exposed, unknown_item(kind, exposed).code()));
-            return Err(self.unknown_name(caller, kind, exposed));
+            return Err(self.unknown_name(caller, kind, exposed).await);
         }
-        let look = || {
-            let tables = self.catalog().tables(self);
+        let look = |tables: Arc<Tables>| {
             let (server, name) = tables.named(kind)?.resolve(exposed)?;
             let by = Arc::clone(&self.current());
             let server = Arc::clone(by.allows(caller, server, kind.subject(name))?);
             kind.can_have(name).then(|| (Allowed { server, by }, name.to_owned()))
         };
         for _ in 0..REFRESHES {
-            if let Some(found) = look() {
+            if let Some(found) = look(self.catalog().tables(self).await) {
                 return Ok(found);
             }
             let refresh = self.catalog().refresh_for(self, caller, (kind, exposed), request.patience);
             let (is_news, error) = Box::pin(refresh).await;
             // Also where there was nothing to refresh: another caller may have since the first look.
-            if let Some(found) = look() {
+            if let Some(found) = look(self.catalog().tables(self).await) {
                 return Ok(found);
             }
             if let Some(error) = error {
@@ -318,7 +316,7 @@ impl Host {
                         continue;
                     }
                     _ => {
-                        self.record_unfound(request, (kind, exposed), error.code());
+                        self.record_unfound(request, (kind, exposed), error.code()).await;
                         return Err(error);
                     }
                 }
@@ -327,16 +325,16 @@ impl Host {
                 break;
             }
         }
-        self.record_unfound(request, (kind, exposed), unknown_item(kind, exposed).code());
-        Err(self.unknown_name(caller, kind, exposed))
+        self.record_unfound(request, (kind, exposed), unknown_item(kind, exposed).code()).await;
+        Err(self.unknown_name(caller, kind, exposed).await)
     }
 
     /// The error for a name that is unknown or hidden, with the nearest one that the caller may be told.
-    fn unknown_name(&self, caller: &Caller, kind: Kind, exposed: &str) -> CallError {
+    async fn unknown_name(&self, caller: &Caller, kind: Kind, exposed: &str) -> CallError {
         if kind != Kind::Tools {
             return unknown_item(kind, exposed);
         }
-        let tables = self.catalog().tables(self);
+        let tables = self.catalog().tables(self).await;
         let may = |server: &ServerName, tool: &str| {
             let server = server.as_str();
             self.may_use(caller, server, kind, tool)
@@ -350,8 +348,13 @@ impl Host {
 
     /// Records a name that was not found: because a rule hides it, because nothing has that name, or because its server
     /// can't list.
-    fn record_unfound(&self, request: &Request<'_>, (kind, exposed): (Kind, &str), outcome: &'static str) {
-        let tables = self.catalog().tables(self);
+    async fn record_unfound(
+        &self,
+        request: &Request<'_>,
+        (kind, exposed): (Kind, &str),
+        outcome: &'static str,
+    ) {
+        let tables = self.catalog().tables(self).await;
         if let Some((server, name)) = tables.named(kind).and_then(|table| table.resolve(exposed))
             && self.record_hidden(request, server, (kind, name))
         {
@@ -468,13 +471,13 @@ impl Host {
         }
         let catalog = self.catalog();
         catalog.complete(self, caller, patience).await;
-        if let Some(found) = owner(&catalog.tables(self).resources.claimants(uri)) {
+        if let Some(found) = owner(&catalog.tables(self).await.resources.claimants(uri)) {
             return Some(Owner::Judged(found));
         }
         for kind in [Kind::Resources, Kind::Templates] {
             catalog.refresh(self, caller, kind, patience).await;
         }
-        let tables = catalog.tables(self);
+        let tables = catalog.tables(self).await;
         let claimants = tables.resources.claimants(uri);
         if let Some(found) = owner(&claimants) {
             return Some(Owner::Judged(found));
@@ -523,11 +526,11 @@ impl Host {
         };
         let caller = request.caller();
         self.catalog().complete(self, caller, request.patience).await;
+        let tables = self.catalog().tables(self).await;
         let template = {
             let by = Arc::clone(&self.current());
             let may =
                 |server: &ServerName| by.allows(caller, server, Kind::Templates.subject(&uri)).is_some();
-            let tables = self.catalog().tables(self);
             let server = tables.resources.owner_of_template(&uri, may);
             server.and_then(|server| by.server(server.as_str()).cloned()).map(|server| Allowed { server, by })
         };

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use super::Kind;
 use super::pages::Pages;
-use crate::answer::Answer;
 use crate::host::Host;
+use crate::off_thread::off_thread;
 use crate::request::Request;
 use crate::server::known::{Known, list_owner};
 use crate::server::shelf::LastRound;
@@ -52,28 +52,6 @@ impl Slot {
             _ => Ok(Round::Own(listing)),
         }
     }
-}
-
-/// A page above this is read on a thread of its own: reading takes a millisecond per 100 KiB or so, and calls of
-/// other servers share the runtime's threads.
-const LARGE_PAGE: usize = 256 << 10;
-
-/// Adds a page to the others, off the runtime's threads if it is large.
-async fn add_page(mut pages: Pages, answer: Answer) -> (Pages, Result<bool, CallError>) {
-    if answer.body.len() <= LARGE_PAGE {
-        let is_last = pages.add(&answer);
-        return (pages, is_last);
-    }
-    let kind = pages.kind();
-    let server = answer.server.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let is_last = pages.add(&answer);
-        (pages, is_last)
-    });
-    read.await.unwrap_or_else(|_| {
-        let detail = format!("its {} list could not be read", kind.noun());
-        (Pages::new(kind, 0), Err(CallError::UpstreamProtocol { server, detail }))
-    })
 }
 
 /// Whether what somebody else's round has brought is good for a caller too.
@@ -160,6 +138,8 @@ impl Host {
     ) -> Result<Arc<Known>, CallError> {
         let (epoch, changes) = (slot.epoch(), slot.shelf(kind).changes.load(Ordering::Acquire));
         let known = Arc::new(self.read_pages(slot, (caller, kind), demand).await?.seen_after(changes));
+        // Once it is learnt, whoever needs it judged would have to judge it.
+        self.judge_list(&slot.key.server, kind, &known).await;
         // A change that was announced meanwhile found the list before this one.
         if slot.epoch() != epoch {
             known.outdate();
@@ -205,7 +185,12 @@ impl Host {
                 Err(error) => return Err(error),
             };
             let is_last;
-            (pages, is_last) = add_page(pages, answer).await;
+            let size = answer.body.len();
+            let add = move || {
+                let is_last = pages.add(&answer);
+                (pages, is_last)
+            };
+            (pages, is_last) = off_thread(size, add).await;
             if is_last? {
                 let known = pages.finish(slot.is_announced(kind));
                 let is_private = slot.is_private(&known);

@@ -9,6 +9,7 @@ use ostler_core::caller::Caller;
 use ostler_core::catalog::Claimed;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
+use ostler_core::pins::LockedServer;
 use ostler_core::sabotage;
 use ostler_core::spec::CacheScopeRule;
 use tokio::sync::Semaphore;
@@ -21,6 +22,7 @@ use crate::catalog::{Scope, Tables};
 use crate::happening::{Happening, What};
 use crate::host::Host;
 use crate::in_flight::Errand;
+use crate::off_thread::off_thread;
 use crate::record::{Refused, Unknown};
 use crate::registry::Current;
 use crate::server::Server;
@@ -35,9 +37,6 @@ const LIST_TIME: Duration = Duration::from_secs(30);
 
 /// Servers that one listing asks at once.
 const ASKED_AT_ONCE: usize = 16;
-
-/// Items of all servers above which their names are matched on a thread of its own: calls share the runtime's threads.
-const MANY_ITEMS: usize = 4_096;
 
 /// Time for a server that came up while others were waited for to list what it offers.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -125,7 +124,10 @@ impl Host {
                     let fetched = self.fetch_of(caller, server, kind, (patience, Reach::One)).await;
                     // What was applied meanwhile may have hidden the server.
                     match self.visible_server(caller, name.as_str()) {
-                        Ok(_) => vec![self.current().filter(caller, kind, &fetched)],
+                        Ok(_) => {
+                            let current = Arc::clone(&self.current());
+                            current.filter_all(caller, kind, (vec![fetched], None)).await
+                        }
                         Err(error) => vec![nothing(name, Some(error))],
                     }
                 }
@@ -162,31 +164,14 @@ impl Host {
         if let Patience::AtMost(time) = patience {
             self.fetch_late(caller, kind, time, &mut fetched).await;
         }
+        let tables = self.catalog().tables(self).await;
         let current = Arc::clone(&self.current());
         // What was applied meanwhile may have taken a server away, or hidden it.
         fetched.retain(|Fetched { server, .. }| {
             let name = &server.spec.name;
             current.server(name.as_str()).is_some() && current.may_see(caller, name)
         });
-        let mut listings: Vec<ServerListing> =
-            fetched.iter().map(|fetched| current.filter(caller, kind, fetched)).collect();
-        let unusable = current.unusable_to(caller).filter(|unusable| unusable.is_failure());
-        listings.extend(
-            unusable.map(|unusable| {
-                nothing(&unusable.spec().name, Some(current.refusal(Some(caller), unusable)))
-            }),
-        );
-        listings.sort_by(|a, b| a.server.cmp(&b.server));
-        let is_long = listings.iter().map(|listing| listing.items.len()).sum::<usize>() > MANY_ITEMS;
-        let host = self.clone();
-        let expose = move || {
-            host.expose(kind, &mut listings);
-            listings
-        };
-        match is_long {
-            true => tokio::task::spawn_blocking(expose).await.unwrap_or_default(),
-            false => expose(),
-        }
+        current.filter_all(caller, kind, (fetched, Some(tables))).await
     }
 
     /// Asks servers again that came up while others were waited for: they have something newer to list.
@@ -282,28 +267,6 @@ impl Host {
         }
     }
 
-    /// Gives items the names under which they can be called among those of all servers, and leaves out URIs that
-    /// another server owns.
-    fn expose(&self, kind: Kind, listings: &mut [ServerListing]) {
-        let tables = self.catalog().tables(self);
-        match tables.named(kind) {
-            Some(table) => {
-                for listing in listings {
-                    let server = &listing.server;
-                    // An item that is gone since the list was made has no name, and could not be called.
-                    listing.items.retain_mut(|listed| match table.exposed(server, &listed.item.name) {
-                        Some(exposed) => {
-                            listed.exposed = Arc::clone(exposed);
-                            true
-                        }
-                        None => false,
-                    });
-                }
-            }
-            None => leave_out_shadowed(&tables, kind, listings),
-        }
-    }
-
     /// The known list of a lazy server that sleeps, which is not woken for it.
     pub(crate) async fn list_of_sleeper(
         &self,
@@ -394,6 +357,16 @@ impl Host {
         self.bus().version()
     }
 
+    /// The bytes of all definitions that are known now, pinned ones included.
+    pub(crate) fn known_size(&self) -> usize {
+        let pins = self.pins();
+        let locked = pins.iter().flat_map(|pins| pins.lock.servers.values()).flat_map(LockedServer::pins);
+        let pinned: usize = locked.map(|(_, _, pin)| pin.definition.len()).sum();
+        let slots = self.current().servers.values().flat_map(|server| server.slots()).collect::<Vec<_>>();
+        let lists = slots.iter().flat_map(|slot| Kind::ALL.map(|kind| slot.shelf(kind).all())).flatten();
+        lists.map(|known| known.size).sum::<usize>() + pinned
+    }
+
     /// What is known now, of every server once, sorted by server and not
     /// filtered: whoever may not use an item learns so from the call. Pinned
     /// tools are known. Nobody is asked.
@@ -444,6 +417,30 @@ impl Current {
     /// Returns whether callers may see different things.
     fn differs_by_caller(&self) -> bool {
         self.hook.is_some() || self.policy.rules().are_restrictive()
+    }
+
+    /// Filters lists, and gives the items of several servers the names that their tables have.
+    async fn filter_all(
+        self: Arc<Self>,
+        caller: &Caller,
+        kind: Kind,
+        (fetched, tables): (Vec<Fetched>, Option<Arc<Tables>>),
+    ) -> Vec<ServerListing> {
+        let caller = caller.clone();
+        let size = fetched.iter().filter_map(|fetched| Some(fetched.known.as_ref()?.size)).sum();
+        let filter = move || {
+            let filtered = fetched.iter().map(|fetched| self.filter(&caller, kind, fetched));
+            let mut listings: Vec<ServerListing> = filtered.collect();
+            if let Some(tables) = tables {
+                let unusable = self.unusable_to(&caller).filter(|unusable| unusable.is_failure());
+                let refused = |unusable| Some(self.refusal(Some(&caller), unusable));
+                listings.extend(unusable.map(|unusable| nothing(&unusable.spec().name, refused(unusable))));
+                listings.sort_by(|a, b| a.server.cmp(&b.server));
+                expose(&tables, kind, &mut listings);
+            }
+            listings
+        };
+        off_thread(size, filter).await
     }
 
     /// Filters a list by the rules and pins of calls.
@@ -506,6 +503,27 @@ fn nothing(server: &ServerName, error: Option<CallError>) -> ServerListing {
         is_known: false,
         ttl: Duration::ZERO,
         is_public: false,
+    }
+}
+
+/// Gives items the names under which they can be called among those of all servers, and leaves out URIs that another
+/// server owns.
+fn expose(tables: &Tables, kind: Kind, listings: &mut [ServerListing]) {
+    match tables.named(kind) {
+        Some(table) => {
+            for listing in listings {
+                let server = &listing.server;
+                // An item that is gone since the list was made has no name, and could not be called.
+                listing.items.retain_mut(|listed| match table.exposed(server, &listed.item.name) {
+                    Some(exposed) => {
+                        listed.exposed = Arc::clone(exposed);
+                        true
+                    }
+                    None => false,
+                });
+            }
+        }
+        None => leave_out_shadowed(tables, kind, listings),
     }
 }
 

@@ -62,10 +62,6 @@ impl Pages {
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
-    }
-
     pub(super) fn is_first(&self) -> bool {
         self.cursors.is_empty()
     }

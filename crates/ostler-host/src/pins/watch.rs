@@ -12,6 +12,7 @@ use ostler_core::status::ServerStatus;
 use crate::happening::{Happening, What};
 use crate::host::Host;
 use crate::lists::Kind;
+use crate::off_thread::off_thread;
 use crate::server::Server;
 use crate::server::judgement::is_unapproved;
 use crate::server::known::Known;
@@ -22,6 +23,14 @@ use crate::server::slot::Slot;
 pub(crate) type Flagged = HashSet<(Section, Arc<str>, Bytes)>;
 
 impl Host {
+    /// Judges each item of a list, as all who ask later need it.
+    pub(crate) async fn judge_list(&self, server: &ServerName, kind: Kind, known: &Arc<Known>) {
+        let Some(pins) = self.pins() else { return };
+        let (judged, server) = (Arc::clone(known), server.clone());
+        let judge = move || drop(judged.judged(&pins, (&server, kind.section())));
+        off_thread(known.size, judge).await;
+    }
+
     /// Judges a list and tells of what nobody has approved, once for each
     /// change. Whether there was any that callers can't see from now on.
     pub(crate) fn look_over(&self, slot: &Slot, kind: Kind, known: &Known) -> bool {

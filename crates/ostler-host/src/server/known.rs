@@ -36,6 +36,8 @@ pub struct Item {
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) items: Arc<Vec<Item>>,
+    /// The bytes of all definitions.
+    pub(crate) size: usize,
     /// Where in `items` each name is.
     names: HashMap<Arc<str>, usize>,
     /// Names that the server listed more than once.
@@ -85,6 +87,7 @@ impl Known {
     pub(crate) fn remembered(items: Vec<Item>) -> Self {
         Self {
             names: items.iter().enumerate().map(|(at, item)| (Arc::clone(&item.name), at)).collect(),
+            size: items.iter().map(|item| item.definition.len()).sum(),
             repeated: HashSet::new(),
             items: Arc::new(items),
             received: Instant::now(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, Scope, ServerEvent, ServerListing, ServerName, Unknown};
+use ostler_host::{Caller, Kind, Scope, ServerEvent, ServerListing, ServerName, Unknown, off_thread};
 use ostler_wire::{Id, Message as Rpc};
 use serde_json::value::RawValue;
 use tokio::sync::broadcast::Receiver;
@@ -97,7 +97,7 @@ pub(super) async fn answer(service: Arc<Shared>, question: Question) {
 
 /// What a worker may use now, noted as what it was told. Making it takes time,
 /// and what has changed meanwhile nobody would push: it was not told yet.
-async fn tell(service: &Shared, life: &Life, caller: &Caller) -> Result<Manifest, CallError> {
+async fn tell(service: &Arc<Shared>, life: &Life, caller: &Caller) -> Result<Manifest, CallError> {
     let by = Instant::now() + PATIENCE;
     let mut attempt = 1;
     loop {
@@ -114,7 +114,7 @@ async fn tell(service: &Shared, life: &Life, caller: &Caller) -> Result<Manifest
 }
 
 /// What a caller may use now.
-async fn build(service: &Shared, caller: &Caller, patience: Duration) -> Result<Manifest, CallError> {
+async fn build(service: &Arc<Shared>, caller: &Caller, patience: Duration) -> Result<Manifest, CallError> {
     if !service.host.has_role(caller.role()) {
         return Err(CallError::Invalid {
             what: format!("the host has no role `{}`", caller.role()),
@@ -124,11 +124,17 @@ async fn build(service: &Shared, caller: &Caller, patience: Duration) -> Result<
     let listings = service.host.list(caller, &Scope::All, Kind::Tools, patience).await;
     let ranks: HashMap<ServerName, usize> =
         service.host.ranked_servers().into_iter().enumerate().map(|(rank, server)| (server, rank)).collect();
-    // One without a rank is gone since it was listed, or can't be used here at all.
-    let ranked = listings.iter().filter_map(|listing| Some((listing, *ranks.get(&listing.server)?)));
-    let servers = ranked.map(|(listing, rank)| listed(service, listing, rank)).collect::<Result<_, _>>();
-    let servers = servers.map_err(|error| unwritable(&error))?;
-    Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
+    let items = listings.iter().flat_map(|listing| &listing.items);
+    let size = items.map(|listed| listed.item.definition.len()).sum();
+    let service = Arc::clone(service);
+    let make = move || {
+        // One without a rank is gone since it was listed, or can't be used here at all.
+        let ranked = listings.iter().filter_map(|listing| Some((listing, *ranks.get(&listing.server)?)));
+        let servers = ranked.map(|(listing, rank)| listed(&service, listing, rank)).collect::<Result<_, _>>();
+        let servers = servers.map_err(|error| unwritable(&error))?;
+        Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
+    };
+    off_thread(size, make).await
 }
 
 fn listed(service: &Shared, listing: &ServerListing, rank: usize) -> Result<Listed, serde_json::Error> {

@@ -110,11 +110,7 @@ impl Here {
     pub(super) async fn offers(&self, kind: Kind, server: Option<&ServerName>) -> Vec<ServerListing> {
         let scope = server.cloned().map_or(Scope::All, Scope::Server);
         let mut listings = self.host.list(&self.caller, &scope, kind, LIST_PATIENCE).await;
-        for ServerListing { server, items, .. } in &mut listings {
-            for listed in items {
-                listed.exposed = self.host.exposed_name(server, kind, &listed.item.name);
-            }
-        }
+        self.host.expose(kind, &mut listings).await;
         listings
     }
 

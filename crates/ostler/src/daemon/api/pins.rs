@@ -9,6 +9,7 @@ use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
 use ostler_core::name::ServerName;
 use ostler_core::pins::{DifferenceKind, LockedServer, Section, compare};
+use ostler_host::off_thread;
 use tokio::task::JoinSet;
 
 use super::query::Query;
@@ -28,7 +29,15 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     });
     let is_locked = sha256.is_some();
     let servers = match is_locked {
-        true => daemon.roster.pinned_names().into_iter().map(|server| daemon.compare(server)).collect(),
+        true => {
+            let daemon = Arc::clone(&daemon);
+            let compare = move || {
+                let servers = daemon.roster.pinned_names().into_iter();
+                servers.map(|server| daemon.compare(server)).collect()
+            };
+            // Every definition is hashed, and how many bytes that are is known once they are copied.
+            off_thread(usize::MAX, compare).await
+        }
         false => Vec::new(),
     };
     let shown = Pins {

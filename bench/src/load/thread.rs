@@ -1,0 +1,245 @@
+//! What long work of the daemon does to a neighbour's small calls, with one runtime thread and with two.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bench::process::{Tree, first_thread_cpu, machine_load};
+use tokio::task::{LocalSet, spawn_blocking};
+
+use super::good::{GoodClient, quantile};
+use super::http::Connection;
+use super::mcp;
+use super::options::Options;
+use super::page::Row;
+use super::setup::{Daemon, Setup};
+use crate::spread::Spread;
+
+const PART: &str = "thread";
+
+/// Daemons with each number of threads, in turn.
+const ROUNDS: usize = 7;
+
+/// What is long.
+const ANSWER: usize = 10_000_000;
+const TOOLS: usize = 10_000;
+const PROPERTIES: usize = 20_000;
+
+/// Time for the news of a changed list to be told and acted upon.
+const NEWS: Duration = Duration::from_millis(1_500);
+
+/// Callers of the daemon when nothing else is asked of it, and how long they call.
+const CALLERS: usize = 32;
+const CALLING: Duration = Duration::from_secs(2);
+
+/// What one kind of work has shown, of each round one.
+#[derive(Default)]
+struct Found {
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    longest: Vec<f64>,
+    /// Processor time of the daemon's first thread, which is the runtime's only one unless there are more.
+    on_thread: Vec<f64>,
+    took: Vec<f64>,
+}
+
+/// By the number of threads and the work; in the order of the work.
+type Table = BTreeMap<(usize, usize, &'static str), Found>;
+
+pub(crate) async fn run(options: &Options) -> Vec<Row> {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = folder.path().join("catalog.json");
+    write_catalog(&catalog, options);
+    let mut table = Table::new();
+    let mut rates: BTreeMap<usize, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    let before = machine_load();
+    for round in 0..options.scaled(ROUNDS) {
+        for threads in [1, 2] {
+            eprintln!("  round {round}, {threads} threads, load {}", machine_load());
+            let rate = LocalSet::new().run_until(measure(threads, &catalog, &mut table)).await;
+            let (per_second, cpu) = rates.entry(threads).or_default();
+            per_second.push(rate.0);
+            cpu.push(rate.1);
+        }
+    }
+    let (tools, bytes) = (options.scaled(TOOLS), std::fs::metadata(&catalog).unwrap().len());
+    let setting = format!(
+        "{tools} tools and a large schema, {bytes} bytes; machine load {before}, then {}",
+        machine_load()
+    );
+    let setting = Row::new(PART, "setting", setting);
+    let rates = rates.into_iter().map(|(threads, (per_second, cpu))| {
+        let found = format!("{} calls/s, {} µs of processor per call", text(&per_second, 0), text(&cpu, 1));
+        Row::new(PART, format!("{CALLERS} callers of a small tool, --threads {threads}"), found)
+    });
+    let rows = table.into_iter().map(|((_, threads, what), found)| {
+        let Found { p50, p99, longest, on_thread, took } = found;
+        let on_thread =
+            if threads == 1 { format!(", on the thread {}", text(&on_thread, 1)) } else { String::new() };
+        let found = format!(
+            "p50 {}, p99 {}, max {} ms{on_thread}; took {} ms",
+            text(&p50, 1),
+            text(&p99, 1),
+            text(&longest, 1),
+            text(&took, 0)
+        );
+        Row::new(PART, format!("{what}, --threads {threads}: small calls of a neighbour"), found)
+    });
+    std::iter::once(setting).chain(rates).chain(rows).collect()
+}
+
+fn text(values: &[f64], digits: usize) -> String {
+    Spread::of(values.iter().copied()).map_or_else(String::new, |spread| spread.text(digits))
+}
+
+/// Measures one daemon. Returns its calls per second, and the processor time of each.
+async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64) {
+    let many = format!(
+        "command = {:?}\nargs = [\"--era\", \"legacy\", \"--catalog\", {catalog:?}]\nlazy = false\nmax_tools = 100000\nmax_line = \"64MiB\"",
+        ostler_testkit::fake_mcp()
+    );
+    let setup =
+        Setup::new().server("large", &[]).raw("many", &many).args(&["--threads", &threads.to_string()]);
+    let daemon = setup.start().await;
+    let rate = calls(&daemon).await;
+    let good = GoodClient::start(daemon.address);
+    let token = daemon.admin_token();
+    let list = || vec![mcp::list()];
+    let changed = || vec![mcp::call("many", "list_changed", r#"{"count":1}"#), mcp::list()];
+    let works: [(&'static str, Vec<Vec<u8>>); 5] = [
+        ("nothing else", Vec::new()),
+        ("an answer of 10 MB", vec![mcp::call("large", "blob", &format!(r#"{{"size":{ANSWER}}}"#))]),
+        ("all tools, changed", changed()),
+        ("all tools, kept", list()),
+        ("all tools, /api/v1/tools", vec![mcp::admin("/api/v1/tools?full=1", &token)]),
+    ];
+    // Once, so that what is measured is no first start.
+    ask(daemon.address, list()).await;
+    let mut order = 0;
+    let mut note = |what: &'static str, found: Once| {
+        order += 1;
+        let Once { times, on_thread, took } = found;
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        let entry = table.entry((order, threads, what)).or_default();
+        entry.p50.push(millis(quantile(&times, 0.5)));
+        entry.p99.push(millis(quantile(&times, 0.99)));
+        entry.longest.push(millis(quantile(&times, 1.0)));
+        entry.on_thread.push(millis(on_thread));
+        entry.took.push(millis(took));
+    };
+    for (what, requests) in works {
+        note(what, watch(&daemon, &good, requests).await);
+    }
+    let schema = mcp::call("many", "large_schema", r#"{"p1":1}"#);
+    note("a large schema, first call", watch(&daemon, &good, vec![schema]).await);
+    daemon.run(&["lock"]);
+    let pinned = [
+        ("all tools, pinned, changed", changed()),
+        ("all tools, pinned, kept", list()),
+        ("all tools, pinned, /api/v1/pins", vec![mcp::admin("/api/v1/pins", &token)]),
+        ("all tools, pinned, /api/v1/servers", vec![mcp::admin("/api/v1/servers", &token)]),
+    ];
+    for (what, requests) in pinned {
+        note(what, watch(&daemon, &good, requests).await);
+    }
+    rate
+}
+
+/// What a neighbour saw while some requests were answered.
+struct Once {
+    times: Vec<Duration>,
+    on_thread: Duration,
+    took: Duration,
+}
+
+async fn watch(daemon: &Daemon, good: &GoodClient, requests: Vec<Vec<u8>>) -> Once {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    good.take();
+    let cpu = first_thread_cpu(daemon.pid());
+    let took = match requests.is_empty() {
+        true => {
+            tokio::time::sleep(NEWS).await;
+            Duration::ZERO
+        }
+        false => ask(daemon.address, requests).await,
+    };
+    let on_thread = first_thread_cpu(daemon.pid()).saturating_sub(cpu);
+    let seen = good.take();
+    assert_eq!(seen.errors, 0, "{seen}");
+    Once { times: seen.into_times(), on_thread, took }
+}
+
+/// Asks one thing after the other on a thread of its own, so that reading a large answer delays nobody here. Returns
+/// how long the last one took.
+async fn ask(address: SocketAddr, requests: Vec<Vec<u8>>) -> Duration {
+    let asking = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut took = Duration::ZERO;
+            for (at, request) in requests.iter().enumerate() {
+                if at > 0 {
+                    tokio::time::sleep(NEWS).await;
+                }
+                let began = Instant::now();
+                let answer = Connection::open(address).await?.ask(request).await?;
+                took = began.elapsed();
+                let shown = String::from_utf8_lossy(&answer.body[..answer.body.len().min(300)]).into_owned();
+                assert!(answer.status == 200 && !shown.contains("\"error\":{"), "{} {shown}", answer.head);
+            }
+            io::Result::Ok(took)
+        })
+    };
+    spawn_blocking(asking).await.unwrap().unwrap()
+}
+
+/// Calls a small tool as fast as callers can.
+async fn calls(daemon: &Daemon) -> (f64, f64) {
+    let ask = mcp::call("good", "echo", r#"{"text":"how do you do"}"#);
+    let cpu = || Tree::of(daemon.pid()).gateway.cpu_us as f64;
+    let (before, began) = (cpu(), Instant::now());
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let (ask, address) = (ask.clone(), daemon.address);
+            tokio::task::spawn_local(async move {
+                let mut connection = Connection::open(address).await.unwrap();
+                let mut count = 0_usize;
+                while began.elapsed() < CALLING {
+                    assert!(connection.ask(&ask).await.unwrap().is_result());
+                    count += 1;
+                }
+                count
+            })
+        })
+        .collect();
+    let mut count = 0;
+    for caller in callers {
+        count += caller.await.unwrap();
+    }
+    (count as f64 / began.elapsed().as_secs_f64(), (cpu() - before) / count as f64)
+}
+
+/// Tools as servers have them, with a description and a few arguments each, and one with many.
+fn write_catalog(file: &Path, options: &Options) {
+    let about = "Finds what was asked for and answers with it, page by page. ".repeat(4);
+    let mut text = String::from(r#"{"tools":[{"name":"list_changed","inputSchema":{"type":"object"}}"#);
+    for number in 0..options.scaled(TOOLS) {
+        write!(
+            text,
+            r#",{{"name":"tool_{number}","description":"{about}","inputSchema":{{"type":"object","properties":{{"query":{{"type":"string","description":"words to look for"}},"page":{{"type":"integer","minimum":0}},"exact":{{"type":"boolean"}},"kinds":{{"type":"array","items":{{"enum":["a","b","c"]}}}}}},"required":["query"]}}}}"#
+        )
+        .unwrap();
+    }
+    let properties: Vec<String> = (0..options.scaled(PROPERTIES))
+        .map(|number| format!(r#""p{number}":{{"type":"integer","minimum":0,"title":"number"}}"#))
+        .collect();
+    write!(
+        text,
+        r#",{{"name":"large_schema","inputSchema":{{"type":"object","properties":{{{}}}}}}}]}}"#,
+        properties.join(",")
+    )
+    .unwrap();
+    std::fs::write(file, text).unwrap();
+}
