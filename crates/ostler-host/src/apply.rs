@@ -107,7 +107,7 @@ impl Replacing {
 /// What is put in force of a snapshot.
 enum Part<'a> {
     /// All but the servers that are still starting, and the specs of all.
-    Snapshot { removed: BTreeSet<ServerName>, callers: Snapshot, specs: &'a [ServerSpec] },
+    Snapshot { removed: BTreeSet<ServerName>, callers: Box<Snapshot>, specs: &'a [ServerSpec] },
     /// Servers of the snapshot of that number which were not waited for.
     Late(u64),
 }
@@ -195,7 +195,11 @@ impl Host {
         }
         let removed: BTreeSet<ServerName> =
             touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
-        self.put_in_force(ready, Part::Snapshot { removed, callers: wanted, specs: &specs }, &mut applied);
+        self.put_in_force(
+            ready,
+            Part::Snapshot { removed, callers: Box::new(wanted), specs: &specs },
+            &mut applied,
+        );
         in_force();
         applied.tell_rest(&specs, &self.current());
         if !starting.is_empty() {
@@ -242,7 +246,8 @@ impl Host {
                 servers.retain(|name, _| !removed.contains(name));
                 servers.extend(ready.iter().map(|it| (it.server.spec.name.clone(), Arc::clone(&it.server))));
             }
-            if let Some((Snapshot { servers: _, disabled, rules, limits, pins }, specs)) = callers {
+            if let Some((callers, specs)) = callers {
+                let Snapshot { servers: _, disabled, rules, limits, pins } = *callers;
                 current.take(rules, limits, pins);
                 let failed = applied.failed.iter().filter_map(|(name, error)| {
                     let spec = specs.iter().find(|spec| spec.name == *name)?;
