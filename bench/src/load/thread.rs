@@ -109,12 +109,11 @@ async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64
     let token = daemon.admin_token();
     let list = || vec![mcp::list()];
     let changed = || vec![mcp::call("many", "list_changed", r#"{"count":1}"#), mcp::list()];
-    let works: [(&'static str, Vec<Vec<u8>>); 5] = [
+    let works: [(&'static str, Vec<Vec<u8>>); 4] = [
         ("nothing else", Vec::new()),
         ("an answer of 10 MB", vec![mcp::call("large", "blob", &format!(r#"{{"size":{ANSWER}}}"#))]),
         ("all tools, changed", changed()),
         ("all tools, kept", list()),
-        ("all tools, /api/v1/tools", vec![mcp::admin("/api/v1/tools?full=1", &token)]),
     ];
     // Once, so that what is measured is no first start.
     ask(daemon.address, list()).await;
