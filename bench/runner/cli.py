@@ -46,6 +46,7 @@ def read(typed):
     ap.add_argument("--peers-dir", type=Path, metavar="DIR", help="where the peers are installed (target/bench-peers)")
     ap.add_argument("--no-build", action="store_true", help="build and install nothing")
     ap.add_argument("--bin", type=Path, metavar="DIR", help="built programs of this repository (target/release)")
+    ap.add_argument("--beside", type=Path, metavar="PROGRAM", help="another build of `ostler`, driven beside this one in `latency`")
     ap.add_argument("--keep", action="store_true", help="keep configs and logs, and say where")
     o = ap.parse_args(typed)
     o.line = _line(o)
@@ -91,7 +92,7 @@ def main(typed):
     except KeyboardInterrupt:
         return 130
     scratch = Path(tempfile.mkdtemp(prefix="ostler-bench-"))
-    place = Place(o.bin or build.target() / "release", peers_folder, scratch)
+    place = Place(o.bin or build.target() / "release", peers_folder, scratch, o.beside)
     lacking = [str(path) for path in (place.ostler, place.driver, place.stub, place.raw) if not path.exists()]
     if lacking:
         sys.exit(f"not built: {', '.join(lacking)}; without --no-build this command builds them")

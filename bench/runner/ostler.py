@@ -16,6 +16,7 @@ def server(place, name="s0", args=(), more=""):
 class Daemon:
     def __init__(self, place, name, config):
         self.place, self.name = place, name
+        self.built = place.beside if name.startswith("ostler-beside") else place.ostler
         self.home = place.scratch / f"ostler-{name}"
         shutil.rmtree(self.home, ignore_errors=True)
         self.home.mkdir(parents=True)
@@ -25,13 +26,13 @@ class Daemon:
         self.env = {**keep, **{f"XDG_{kind}_HOME": str(self.home) for kind in ("STATE", "CONFIG")}, "XDG_RUNTIME_DIR": str(self.home)}
 
     def command(self, *args):
-        out = procs.run([str(self.place.ostler), *args, "--config", str(self.config)], 60, self.env, str(self.home / "log"), must_succeed=True)
+        out = procs.run([str(self.built), *args, "--config", str(self.config)], 60, self.env, str(self.home / "log"), must_succeed=True)
         if out is None:
             raise RuntimeError(f"ostler {args[0]} failed or took too long: see {self.home}/log")
         return out
 
     def argv(self, *more):
-        return [str(self.place.ostler), "serve", "--config", str(self.config), *more]
+        return [str(self.built), "serve", "--config", str(self.config), *more]
 
     def start(self, timeout=60):
         port = self.home / "port"

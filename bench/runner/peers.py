@@ -122,6 +122,7 @@ WAYS = [
     Way("raw", "raw yardstick", _raw, _raw, is_peer=False, is_modern=True, many=True),
     Way("ostler", "Ostler", is_peer=False, is_modern=True, many=True),
     Way("ostler-quiet", "Ostler, audit off", is_peer=False, is_modern=True, many=True),
+    Way("ostler-beside", "Ostler, other build", is_peer=False, is_modern=True, many=True),
     Way("typed", "typed yardstick (rmcp)", lambda place, port, count, to: [
         str(place.typed), "--port", str(port), "--count", str(count), "--", str(place.stub), "stdio"], many=True),
     Way("rust-mcp-proxy", "mcp-proxy (Rust)", _rust_proxy, _rust_proxy, many=True, files=["cargo/bin/mcp-proxy"]),

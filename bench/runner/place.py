@@ -16,10 +16,11 @@ TOOLS_PER_STUB = 6
 class Place:
     """Programs and folders of one run."""
 
-    def __init__(self, programs, peers, scratch):
+    def __init__(self, programs, peers, scratch, beside=None):
         self.programs, self.peers, self.scratch = (Path(path).resolve() for path in (programs, peers, scratch))
         names = ("ostler", "bench", "mcp-drive", "mcp-stub", "mcp-raw", "mcp-typed")
         self.ostler, self.bench, self.driver, self.stub, self.raw, self.typed = (self.programs / name for name in names)
+        self.beside = beside and beside.resolve()
 
     def log(self, name):
         return str(self.scratch / f"{name}.log")

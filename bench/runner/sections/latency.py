@@ -13,8 +13,9 @@ SETS = [("stdio", LEGACY), ("stdio", MODERN), ("http", LEGACY), ("http", MODERN)
 
 def _plan(ctx):
     """Every set with its ways. Peers are driven where they can do it; without audit only in front of pipes."""
+    ours = {*OURS, "ostler-beside"} if ctx.place.beside else {*OURS}
     for upstream, era in [SETS[0], SETS[1], SETS[3]] if ctx.quick else SETS:
-        wanted = set(ctx.peers) | set(OURS) - ({"ostler-quiet"} if upstream == "http" else set())
+        wanted = set(ctx.peers) | ours - ({"ostler-quiet"} if upstream == "http" else set())
         yield upstream, era, list(peers.ways(wanted, upstream, era))
 
 
