@@ -37,7 +37,6 @@ pub fn read(input: &[u8], format: Format) {
                 let (_, line) = config.origin(spec.name.as_str()).expect("it stands in the file");
                 assert!((1..=lines).contains(&(line as usize)), "line {line} of {lines}");
             }
-            let _ = config.unsupported();
             assert!(Plan::new(&config.servers, &config, &again).is_empty(), "the same text changes nothing");
         }
         (Err(report), Err(again)) => {
